@@ -1,0 +1,74 @@
+"""Every error Tacit raises on purpose.
+
+::
+
+    TacitError
+    ├── LocalError               this side's fault: a setting, a file, the machine
+    │   ├── ConfigError          a value that was given is not one that works
+    │   ├── DataError            a data set is missing, damaged or of the wrong shape
+    │   ├── DeviceError          the device that was asked for is not here
+    │   ├── StorageError         a file could not be written or read
+    │   └── RunError             the run's folder or state does not allow the request
+    └── RemoteError              a peer's fault, or the network's
+        ├── WireError            bytes that are no valid frame
+        ├── DropoutError         too few clients replied to go on safely
+        └── ClientError          one client failed; names it and the round
+
+Messages state the value, what was expected, and what to do. The command line prints them without a traceback.
+"""
+
+from __future__ import annotations
+
+
+class TacitError(Exception):
+    """The root of the hierarchy."""
+
+
+class LocalError(TacitError):
+    """Something on this side is wrong and can be mended here."""
+
+
+class ConfigError(LocalError):
+    """A setting is unknown, of the wrong type, or outside its domain."""
+
+
+class DataError(LocalError):
+    """A data set can't be had, is damaged, or does not fit the job."""
+
+
+class DeviceError(LocalError):
+    """The device that was asked for is not available."""
+
+
+class StorageError(LocalError):
+    """A file or folder can't be read or written."""
+
+
+class RunError(LocalError):
+    """The run's folder or state does not allow what was asked."""
+
+
+class RemoteError(TacitError):
+    """A peer, or the way to it, failed."""
+
+
+class WireError(RemoteError):
+    """Bytes from a peer are not a valid frame."""
+
+
+class DropoutError(RemoteError):
+    """Too few clients replied."""
+
+
+class ClientError(RemoteError):
+    """One client failed in a round.
+
+    Attributes:
+        client: the client's identifier.
+        round_number: the round it failed in.
+    """
+
+    def __init__(self, message: str, *, client: int, round_number: int) -> None:
+        super().__init__(message)
+        self.client = client
+        self.round_number = round_number
