@@ -51,6 +51,10 @@ class Randomness:
         digest = hashlib.blake2b(b"tacit seed %d" % seed, digest_size=_KEY_BYTES).digest()
         return cls(key=digest, simulation=True)
 
+    def within(self, *purpose: str | int) -> Randomness:
+        """Return the randomness of one part of a run, such as one client in one round."""
+        return Randomness(key=self._digest(purpose)[:_KEY_BYTES], simulation=self.simulation)
+
     def number(self, *purpose: str | int) -> int:
         """Return 63 reproducible bits for ``purpose``, such as the key of a counter-based generator."""
         return int.from_bytes(self._digest(purpose)[:8], "big") >> 1

@@ -1,0 +1,42 @@
+"""Tacit: privacy-preserving federated learning.
+
+>>> import tacit
+>>> result = tacit.run(tacit.RunConfig(data={"name": "digits"}, federate={"rounds": 2}, seed=1))
+>>> len(result.rounds)
+2
+
+Names are imported when they are first used, so that ``import tacit`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tacit.errors import TacitError
+    from tacit.runs.config import RunConfig
+    from tacit.runs.federation import Federation
+    from tacit.runs.result import Result
+    from tacit.runs.start import resume, run
+    from tacit.training.hooks import Context, Hooks
+
+__version__ = "0.1.0"
+__all__ = ["Context", "Federation", "Hooks", "Result", "RunConfig", "TacitError", "__version__", "resume", "run"]
+
+_HOME = {
+    "Context": "tacit.training.hooks",
+    "Federation": "tacit.runs.federation",
+    "Hooks": "tacit.training.hooks",
+    "Result": "tacit.runs.result",
+    "RunConfig": "tacit.runs.config",
+    "TacitError": "tacit.errors",
+    "resume": "tacit.runs.start",
+    "run": "tacit.runs.start",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,0 +1,1 @@
+"""Engines move bytes between server and clients, and see nothing but bytes."""

@@ -1,0 +1,112 @@
+"""The clients' side of a federation in one process: train, protect, answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import wire
+from tacit.federated import contribution
+from tacit.federated.plan import Plan
+from tacit.federated.stopwatch import Stopwatch
+from tacit.flow import ClientId, Frames
+from tacit.randomness import Randomness
+from tacit.vectors import Vector
+
+Finish = Callable[[ClientId, Vector, float], None]  # client, update, mean loss
+
+
+class Trainer(Protocol):
+    """Trains a cohort from one model; the training room has the implementation."""
+
+    @property
+    def workers(self) -> int:
+        """How many clients, or chunks of them, train at the same time."""
+        ...
+
+    def train(
+        self,
+        model: Vector,
+        clients: Sequence[ClientId],
+        keys: NDArray[np.int64],
+        round_number: int,
+        finish: Finish,
+    ) -> None:
+        """Train ``clients`` and call ``finish`` for each, from any thread."""
+        ...
+
+
+class LocalClients:
+    """Answers for every client: what an engine in this process is handed."""
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        trainer: Trainer,
+        examples: Callable[[ClientId], int],
+        randomness: Randomness,
+        stopwatch: Stopwatch,
+        on_reply: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._plan = plan
+        self._trainer = trainer
+        self._examples = examples
+        self._randomness = randomness
+        self._stopwatch = stopwatch
+        self._on_reply = on_reply
+        self._states: defaultdict[ClientId, bytes] = defaultdict(bytes)
+
+    def answer(self, requests: Frames) -> Frames:
+        """Return every client's reply; those who were sent the same task train at once."""
+        start = time.perf_counter()
+        by_task: defaultdict[bytes, list[ClientId]] = defaultdict(list)
+        replies: dict[ClientId, bytes] = {}
+        protecting: list[float] = []
+        for client, request in requests.items():
+            if wire.unpack(request).kind is wire.Kind.TASK:
+                by_task[request].append(client)
+            else:
+                replies[client] = self._step(client, request, None)
+        for request, clients in by_task.items():
+            self._train(request, clients, replies, protecting)
+        protect = sum(protecting) / self._trainer.workers
+        self._stopwatch.add("protect", protect)
+        self._stopwatch.add("train", time.perf_counter() - start - protect)
+        return replies
+
+    def _train(
+        self, request: bytes, clients: list[ClientId], replies: dict[ClientId, bytes], protecting: list[float]
+    ) -> None:
+        task = wire.unpack_task(request)
+        turn = task.turn
+
+        def finish(client: ClientId, update: Vector, loss: float) -> None:
+            start = time.perf_counter()
+            if math.isfinite(loss):
+                replies[client] = self._step(client, request, self._contribute(client, turn, update, loss))
+            else:
+                reason = f"its training loss became {loss}. Lower optimizer.lr, or set optimizer.grad_clip=1.0."
+                replies[client] = wire.pack_failure(turn, reason)
+            protecting.append(time.perf_counter() - start)
+            self._on_reply()
+
+        draw = self._randomness.number
+        keys = np.array([draw("train", turn.round_number, turn.attempt, c) >> 1 for c in clients], np.int64)
+        self._trainer.train(task.model, clients, keys, turn.round_number, finish)
+
+    def _contribute(self, client: ClientId, turn: wire.Turn, update: Vector, loss: float) -> Vector:
+        own = self._randomness.within("client", turn.round_number, turn.attempt, client)
+        protected = self._plan.mechanism.on_client(update, own)
+        weight = self._examples(client) if self._plan.weighting == "examples" else 1
+        return contribution.pack(protected, weight=weight, loss=loss)
+
+    def _step(self, client: ClientId, request: bytes, vector: Vector | None) -> bytes:
+        self._states[client], reply = self._plan.protocol.client(self._states[client], request, vector)
+        return reply

@@ -1,0 +1,59 @@
+"""The plan of a mode: what joins a sampler, a mechanism and a protocol.
+
+Mechanism (what differential privacy hides) and protocol (what encryption hides) are separate axes. A mode is a choice of
+both, made in one place::
+
+    plain = Unprotected x ClearSum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tacit.federated.contribution import Weighting
+from tacit.federated.sampling import Sampler
+from tacit.federated.server import ServerOptimizer
+from tacit.mechanisms.mechanism import Mechanism
+from tacit.protocols.protocol import SumProtocol
+from tacit.vectors import Vector
+
+Injector = Callable[[Vector, int], Vector]  # model, round -> the model that is broadcast
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """The claim a run makes, or that it makes none; every field is printed beside epsilon."""
+
+    epsilon: float | None
+    delta: float | None
+    unit: str | None  # what one neighbour differs in: a client or an example
+    neighbours: str | None  # add-remove or replace-one
+    accountant: str | None
+    against: str | None  # the adversary for whom epsilon holds
+    notes: tuple[str, ...] = ()
+
+
+NO_CLAIM = Privacy(
+    epsilon=None,
+    delta=None,
+    unit=None,
+    neighbours=None,
+    accountant=None,
+    against=None,
+    notes=("No differential privacy is claimed: the server sees every client's update in the clear.",),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything a round needs to know, fixed before the first one."""
+
+    mode: str
+    sampler: Sampler
+    mechanism: Mechanism
+    protocol: SumProtocol
+    weighting: Weighting
+    optimizer: ServerOptimizer
+    privacy: Privacy = NO_CLAIM
+    injectors: tuple[Injector, ...] = ()

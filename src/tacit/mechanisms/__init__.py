@@ -1,0 +1,1 @@
+"""What differential privacy hides: mechanisms that own both sides, clipping on the client and noise on the sum."""

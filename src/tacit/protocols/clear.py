@@ -1,0 +1,72 @@
+"""The sum in the clear: the server reads every client's vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit import wire
+from tacit.errors import ClientError, DropoutError, WireError
+from tacit.flow import ClientId, Flow
+from tacit.protocols.protocol import Guarantee, Total
+from tacit.vectors import Vector, first_not_finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClearSum:
+    """One trip: the task out, one vector a client back, added in float64 in the order of the clients' numbers.
+
+    Attributes:
+        minimum_clients: with fewer replies the round fails closed.
+    """
+
+    minimum_clients: int
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Nothing is hidden from the server."""
+        return Guarantee(
+            server="every client's update in the clear",
+            clients="the global model of each round",
+            outsider="nothing, where the connection is encrypted",
+        )
+
+    def server(self, cohort: Sequence[ClientId], task: wire.Task, length: int) -> Flow[Total]:
+        """Ask, check and add."""
+        replies = yield dict.fromkeys(cohort, wire.pack_task(task))
+        if len(replies) < self.minimum_clients:
+            raise DropoutError(
+                f"{len(replies)} of {len(cohort)} clients replied in round {task.turn.round_number}, "
+                f"{self.minimum_clients} needed: a smaller sum could expose one client. "
+                "Raise federate.per_round, or lower federate.minimum_clients."
+            )
+        total = np.zeros(length)
+        for client in sorted(replies):
+            total += self._vector(client, task.turn, replies[client], length)
+        return Total(vector=total, clients=tuple(sorted(replies)))
+
+    def client(self, state: bytes, request: bytes, vector: Vector | None) -> tuple[bytes, bytes]:
+        """Answer a task with the client's vector."""
+        if vector is None:
+            raise WireError("Expected a TASK frame; the clear sum knows no other request.")
+        return state, wire.pack_vector(wire.unpack(request).turn, vector)
+
+    @staticmethod
+    def _vector(client: ClientId, turn: wire.Turn, reply: bytes, length: int) -> Vector:
+        body = wire.expect(wire.Kind.VECTOR, turn, client, reply)
+        problem = None
+        vector = wire.unpack_floats(body) if len(body) == 4 * length else None
+        if vector is None:
+            problem = f"sent {len(body)} bytes, expected {4 * length} ({length} numbers)"
+        elif (where := first_not_finite(vector)) is not None:
+            problem = f"sent {vector[where]} at coordinate {where}, expected a finite number"
+        if problem is not None or vector is None:
+            raise ClientError(
+                f"Client {client} {problem} in round {turn.round_number}. "
+                "Check that its model is the one of this run and that its training is stable.",
+                client=client,
+                round_number=turn.round_number,
+            )
+        return vector

@@ -1,0 +1,1 @@
+"""A run: its configuration, its folder, and the loop over rounds."""

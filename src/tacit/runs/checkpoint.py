@@ -1,0 +1,54 @@
+"""The state after a round, in one safetensors file that is replaced atomically."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from tacit.errors import RunError
+from tacit.federated.server import State
+from tacit.storage import write_atomically
+from tacit.vectors import Vector
+
+_SERVER = "server."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """All that the next round depends on.
+
+    The round's journal record travels along, so that a crash between the checkpoint and the journal loses neither.
+    """
+
+    round_number: int
+    model: Vector
+    state: State
+    record: Mapping[str, Any] | None
+
+    def write(self, path: Path) -> None:
+        """Replace the file at ``path``."""
+        tensors = {"model": self.model} | {_SERVER + name: vector for name, vector in self.state.items()}
+        metadata = {"round": str(self.round_number), "record": json.dumps(self.record, allow_nan=False)}
+        write_atomically(path, save(tensors, metadata))
+
+    @classmethod
+    def read(cls, path: Path) -> Checkpoint:
+        """Read the file at ``path``."""
+        try:
+            with safe_open(path, "numpy") as file:
+                metadata = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"Can't read the checkpoint {path}: {error}.") from error
+        return cls(
+            round_number=int(metadata["round"]),
+            record=json.loads(metadata["record"]),
+            model=tensors.pop("model"),
+            state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
+        )

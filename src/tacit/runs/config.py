@@ -1,0 +1,228 @@
+"""The configuration of a run: frozen, every default in one place, unknown keys refused with the nearest known one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from tacit.errors import ConfigError
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Lower = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+
+
+class Section(BaseModel):
+    """A part of the configuration; its docstring and comments are the reference."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, use_attribute_docstrings=True)
+
+
+class Data(Section):
+    """Which examples, and who holds them."""
+
+    name: str = "mnist"
+    """Data set: see `tacit data list`."""
+    folder: Path | None = None
+    """Where to look first for files."""
+    split: str | None = None
+    """iid, dirichlet:ALPHA, shards:K, natural or power:A; by default natural where the data have owners."""
+    download: bool = True
+    """Whether missing files may be fetched."""
+
+
+class Model(Section):
+    """Which model."""
+
+    name: str | None = None
+    """cnn, lenet, mlp, logistic, or your own as package.module:Class; by default what suits the data."""
+
+
+class Federate(Section):
+    """The federation."""
+
+    clients: PositiveInt | None = None
+    """How many clients there are: 10, or one for each owner with a natural split."""
+    per_round: PositiveInt | None = None
+    """How many take part in a round (the mean with Poisson sampling); all by default."""
+    sampling: Literal["all", "fixed", "poisson"] | None = None
+    """How they are drawn; fixed where per_round is given."""
+    rounds: PositiveInt = 6
+    """How many rounds."""
+    minimum_clients: PositiveInt | None = None
+    """With fewer replies a round fails closed; half the cohort by default, and at least two where there are two."""
+    drop: Probability = 0.0
+    """Simulated drop-outs: the probability that a client of the cohort never answers."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """How often a round with too few replies is tried again, with a new cohort."""
+    weighting: Literal["examples", "uniform"] = "examples"
+    """Whether a client counts by its examples or as one."""
+
+
+class Train(Section):
+    """Local training."""
+
+    local_epochs: PositiveInt = 1
+    """Passes over a client's data in a round."""
+    batch_size: PositiveInt = 32
+    """Examples a step."""
+    form: Literal["auto", "lanes", "grouped", "vmap", "loop"] = "auto"
+    """How a cohort is computed; see docs/architecture.md."""
+    workers: PositiveInt | None = None
+    """Threads that train; one a core by default."""
+
+
+class Optimizer(Section):
+    """The clients' SGD."""
+
+    lr: Positive = 0.05
+    """Learning rate."""
+    momentum: Probability = 0.5
+    """Momentum, as in torch.optim.SGD."""
+    weight_decay: NotNegative = 0.0
+    """L2 penalty."""
+    decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The rate is multiplied by this after each round."""
+    grad_clip: Positive | None = None
+    """Largest L2 norm of a step's gradient (an optimiser's clip; it protects nobody)."""
+    mu: NotNegative = 0.0
+    """Weight of the proximal term (FedProx)."""
+
+
+class Server(Section):
+    """What the server does with the average."""
+
+    name: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
+    """FedAvg, FedAvgM, FedAdam or FedYogi."""
+    lr: Positive = 1.0
+    """Server learning rate."""
+    momentum: Probability = 0.9
+    """Momentum of FedAvgM, beta 1 of FedAdam and FedYogi."""
+    beta2: Probability = 0.99
+    """Beta 2 of FedAdam and FedYogi."""
+    tau: Positive = 1e-3
+    """Adaptivity of FedAdam and FedYogi."""
+
+
+class Evaluate(Section):
+    """When the server tests the model."""
+
+    every: PositiveInt = 1
+    """Test after every so many rounds, and after the last."""
+    train: bool = True
+    """Whether the accuracy on the training data is computed at the end."""
+
+
+class Dp(Section):
+    """Differential privacy; for the modes that have it."""
+
+    clip: Positive | None = None
+    """C: the largest L2 norm of an update (`--C`)."""
+    noise: NotNegative | None = None
+    """z: the noise multiplier (`--sigma`); the noise on the sum has standard deviation z C."""
+
+
+class RunConfig(Section):
+    """Everything a run needs to know.
+
+    >>> RunConfig(federate={"rounds": 3}).federate.rounds
+    3
+    """
+
+    mode: Annotated[str, Lower] = "plain"
+    """Which protection."""
+    engine: Annotated[Literal["in-process"], Lower] = "in-process"
+    """What moves the bytes."""
+    seed: Annotated[int, Field(ge=0)] | None = None
+    """Marks the run a simulation that can be repeated; without it randomness comes from the system."""
+    gpu: Annotated[int, Field(ge=-1)] = -1
+    """Number of the GPU; -1 is the CPU."""
+    out: Path | None = None
+    """Folder of the run."""
+    data: Data = Data()
+    model: Model = Model()
+    federate: Federate = Federate()
+    train: Train = Train()
+    optimizer: Optimizer = Optimizer()
+    server: Server = Server()
+    evaluate: Evaluate = Evaluate()
+    dp: Dp = Dp()
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+
+    def to_yaml(self) -> str:
+        """Return the whole configuration as YAML."""
+        return str(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
+
+
+def from_mapping(values: Mapping[str, Any]) -> RunConfig:
+    """Build a configuration from nested mappings, as YAML gives them."""
+    return RunConfig(**{str(key): {} if value is None and key in _sections() else value for key, value in values.items()})
+
+
+def from_yaml(path: Path) -> dict[str, Any]:
+    """Read a job file as nested mappings."""
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"Can't read {path}: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"Expected {path} to hold a mapping such as `federate: {{rounds: 20}}`, got {values!r}.")
+    return values
+
+
+def known_keys() -> list[str]:
+    """Return every dotted key."""
+    keys: list[str] = []
+    for name, field in RunConfig.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            keys += [f"{name}.{key}" for key in section.model_fields]
+        else:
+            keys.append(name)
+    return keys
+
+
+def _sections() -> set[str]:
+    return {key.split(".")[0] for key in known_keys() if "." in key}
+
+
+def _explain(error: ValidationError) -> str:
+    """Turn pydantic's findings into sentences: the key, the value, what was expected, what to do."""
+    lines = []
+    for finding in error.errors():
+        key = ".".join(str(part) for part in finding["loc"])
+        if finding["type"] == "extra_forbidden":
+            lines.append(unknown_key(key))
+        else:
+            message = finding["msg"].removeprefix("Value error, ")
+            expected = message[0].lower() + message[1:]
+            lines.append(f"{key}={finding['input']!r} does not work: {expected}.")
+    return " ".join(dict.fromkeys(lines))
+
+
+def unknown_key(key: str) -> str:
+    """Return the sentence on a key that does not exist."""
+    keys = known_keys()
+    by_last = {known.split(".")[-1]: known for known in reversed(keys)}
+    close = difflib.get_close_matches(key, keys, n=1, cutoff=0.6)
+    last = key.split(".")[-1]
+    if not close and (near := difflib.get_close_matches(last, by_last, n=1, cutoff=0.7)):
+        close = [by_last[near[0]]]
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"Unknown key {key!r}.{hint} `tacit config` prints every key."

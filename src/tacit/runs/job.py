@@ -1,0 +1,181 @@
+"""From a configuration to everything that trains: data on their device, model, plan, trainer, evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError, DataError, DeviceError
+from tacit.federated.plan import Injector, Plan
+from tacit.randomness import Randomness
+from tacit.runs.config import RunConfig
+from tacit.runs.modes import plan_of
+from tacit.runs.observer import Observer
+from tacit.tasks import catalogue, models, partition
+from tacit.tasks.data import DataSet
+from tacit.training.cohort import CohortTrainer
+from tacit.training.evaluation import Evaluator
+from tacit.training.holdings import Holdings
+from tacit.training.hooks import Hooks
+from tacit.training.settings import LocalTraining, Loss, cross_entropy
+
+_CLIENTS = 10
+_SUITS = {"digits": "mlp", "breast-cancer": "logistic", "heart-disease": "logistic"}  # elsewhere: cnn
+_OWNED = ("femnist", "heart-disease")  # data whose owners are the clients one expects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the runner runs."""
+
+    config: RunConfig
+    title: str
+    dataset: str
+    model_name: str
+    module: nn.Module
+    plan: Plan
+    holdings: Holdings
+    trainer: CohortTrainer
+    evaluator: Evaluator
+    test: tuple[Tensor, Tensor] | None
+    notes: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self.trainer.close()
+        self.evaluator.close()
+
+
+def resolve(config: RunConfig) -> RunConfig:
+    """Fill in the defaults that depend on other settings."""
+    split = config.data.split or ("natural" if config.data.name in _OWNED else "iid")
+    clients = config.federate.clients or (None if split == "natural" else _CLIENTS)
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(update={"split": split}),
+            "model": config.model.model_copy(update={"name": config.model.name or _SUITS.get(config.data.name, "cnn")}),
+            "federate": config.federate.model_copy(update={"clients": clients}),
+        }
+    )
+
+
+def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
+    """Load the data, split them, build the model and make the workers ready."""
+    device = device_of(config.gpu)
+    config, data, notes = _load(config, observer)
+    spec = config.data.split or "iid"
+    population = config.federate.clients
+    if population is None:
+        if data.groups is None:
+            raise ConfigError(f"data.split=natural needs data with owners; {data.name} has none. Use data.split=iid.")
+        population = len(np.unique(data.groups))
+    plan = plan_of(config, population)
+    rows = partition.parse(spec).assign(
+        data.train.labels, clients=population, groups=data.groups, generator=randomness.stream("split")
+    )
+    name = config.model.name or "cnn"
+    module = models.build(
+        name, shape=data.train.features.shape[1:], classes=data.classes, seed=randomness.number("weights")
+    )
+    config = config.model_copy(update={"federate": config.federate.model_copy(update={"clients": population})})
+    return assemble(
+        config=config,
+        title=f"{data.title}, {name}, {population} clients ({spec})",
+        dataset=data.name,
+        model_name=name,
+        module=module,
+        plan=plan,
+        train=(torch.from_numpy(data.train.features), torch.from_numpy(data.train.labels)),
+        rows=rows,
+        test=(torch.from_numpy(data.test.features), torch.from_numpy(data.test.labels)),
+        device=device,
+        notes=notes,
+    )
+
+
+def assemble(
+    *,
+    config: RunConfig,
+    title: str,
+    dataset: str,
+    model_name: str,
+    module: nn.Module,
+    plan: Plan,
+    train: tuple[Tensor, Tensor],
+    rows: Sequence[NDArray[np.int64]],
+    test: tuple[Tensor, Tensor] | None,
+    device: torch.device,
+    loss: Loss = cross_entropy,
+    training_hooks: Hooks | None = None,
+    evaluation_hooks: Hooks | None = None,
+    injectors: tuple[Injector, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Job:
+    """Put the parts of a job together."""
+    holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
+    settings = LocalTraining(
+        epochs=config.train.local_epochs, batch_size=config.train.batch_size, **config.optimizer.model_dump()
+    )
+    trainer = CohortTrainer(
+        module=module,
+        holdings=holdings,
+        settings=settings,
+        loss=loss,
+        form=config.train.form,
+        workers=config.train.workers,
+        hooks=training_hooks,
+    )
+    return Job(
+        config=config,
+        title=title,
+        dataset=dataset,
+        model_name=model_name,
+        module=module,
+        plan=plan if not injectors else _with_injectors(plan, injectors),
+        holdings=holdings,
+        trainer=trainer,
+        evaluator=Evaluator(
+            module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks
+        ),
+        test=None if test is None else (test[0].to(device), test[1].to(device)),
+        notes=notes,
+    )
+
+
+def device_of(gpu: int) -> torch.device:
+    """Return the device of a GPU's number; -1 is the CPU."""
+    if gpu < 0:
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise DeviceError(
+            f"--gpu {gpu}: no NVIDIA GPU can be used here (torch {torch.__version__} sees none). "
+            "Leave --gpu out to train on the CPU, or install a CUDA build of torch."
+        )
+    if gpu >= torch.cuda.device_count():
+        raise DeviceError(f"--gpu {gpu}: expected a number from 0 to {torch.cuda.device_count() - 1}.")
+    return torch.device("cuda", gpu)
+
+
+def _load(config: RunConfig, observer: Observer) -> tuple[RunConfig, DataSet, tuple[str, ...]]:
+    """Load the data set; the default run goes on with `digits` where MNIST can't be had, and says so."""
+    wanted = config.data
+    try:
+        return resolve(config), catalogue.load(wanted.name, folder=wanted.folder, download=wanted.download), ()
+    except DataError as error:
+        if "name" in wanted.model_fields_set or wanted.folder is not None:
+            raise
+        note = f"MNIST can't be had, so this run uses the small `digits` set instead. {error}"
+        observer.note(note)
+        digits = config.model_copy(update={"data": wanted.model_copy(update={"name": "digits"})})
+        return resolve(digits), catalogue.load("digits"), (note,)
+
+
+def _with_injectors(plan: Plan, injectors: tuple[Injector, ...]) -> Plan:
+    from dataclasses import replace
+
+    return replace(plan, injectors=plan.injectors + injectors)

@@ -1,0 +1,86 @@
+"""What a run gave; ``result.json`` is this, field by field. Fields are only ever added."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tacit.federated.plan import Privacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord:
+    """One round. Losses and accuracies are None where they were not measured."""
+
+    round: int
+    attempts: int  # 1, and one more for each retry
+    train_loss: float | None
+    test_loss: float | None
+    test_accuracy: float | None
+    clients_asked: int
+    clients_replied: int
+    bytes_up: int
+    bytes_down: int
+    epsilon: float | None  # spent up to and including this round
+    seconds: dict[str, float]  # train, protect, aggregate, recover, evaluate
+    wall_seconds: float
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> RoundRecord:
+        """Build from a journal's record; fields of a later version are left out."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{key: value for key, value in values.items() if key in known})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A whole run."""
+
+    version: str
+    mode: str
+    engine: str
+    device: str
+    dataset: str
+    split: str
+    model: str
+    parameters: int
+    clients: int
+    per_round: float
+    seed: int | None
+    simulation: bool
+    form: str
+    form_reason: str
+    rounds: tuple[RoundRecord, ...]
+    test_accuracy: float | None
+    train_accuracy: float | None
+    test_loss: float | None
+    seconds: float
+    setup_seconds: float
+    bytes_up: int
+    bytes_down: int
+    privacy: Privacy
+    sees: dict[str, str]  # who sees what: server, clients, outsider
+    notes: tuple[str, ...]
+    folder: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain containers."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def to_json(self) -> str:
+        """Return ``result.json``."""
+        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Result:
+        """Read a ``result.json``."""
+        values = json.loads(path.read_text())
+        known = {field.name for field in fields(cls)}
+        values = {key: value for key, value in values.items() if key in known}
+        values["rounds"] = tuple(RoundRecord.of(record) for record in values["rounds"])
+        values["privacy"] = Privacy(**values["privacy"] | {"notes": tuple(values["privacy"]["notes"])})
+        values["notes"] = tuple(values["notes"])
+        return cls(**values)

@@ -1,0 +1,239 @@
+"""The loop over rounds: charge, exchange, check, journal.
+
+Order on disk, so that a crash at any point loses at most the round in flight:
+
+1. ``attempt`` in the journal, before anything is sent (what a release costs is charged here);
+2. the round itself;
+3. the checkpoint, replaced atomically, with the round's record inside;
+4. ``round`` in the journal. A crash between 3 and 4 is mended from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+import tacit
+from tacit.engines.in_process import InProcessEngine
+from tacit.errors import ClientError, DropoutError, RunError
+from tacit.federated.clients import LocalClients
+from tacit.federated.round import Outcome, round_flow
+from tacit.federated.stopwatch import Stopwatch
+from tacit.federated.unreliable import Unreliable
+from tacit.flow import Flow, Traffic, drive
+from tacit.randomness import Randomness
+from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.folder import MODEL, RESULT, RunFolder
+from tacit.runs.job import Job
+from tacit.runs.observer import Observer
+from tacit.runs.result import Result, RoundRecord
+from tacit.storage import write_atomically
+from tacit.training.evaluation import Score
+from tacit.vectors import Vector, first_not_finite
+from tacit.wire import Turn
+
+
+class Runner:
+    """Runs a job to its last round, in a folder or in memory."""
+
+    def __init__(self, *, job: Job, randomness: Randomness, folder: RunFolder | None, observer: Observer) -> None:
+        self._job = job
+        self._randomness = randomness
+        self._folder = folder
+        self._observer = observer
+        self._stopwatch = Stopwatch()
+        self._replied = self._asked = 0
+        answer = LocalClients(
+            plan=job.plan,
+            trainer=job.trainer,
+            examples=lambda client: len(job.holdings.rows[client]),
+            randomness=randomness,
+            stopwatch=self._stopwatch,
+            on_reply=self._count_reply,
+        ).answer
+        if job.config.federate.drop:
+            answer = Unreliable(answer=answer, rate=job.config.federate.drop, randomness=randomness)
+        self._engine = InProcessEngine(answer=answer)
+
+    def run(self, start: Checkpoint | None, done: tuple[RoundRecord, ...], *, setup_seconds: float) -> Result:
+        """Run the rounds after ``start``, or all of them, and return the result of the whole run."""
+        job = self._job
+        layout = job.trainer.layout
+        checkpoint = start or Checkpoint(
+            round_number=0,
+            model=layout.read(job.module).cpu().numpy(),
+            state=job.plan.optimizer.start(layout.size),
+            record=None,
+        )
+        if len(checkpoint.model) != layout.size:
+            raise RunError(
+                f"The checkpoint holds {len(checkpoint.model)} parameters, the model has {layout.size}. "
+                "Was the model's code changed since the run began?"
+            )
+        if self._folder is not None and start is None:
+            self._folder.save(checkpoint)
+        records = list(done)
+        rounds = job.config.federate.rounds
+        self._observer.started(title=job.title, rounds=rounds, done=done)
+        try:
+            for number in range(checkpoint.round_number + 1, rounds + 1):
+                checkpoint, record = self._round(number, checkpoint, last=number == rounds)
+                records.append(record)
+                self._observer.round_done(record)
+        finally:
+            self._keep(checkpoint.model)
+        result = self._result(checkpoint.model, tuple(records), setup_seconds)
+        if self._folder is not None:
+            write_atomically(self._folder.path / RESULT, result.to_json().encode())
+            self._folder.journal.append({"type": "end", "rounds": rounds})
+        self._observer.finished(result)
+        return result
+
+    def _round(self, number: int, before: Checkpoint, *, last: bool) -> tuple[Checkpoint, RoundRecord]:
+        start = time.perf_counter()
+        self._stopwatch.restart()
+        traffic = Traffic()
+        outcome, asked, attempts = self._attempts(number, before, traffic)
+        score = self._evaluate(outcome.model, number, last=last)
+        record = RoundRecord(
+            round=number,
+            attempts=attempts,
+            train_loss=outcome.train_loss,
+            test_loss=None if score is None else score.loss,
+            test_accuracy=None if score is None else score.accuracy,
+            clients_asked=asked,
+            clients_replied=len(outcome.clients),
+            bytes_up=traffic.bytes_up,
+            bytes_down=traffic.bytes_down,
+            epsilon=self._job.plan.privacy.epsilon,
+            seconds={stage: round(seconds, 6) for stage, seconds in self._stopwatch.seconds.items()},
+            wall_seconds=round(time.perf_counter() - start, 6),
+        )
+        after = Checkpoint(
+            round_number=number, model=outcome.model, state=outcome.state, record={"type": "round"} | asdict(record)
+        )
+        if self._folder is not None and after.record is not None:
+            self._folder.save(after)
+            self._folder.journal.append(after.record)
+        return after, record
+
+    def _attempts(self, number: int, before: Checkpoint, traffic: Traffic) -> tuple[Outcome, int, int]:
+        """Try the round until enough clients answer; return the outcome, the cohort's size and the number of tries."""
+        retries = self._job.config.federate.retries
+        for attempt in range(retries + 1):
+            turn = Turn(round_number=number, attempt=attempt)
+            cohort = self._job.plan.sampler.cohort(self._randomness.secret("cohort", number, attempt))
+            self._write({"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort)})
+            self._replied = 0
+            self._asked = len(cohort)
+            flow = round_flow(
+                self._job.plan, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
+            )
+            try:
+                outcome = self._exchange(flow, traffic)
+            except DropoutError as error:
+                self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
+                if attempt == retries:
+                    raise DropoutError(f"{error} Tried {retries + 1} times; the model of round {number - 1} is kept.") from error
+                self._observer.note(f"Round {number}, try {attempt + 1}: {error} Trying again with a new cohort.")
+            except ClientError as error:
+                self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
+                raise
+            else:
+                where = first_not_finite(outcome.model)
+                if where is not None:
+                    raise RunError(
+                        f"The global model became {outcome.model[where]} in round {number}; the model of round "
+                        f"{number - 1} is kept. Lower server.lr or optimizer.lr."
+                    )
+                return outcome, len(cohort), attempt + 1
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _exchange(self, flow: Flow[Outcome], traffic: Traffic) -> Outcome:
+        """Drive the flow; what is neither the clients' time nor the release's is aggregation."""
+        start = time.perf_counter()
+        counted = sum(self._stopwatch.seconds.values())
+        try:
+            return drive(flow, self._engine, traffic)
+        finally:
+            elsewhere = sum(self._stopwatch.seconds.values()) - counted
+            self._stopwatch.add("aggregate", time.perf_counter() - start - elsewhere)
+
+    def _evaluate(self, model: Vector, number: int, *, last: bool) -> Score | None:
+        job = self._job
+        if job.test is None or not (last or number % job.config.evaluate.every == 0):
+            return None
+        with self._stopwatch.measure("evaluate"):
+            score = job.evaluator.score(model, *job.test)
+        if not math.isfinite(score.loss):
+            raise RunError(
+                f"The test loss became {score.loss} in round {number}; the model of round {number - 1} is kept. "
+                "Lower server.lr or optimizer.lr."
+            )
+        return score
+
+    def _result(self, model: Vector, rounds: tuple[RoundRecord, ...], setup_seconds: float) -> Result:
+        job, config = self._job, self._job.config
+        start = time.perf_counter()
+        training: Score | None = None
+        if config.evaluate.train:
+            training = job.evaluator.score(model, *self._training_data())
+        guarantee = job.plan.protocol.guarantee
+        return Result(
+            version=tacit.__version__,
+            mode=config.mode,
+            engine=self._engine.name,
+            device=str(job.holdings.features.device),
+            dataset=job.dataset,
+            split=config.data.split or "given",
+            model=job.model_name,
+            parameters=job.trainer.layout.size,
+            clients=len(job.holdings.rows),
+            per_round=job.plan.sampler.expected,
+            seed=config.seed,
+            simulation=self._randomness.simulation,
+            form=job.trainer.form,
+            form_reason=job.trainer.reason,
+            rounds=rounds,
+            test_accuracy=rounds[-1].test_accuracy,
+            train_accuracy=None if training is None else training.accuracy,
+            test_loss=rounds[-1].test_loss,
+            seconds=round(sum(r.wall_seconds for r in rounds) + time.perf_counter() - start, 3),
+            setup_seconds=round(setup_seconds, 3),
+            bytes_up=sum(r.bytes_up for r in rounds),
+            bytes_down=sum(r.bytes_down for r in rounds),
+            privacy=job.plan.privacy,
+            sees=asdict(guarantee),
+            notes=job.notes,
+            folder=None if self._folder is None else str(self._folder.path),
+        )
+
+    def _training_data(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the examples that clients hold; with some splits not every example has an owner."""
+        holdings = self._job.holdings
+        rows = np.concatenate(holdings.rows)
+        if len(rows) == len(holdings.labels):
+            return holdings.features, holdings.labels
+        index = torch.from_numpy(rows).to(holdings.labels.device)
+        return holdings.features[index], holdings.labels[index]
+
+    def _keep(self, model: Vector) -> None:
+        """Write the last good model into the module, and into the folder by its tensors' names."""
+        module = self._job.module
+        self._job.trainer.layout.write(module, torch.from_numpy(np.array(model)))
+        if self._folder is not None:
+            tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
+            write_atomically(self._folder.path / MODEL, save(tensors))
+
+    def _write(self, record: dict[str, object]) -> None:
+        if self._folder is not None:
+            self._folder.journal.append(record)
+
+    def _count_reply(self) -> None:
+        self._replied += 1
+        self._observer.progress(replied=self._replied, asked=self._asked)

@@ -1,0 +1,115 @@
+"""Begin a run, or go on with one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tacit.errors import RunError
+from tacit.randomness import Randomness
+from tacit.runs import config as configuration
+from tacit.runs.config import RunConfig
+from tacit.runs.folder import CONFIG, RESULT, RunFolder
+from tacit.runs.observer import Observer, Silent
+from tacit.runs.result import Result, RoundRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.runs.job import Job
+
+
+def run(config: RunConfig, *, observer: Observer | None = None, force: bool = False) -> Result:
+    """Train as ``config`` says and return the result.
+
+    With ``config.out`` the run is kept in that folder and can be resumed; without it nothing is written.
+
+    Args:
+        config: what to run.
+        observer: is told of every round.
+        force: replace a run that the folder holds already.
+    """
+    from tacit.runs import job as jobs
+
+    randomness = Randomness.of(seed=config.seed)
+    observer = observer or Silent()
+    return execute(lambda: jobs.build(config, randomness, observer), randomness, config.out, observer, force=force)
+
+
+def execute(
+    build: Callable[[], Job], randomness: Randomness, out: Path | None, observer: Observer, *, force: bool = False
+) -> Result:
+    """Build a job and run it from its first round, in the folder ``out`` if there is one."""
+    from tacit.runs.runner import Runner
+
+    start = time.perf_counter()
+    if out is not None:
+        RunFolder.check(out, force=force)  # before the data are loaded: a refusal should come at once
+    job = build()
+    folder = None
+    try:
+        if out is not None:
+            folder = RunFolder.create(out, config=job.config.to_yaml(), force=force)
+            folder.journal.append(
+                {
+                    "type": "start",
+                    "key": randomness.key.hex(),
+                    "simulation": randomness.simulation,
+                    "dataset": job.dataset,
+                    "examples": len(job.holdings.labels),
+                }
+            )
+        runner = Runner(job=job, randomness=randomness, folder=folder, observer=observer)
+        return runner.run(None, (), setup_seconds=time.perf_counter() - start)
+    finally:
+        job.close()
+        if folder is not None:
+            folder.close()
+
+
+def resume(path: Path, *, observer: Observer | None = None) -> Result:
+    """Go on with the run in ``path`` after a crash or an interruption; a finished run's result is returned as it is."""
+    observer = observer or Silent()
+    folder = RunFolder.open(path)
+    try:
+        records = folder.records()
+        if any(record["type"] == "end" for record in records) and (path / RESULT).exists():
+            result = Result.read(path / RESULT)
+            observer.note(f"{path} is complete: all {len(result.rounds)} rounds are done.")
+            observer.finished(result)
+            return result
+        return _go_on(folder, records, observer)
+    finally:
+        folder.close()
+
+
+def _go_on(folder: RunFolder, records: list[dict[str, object]], observer: Observer) -> Result:
+    from tacit.runs import job as jobs
+    from tacit.runs.runner import Runner
+
+    start = time.perf_counter()
+    config = configuration.from_mapping(configuration.from_yaml(folder.path / CONFIG))
+    began = next((record for record in records if record["type"] == "start"), None)
+    if began is None:
+        raise RunError(
+            f"{folder.path} stopped before its first round. Run it anew: tacit run {folder.path / CONFIG} --force."
+        )
+    randomness = Randomness(key=bytes.fromhex(str(began["key"])), simulation=bool(began["simulation"]))
+    checkpoint = folder.checkpoint()
+    rounds = [record for record in records if record["type"] == "round"]
+    if checkpoint is not None and checkpoint.record is not None and len(rounds) < checkpoint.round_number:
+        folder.journal.append(checkpoint.record)  # the crash came between the checkpoint and the journal
+        rounds.append(dict(checkpoint.record))
+    job = jobs.build(config, randomness, observer)
+    try:
+        if (job.dataset, len(job.holdings.labels)) != (began["dataset"], began["examples"]):
+            raise RunError(
+                f"The run began on {began['dataset']} with {began['examples']} examples; now it is {job.dataset} with "
+                f"{len(job.holdings.labels)}. Bring the same data back to resume."
+            )
+        runner = Runner(job=job, randomness=randomness, folder=folder, observer=observer)
+        done = tuple(RoundRecord.of(record) for record in rounds)
+        return runner.run(checkpoint, done, setup_seconds=time.perf_counter() - start)
+    finally:
+        job.close()

@@ -1,0 +1,145 @@
+"""The models by name, and the user's own as ``package.module:Class``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tacit.errors import ConfigError
+
+Shape = Sequence[int]
+
+
+def cnn(shape: Shape, classes: int) -> nn.Module:
+    """Return the CNN of the MNIST lab: 21,840 parameters on 28 x 28 images of ten classes."""
+    _need_images("cnn", shape)
+    channels, height, width = shape
+    side = [((length - 4) // 2 - 4) // 2 for length in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(channels, 10, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(10, 20, 5),
+        nn.Dropout2d(),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(20 * side[0] * side[1], 50),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Linear(50, classes),
+    )
+
+
+def lenet(shape: Shape, classes: int) -> nn.Module:
+    """Return LeNet-5 with rectifiers and max-pooling (LeCun et al. 1998), its convolutions without bias.
+
+    Images under 32 x 32 are padded by 2. On 3 x 32 x 32 images of 62 classes it has MindSpore Federated's 66,404
+    parameters.
+    """
+    _need_images("lenet", shape)
+    channels, height, width = shape
+    padding = 2 if min(height, width) < 32 else 0
+    side = [((length + 2 * padding - 4) // 2 - 4) // 2 for length in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=padding, bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5, bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * side[0] * side[1], 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def mlp(shape: Shape, classes: int) -> nn.Module:
+    """Return a perceptron with two hidden layers of 128 and 64."""
+    features = math.prod(shape)
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(features, 128),
+        nn.ReLU(),
+        nn.Linear(128, 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
+
+
+def logistic(shape: Shape, classes: int) -> nn.Module:
+    """Return multinomial logistic regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+
+MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "cnn": cnn,
+    "lenet": lenet,
+    "mlp": mlp,
+    "logistic": logistic,
+}
+
+
+def build(name: str, *, shape: Shape, classes: int, seed: int) -> nn.Module:
+    """Build a model with first weights that depend on ``seed`` alone.
+
+    Args:
+        name: one of :data:`MODELS`, or ``package.module:Class``: anything that can be called and returns a module.
+            It is called with ``shape`` and ``classes`` if it takes arguments of these names, with none otherwise.
+        shape: the shape of one example.
+        classes: how many classes there are.
+        seed: for the first weights; torch's global generator is left as it was.
+    """
+    make = MODELS.get(name) or _users_own(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = make(shape, classes)
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"Expected {name!r} to give a torch.nn.Module, got {type(module).__name__}.")
+    return module
+
+
+def _users_own(name: str) -> Callable[[Shape, int], nn.Module]:
+    path, colon, attribute = name.partition(":")
+    if not colon:
+        close = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(
+            f"Unknown model {name!r}.{hint} Known: {', '.join(MODELS)}; your own as package.module:Class."
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:  # a script's folder is on the path, a console command's is not
+        sys.path.insert(0, here)
+    try:
+        made = getattr(importlib.import_module(path), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"Can't load model {name!r}: {error}. Expected package.module:Class that can be imported from here ({here})."
+        ) from error
+
+    def make(shape: Shape, classes: int) -> nn.Module:
+        offered = {"shape": tuple(shape), "classes": classes}
+        taken = {key: value for key, value in offered.items() if key in inspect.signature(made).parameters}
+        module: nn.Module = made(**taken)
+        return module
+
+    return make
+
+
+def _need_images(name: str, shape: Shape) -> None:
+    if len(shape) != 3 or min(shape[1:]) < 16:
+        raise ConfigError(
+            f"Model {name!r} needs images (channels, height, width) of at least 16 x 16, "
+            f"but an example has shape {tuple(shape)}. Use model.name=mlp or logistic."
+        )

@@ -1,0 +1,1 @@
+"""Local training, alone and for a whole cohort at once; the only room that computes gradients."""

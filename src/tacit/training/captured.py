@@ -1,0 +1,103 @@
+"""The stacked trainer on a GPU, its step captured once as a CUDA graph and replayed.
+
+A step of a small model is some sixty kernels of a few microseconds; launching them from Python takes longer than
+running them. A graph is launched as one. It is captured for each shape (steps, clients, batch) and reads its
+batch by a counter on the device, so that a round is a few copies and then nothing but replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.training.holdings import Holdings
+from tacit.training.schedule import Schedule, schedule
+from tacit.training.settings import LocalTraining
+from tacit.training.stacked import StackedTrainer, State, Trained
+
+_WARM_UPS = 3
+_MOST_GRAPHS = 8  # a ragged federation has many shapes; old graphs are dropped
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Capture:
+    graph: torch.cuda.CUDAGraph
+    rate: Tensor
+    rows: Tensor
+    keys: Tensor
+    counts: Tensor
+    step: Tensor
+    total: Tensor
+    state: State
+
+
+class CapturedTrainer:
+    """Trains chunks of clients by replaying graphs; the same arithmetic as the trainer it captures."""
+
+    def __init__(self, trainer: StackedTrainer, settings: LocalTraining) -> None:
+        self._trainer = trainer
+        self._settings = settings
+        self._captures: dict[tuple[int, int, int, bool], _Capture] = {}
+
+    def train(
+        self, model: Tensor, holdings: Holdings, clients: Sequence[int], keys: NDArray[np.int64], rate: float
+    ) -> Trained:
+        """Train ``clients`` from ``model`` and return their updates."""
+        settings = self._settings
+        plan = schedule(holdings, clients, keys, epochs=settings.epochs, batch_size=settings.batch_size)
+        shape = (*plan.rows.shape, plan.ragged)
+        capture = self._captures.get(shape)
+        if capture is None:
+            if len(self._captures) >= _MOST_GRAPHS:
+                self._captures.pop(next(iter(self._captures)))
+            capture = self._captures[shape] = self._capture(model, holdings, plan)
+        self._load(capture, model, plan, rate)
+        for _ in range(len(plan.rows)):
+            capture.graph.replay()
+        return self._trainer.finish(model, capture.state, capture.total, plan)
+
+    def _capture(self, model: Tensor, holdings: Holdings, plan: Schedule) -> _Capture:
+        clients = plan.rows.shape[1]
+        capture = _Capture(
+            graph=torch.cuda.CUDAGraph(),
+            rate=torch.zeros((), device=model.device),
+            rows=plan.rows.clone(),
+            keys=plan.keys.clone(),
+            counts=torch.from_numpy(plan.counts).to(model.device),
+            step=torch.zeros(1, dtype=torch.int64, device=model.device),
+            total=torch.zeros(clients, device=model.device),
+            state=self._trainer.start(model, clients),
+        )
+
+        def step() -> None:
+            rows, keys, counts = (t.index_select(0, capture.step)[0] for t in (capture.rows, capture.keys, capture.counts))
+            real = counts if plan.ragged else None
+            losses = self._trainer.step(capture.state, holdings, rows, real, keys, capture.rate)
+            capture.total.add_(losses * counts)
+            capture.step.add_(1)
+
+        # Warm-ups run on a side stream, as capture asks, with a rate of zero so that nothing moves.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                capture.step.zero_()
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(capture.graph):
+            step()
+        return capture
+
+    def _load(self, capture: _Capture, model: Tensor, plan: Schedule, rate: float) -> None:
+        capture.rate.fill_(rate)
+        capture.rows.copy_(plan.rows)
+        capture.keys.copy_(plan.keys)
+        capture.counts.copy_(torch.from_numpy(plan.counts))
+        capture.step.zero_()
+        capture.total.zero_()
+        self._trainer.restart(capture.state, model)

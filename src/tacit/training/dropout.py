@@ -1,0 +1,53 @@
+"""Dropout whose mask is a function of a key, so that every form of training drops the same elements."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tacit.training import counter
+
+_PER_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+class KeyedDropout(nn.Module):
+    """Stands in for :class:`~torch.nn.Dropout` and its per-channel kin while a client trains.
+
+    The mask of element ``i`` of the batch is a function of (client, step, site, ``i``); the site tells the dropout
+    layers of a model apart. The key is a buffer, so that ``vmap`` can give every client its own.
+    """
+
+    key: Tensor
+
+    def __init__(self, *, probability: float, per_channel: bool, site: int) -> None:
+        super().__init__()
+        self.probability = probability
+        self.per_channel = per_channel
+        self.site = site
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Drop elements (or whole channels) and scale the rest by 1/(1-p)."""
+        if not self.training or self.probability == 0.0:
+            return values
+        shape = values.shape[:2] + (1,) * (values.dim() - 2) if self.per_channel else values.shape
+        index = torch.arange(shape.numel(), device=values.device).view(shape)
+        return values * scaled_mask(self.key, index, self.site, self.probability)
+
+
+def scaled_mask(key: Tensor, index: Tensor, site: int, probability: float) -> Tensor:
+    """Return 0 where an element is dropped and 1/(1-p) elsewhere."""
+    if probability >= 1.0:
+        return torch.zeros_like(index, dtype=torch.float32)
+    return counter.keep(key + site, index, probability) * (1.0 / (1.0 - probability))
+
+
+def use_keys(module: nn.Module) -> None:
+    """Replace every dropout layer below ``module`` by a keyed one, in place."""
+    site = 0
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, (nn.Dropout, *_PER_CHANNEL)):
+                per_channel = isinstance(child, _PER_CHANNEL)
+                setattr(parent, name, KeyedDropout(probability=child.p, per_channel=per_channel, site=site))
+                site += 1

@@ -1,0 +1,111 @@
+"""K clients as one network: convolutions with K groups, linear layers as batched matrix products.
+
+Images of the cohort are laid out as ``(batch, K * channels, height, width)`` in channels-last order, rows as
+``(K, batch, features)``. Every client has its own weights (leading axis K) and never sees another's: the groups of a
+convolution and the matrices of a batched product don't mix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.training.dropout import scaled_mask
+from tacit.training.program import (
+    Combine,
+    Convolution,
+    Dropout,
+    Embedding,
+    Flatten,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    Pointwise,
+    Pool,
+    Program,
+    Step,
+)
+
+
+class GroupedNetwork:
+    """Runs a program for K clients at once with PyTorch's own kernels, on any device."""
+
+    name = "grouped"
+    client_axis = 0
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
+        """Return the model's outputs, ``(K, batch, ...)``.
+
+        Args:
+            parameters: the trained tensors, each with a leading client axis.
+            features: ``(K, batch, ...)``.
+            keys: one dropout key a client, or None to evaluate.
+        """
+        clients = features.shape[0]
+        values = [_images(features) if len(self._program.input_shape) == 3 else features]
+        for step in self._program.steps:
+            values.append(_run(step, [values[i] for i in step.inputs], parameters, keys, clients))
+        return values[-1]
+
+
+def _images(features: Tensor) -> Tensor:
+    clients, batch, channels, height, width = features.shape
+    images = features.permute(1, 0, 2, 3, 4).reshape(batch, clients * channels, height, width)
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def _run(  # noqa: PLR0911 - a table of rules
+    step: Step, inputs: Sequence[Tensor], parameters: Sequence[Tensor], keys: Tensor | None, clients: int
+) -> Tensor:
+    value = inputs[0]
+    image = len(step.before) == 3
+    match step.operation:
+        case Convolution(weight=weight, bias=bias) as c:
+            kernel = parameters[weight]
+            shift = None if bias is None else parameters[bias].reshape(-1)
+            groups = clients * c.groups
+            return F.conv2d(value, kernel.flatten(0, 1), shift, c.stride, c.padding, c.dilation, groups)
+        case Linear(weight=weight, bias=bias):
+            rows, matrix = value.flatten(1, -2), parameters[weight].transpose(1, 2)
+            product = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(parameters[bias][:, None], rows, matrix)
+            return product.view(*value.shape[:-1], -1)
+        case Pool(function=function, kernel=size, stride=stride, padding=padding):
+            return function(value, size, stride, padding)
+        case Pointwise(function=pointwise):
+            return pointwise(value)
+        case Combine(function=combine):
+            return combine(value, inputs[1])
+        case Dropout() as dropout:
+            return value if keys is None else value * _mask(dropout, step.before, value, keys, image=image)
+        case Flatten():
+            return value.reshape(value.shape[0], clients, -1).transpose(0, 1) if image else value.flatten(2)
+        case GroupNorm(groups=groups, weight=weight, bias=bias, epsilon=epsilon):
+            scale, shift = (None if slot is None else parameters[slot].reshape(-1) for slot in (weight, bias))
+            return F.group_norm(value, clients * groups, scale, shift, epsilon)
+        case LayerNorm(axes=axes, weight=weight, bias=bias, epsilon=epsilon):
+            normal = F.layer_norm(value, value.shape[-axes:], eps=epsilon)
+            own = (clients, *(1,) * (value.dim() - axes - 1), *value.shape[-axes:])
+            normal = normal if weight is None else normal * parameters[weight].view(own)
+            return normal if bias is None else normal + parameters[bias].view(own)
+        case Embedding(weight=weight):
+            table = parameters[weight]
+            offsets = torch.arange(clients, device=value.device).view(clients, *(1,) * (value.dim() - 1))
+            return F.embedding(value.long() + offsets * table.shape[1], table.flatten(0, 1))
+
+
+def _mask(dropout: Dropout, shape: tuple[int, ...], value: Tensor, keys: Tensor, *, image: bool) -> Tensor:
+    """Return the cohort's masks; element i of a client's batch has the same index as in a loop over clients."""
+    batch = value.shape[0] if image else value.shape[1]
+    masked = (shape[0], *(1,) * (len(shape) - 1)) if dropout.per_channel else shape
+    index = torch.arange(batch * math.prod(masked), device=value.device).view(1, batch, *masked)
+    mask = scaled_mask(keys.view(-1, *(1,) * (index.dim() - 1)), index, dropout.site, dropout.probability)
+    if not image:
+        return mask
+    return mask.transpose(0, 1).reshape(batch, len(keys) * masked[0], *masked[1:])

@@ -1,0 +1,106 @@
+"""One client after another with :mod:`torch.optim`: the form every model can take, and the one the others equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tacit.training.dropout import KeyedDropout
+from tacit.training.holdings import Holdings
+from tacit.training.hooks import Context, Hooks
+from tacit.training.parameters import Parameters
+from tacit.training.schedule import schedule
+from tacit.training.settings import LocalTraining, Loss
+from tacit.training.stacked import Trained
+
+
+class LoopTrainer:
+    """Trains clients one by one on one module that is written over for each; no copies are made.
+
+    A module that draws random numbers of its own (``torch.rand`` in its forward pass) draws them from torch's global
+    generator, which is seeded by the client's key; so only one loop may run at a time.
+    """
+
+    def __init__(
+        self, *, module: nn.Module, layout: Parameters, settings: LocalTraining, loss: Loss, hooks: Hooks
+    ) -> None:
+        self._module = module
+        self._layout = layout
+        self._settings = settings
+        self._loss = loss
+        self._hooks = hooks
+        self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
+
+    def train(
+        self,
+        model: Tensor,
+        holdings: Holdings,
+        clients: Sequence[int],
+        keys: NDArray[np.int64],
+        rate: float,
+        round_number: int,
+    ) -> Trained:
+        """Train ``clients`` from ``model`` and return their updates."""
+        devices = [model.device] if model.is_cuda else []
+        with torch.random.fork_rng(devices):
+            results = [
+                self._fit(model, holdings, client, keys[i : i + 1], rate, round_number)
+                for i, client in enumerate(clients)
+            ]
+        return Trained(
+            updates=np.stack([update for update, _ in results]),
+            losses=np.array([loss for _, loss in results]),
+        )
+
+    def _fit(
+        self,
+        model: Tensor,
+        holdings: Holdings,
+        client: int,
+        key: NDArray[np.int64],
+        rate: float,
+        round_number: int,
+    ) -> tuple[NDArray[np.float32], float]:
+        settings, hooks = self._settings, self._hooks
+        torch.manual_seed(int(key[0]))
+        self._layout.write(self._module, model)
+        plan = schedule(holdings, [client], key, epochs=settings.epochs, batch_size=settings.batch_size)
+        parameters = [p for p in self._module.parameters() if p.requires_grad]
+        context = Context(
+            model=self._module.train(),
+            loss_function=self._loss,
+            training=True,
+            client=client,
+            round_number=round_number,
+            settings=settings,
+            optimizer=torch.optim.SGD(
+                parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay
+            ),
+            origin=[p.detach().clone() for p in parameters] if settings.mu else [],
+        )
+        total = torch.zeros((), dtype=torch.float64, device=model.device)
+        hooks.run("on_fit_start", context)
+        for step in range(len(plan.rows)):
+            context.epoch, context.batch = divmod(step, plan.steps_per_epoch)
+            count = int(plan.counts[step, 0])
+            if context.batch == 0:
+                hooks.run("on_epoch_start", context)
+            for dropout in self._dropouts:
+                dropout.key.copy_(plan.keys[step, 0])
+            rows = plan.rows[step, 0, :count]
+            context.features, context.labels = holdings.features[rows], holdings.labels[rows]
+            hooks.run("on_batch_start", context)
+            hooks.run("on_batch_forward", context)
+            hooks.run("on_batch_backward", context)
+            if context.loss is not None:
+                total += context.loss.detach().double() * count
+            hooks.run("on_batch_end", context)
+            if context.batch == plan.steps_per_epoch - 1:
+                hooks.run("on_epoch_end", context)
+        hooks.run("on_fit_end", context)
+        update = (self._layout.read(self._module) - model).cpu().numpy()
+        return update, float(total) / int(plan.counts.sum())

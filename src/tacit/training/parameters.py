@@ -1,0 +1,94 @@
+"""A torch module as one flat float32 vector, and back.
+
+The vector holds the parameters that train, in :meth:`~torch.nn.Module.named_parameters` order, and then the
+floating-point buffers (batch-norm statistics). Integer buffers such as ``num_batches_tracked`` stay outside: they
+are counters, not something to average.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """Where one tensor lies in the vector."""
+
+    name: str
+    shape: torch.Size
+    start: int
+    trains: bool
+
+    @property
+    def size(self) -> int:
+        """How many numbers the tensor has."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """The order of a module's tensors in its vector.
+
+    >>> layout = Parameters.of(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    >>> [slot.name for slot in layout.slots]
+    ['0.weight', '0.bias', '1.weight', '1.bias', '1.running_mean', '1.running_var']
+    >>> layout.size
+    21
+    """
+
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Parameters:
+        """Lay out the tensors of ``module``."""
+        tensors = [(name, p, True) for name, p in module.named_parameters() if p.requires_grad]
+        tensors += [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
+        if not any(trains for _, _, trains in tensors):
+            raise ConfigError(f"Expected a model with parameters to train, {type(module).__name__} has none.")
+        slots: list[Slot] = []
+        start = 0
+        for name, tensor, trains in tensors:
+            if tensor.dtype != torch.float32:
+                raise ConfigError(f"Expected float32 in {name!r}, got {tensor.dtype}. Convert the model with .float().")
+            slots.append(Slot(name=name, shape=tensor.shape, start=start, trains=trains))
+            start += tensor.numel()
+        return cls(slots=tuple(slots))
+
+    @property
+    def size(self) -> int:
+        """The length of the vector."""
+        return self.slots[-1].start + self.slots[-1].size
+
+    @property
+    def trained(self) -> tuple[Slot, ...]:
+        """The slots that have gradients; they come first."""
+        return tuple(slot for slot in self.slots if slot.trains)
+
+    def read(self, module: nn.Module) -> Tensor:
+        """Return a new vector with the module's present values."""
+        tensors = _tensors(module)
+        return torch.cat([tensors[slot.name].detach().reshape(-1) for slot in self.slots])
+
+    def write(self, module: nn.Module, vector: Tensor) -> None:
+        """Copy ``vector`` into the module; the one place where a model is overwritten."""
+        tensors = _tensors(module)
+        with torch.no_grad():
+            for slot, values in zip(self.slots, self.split(vector), strict=True):
+                tensors[slot.name].copy_(values)
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """Return views of ``vector``, one a slot, in the tensors' own shapes."""
+        return [
+            part.view(slot.shape)
+            for part, slot in zip(vector.split([slot.size for slot in self.slots]), self.slots, strict=True)
+        ]
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())

@@ -1,0 +1,321 @@
+"""A small model as a straight list of operations that know how to run for many clients at once.
+
+:func:`trace` follows a module with :mod:`torch.fx` and names each step by one of the operations below. A model with
+a step that has no name here (a branch on data, a recurrent layer, batch norm, whose statistics mix the examples of
+a padded batch) has no program: :class:`NoProgram` says which step and the cohort trains in another form.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from tacit.training.dropout import KeyedDropout
+from tacit.training.parameters import Parameters
+
+Pair = tuple[int, int]
+
+
+class NoProgram(Exception):  # noqa: N818 - an answer, not an error: the caller takes another form
+    """The model has a step that no operation covers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution:
+    """A 2-D convolution; weight and bias are numbers of trained slots."""
+
+    weight: int
+    bias: int | None
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """An affine map of the last axis."""
+
+    weight: int
+    bias: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Max or average pooling over windows."""
+
+    function: Callable[..., Tensor]
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pointwise:
+    """A function of each element alone."""
+
+    function: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combine:
+    """A function of two values of one shape, element by element."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout:
+    """Keyed dropout; ``site`` is its place among the dropout calls of a forward pass."""
+
+    probability: float
+    per_channel: bool
+    site: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flatten:
+    """Images (or any value) to rows, in channel, height, width order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNorm:
+    """Normalisation over groups of channels, with an optional scale and shift."""
+
+    groups: int
+    weight: int | None
+    bias: int | None
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNorm:
+    """Normalisation over the last axes of rows, with an optional scale and shift."""
+
+    axes: int
+    weight: int | None
+    bias: int | None
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """A row of the table for each whole number."""
+
+    weight: int
+
+
+Operation = (
+    Convolution | Linear | Pool | Pointwise | Combine | Dropout | Flatten | GroupNorm | LayerNorm | Embedding
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One operation on earlier values; value 0 is the input, value ``i`` the result of step ``i - 1``."""
+
+    operation: Operation
+    inputs: tuple[int, ...]
+    before: tuple[int, ...]  # the shape of its first input, for one example
+    shape: tuple[int, ...]  # the shape of its result, for one example
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """The steps of a model, the last one being its output."""
+
+    steps: tuple[Step, ...]
+    input_shape: tuple[int, ...]
+
+    @property
+    def kinds(self) -> frozenset[type[Operation]]:
+        """The kinds of operation that occur."""
+        return frozenset(type(step.operation) for step in self.steps)
+
+
+_POINTWISE_MODULES = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
+    nn.Hardtanh, nn.Hardswish, nn.Identity,
+)  # fmt: skip
+_POINTWISE_FUNCTIONS = {
+    F.relu, torch.relu, F.leaky_relu, F.elu, F.selu, F.gelu, F.silu, F.mish, F.softplus, F.hardtanh, F.hardswish,
+    torch.tanh, F.tanh, torch.sigmoid, F.sigmoid,
+}  # fmt: skip
+_POINTWISE_METHODS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "contiguous": torch.clone}
+_RESHAPES = {torch.flatten, torch.reshape, "view", "reshape", "flatten"}
+_COMBINES = {operator.add: torch.add, torch.add: torch.add, operator.mul: torch.mul, torch.mul: torch.mul}
+_DROPOUTS = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
+_ON_IMAGES = (Convolution, Pool, GroupNorm)  # values of three axes are images: channels, height, width
+_ON_ANY = (Pointwise, Combine, Dropout, Flatten)
+_EXAMPLES = 3  # a batch size no model's own sizes are mistaken for
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, KeyedDropout) or super().is_leaf_module(m, module_qualified_name)
+
+
+def graph_of(module: nn.Module) -> fx.GraphModule:
+    """Trace ``module``, and give every dropout call a keyed layer of its own, ``F.dropout`` too."""
+    try:
+        graph = _Tracer().trace(module)
+    except Exception as error:
+        raise NoProgram(f"it can't be traced ({str(error).splitlines()[0]})") from error
+    traced = fx.GraphModule(module, graph)
+    site = 0
+    for node in list(graph.nodes):
+        settings = _dropout_settings(traced, node)
+        if settings is None:
+            continue
+        name = f"keyed_dropout_{site}"
+        traced.add_submodule(name, KeyedDropout(probability=settings[0], per_channel=settings[1], site=site))
+        site += 1
+        with graph.inserting_after(node):
+            replacement = graph.call_module(name, (node.args[0],))
+        node.replace_all_uses_with(replacement)
+        graph.erase_node(node)
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return traced
+
+
+def _dropout_settings(traced: fx.GraphModule, node: fx.Node) -> tuple[float, bool] | None:
+    """Return probability and kind of a dropout call that is on, None for any other node."""
+    if node.op == "call_module":
+        layer = traced.get_submodule(str(node.target))
+        return (layer.probability, layer.per_channel) if isinstance(layer, KeyedDropout) else None
+    if node.op == "call_function" and node.target in _DROPOUTS:
+        options = dict(zip(("p", "training"), node.args[1:], strict=False)) | node.kwargs
+        return (options.get("p", 0.5), _DROPOUTS[node.target]) if options.get("training", True) else None
+    return None
+
+
+def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Program:
+    """Name every step of a traced module.
+
+    Args:
+        traced: what :func:`graph_of` returned.
+        layout: the module's vector; weights are named by their place among the trained slots.
+        example: one example (without a batch axis), for the shapes.
+    """
+    batch = example.expand(_EXAMPLES, *example.shape)
+    try:
+        with torch.no_grad():
+            ShapeProp(traced).propagate(batch)
+    except Exception as error:
+        raise NoProgram(f"its shapes can't be followed ({str(error).splitlines()[0]})") from error
+    slots = {slot.name: number for number, slot in enumerate(layout.trained)}
+    values: dict[fx.Node, int] = {}
+    steps: list[Step] = []
+    for node in traced.graph.nodes:
+        meta = node.meta.get("tensor_meta")
+        if node.op == "placeholder":
+            if values:
+                raise NoProgram("it takes more than one input")
+            values[node] = 0
+        elif node.op == "output":
+            output = node.args[0]
+            if not isinstance(output, fx.Node) or values.get(output) != len(steps):
+                raise NoProgram("its output is not its last step")
+        elif not isinstance(meta, fx.passes.shape_prop.TensorMetadata):
+            continue  # a size that a reshape uses
+        else:
+            operation = _operation(traced, node, slots)
+            sources = [a for a in node.args if isinstance(a, fx.Node) and a in values]
+            if meta.shape[0] != _EXAMPLES:
+                raise NoProgram(f"{node} changes the batch axis")
+            before, shape = (tuple(n.meta["tensor_meta"].shape[1:]) for n in (sources[0], node))
+            if (len(before) == 3) != isinstance(operation, _ON_IMAGES) and not isinstance(operation, _ON_ANY):
+                raise NoProgram(f"{_name(traced, node)} of a value of shape {before} has no rule")
+            inputs = tuple(values[source] for source in sources)
+            steps.append(Step(operation=operation, inputs=inputs, before=before, shape=shape))
+            values[node] = len(steps)
+    return Program(steps=tuple(steps), input_shape=tuple(example.shape))
+
+
+def _operation(traced: fx.GraphModule, node: fx.Node, slots: dict[str, int]) -> Operation:
+    if node.op == "call_module":
+        module = traced.get_submodule(str(node.target))
+        operation = _of_module(module, str(node.target), slots)
+    else:
+        operation = _of_call(node)
+    if operation is None:
+        raise NoProgram(f"{node.op.removeprefix('call_')} {_name(traced, node)} has no rule")
+    return operation
+
+
+def _name(traced: fx.GraphModule, node: fx.Node) -> str:
+    if node.op == "call_module":
+        return type(traced.get_submodule(str(node.target))).__name__
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation | None:  # noqa: PLR0911
+    weight, bias = slots.get(f"{name}.weight"), slots.get(f"{name}.bias")
+    frozen = any(not p.requires_grad for p in module.parameters())
+    if frozen:
+        raise NoProgram(f"{name} has frozen parameters")
+    match module:
+        case nn.Conv2d(padding_mode="zeros", padding=(int(), int())) if weight is not None:
+            return Convolution(
+                weight=weight, bias=bias, stride=_pair(module.stride), padding=_pair(module.padding),
+                dilation=_pair(module.dilation), groups=module.groups,
+            )  # fmt: skip
+        case nn.Linear() if weight is not None:
+            return Linear(weight=weight, bias=bias)
+        case nn.MaxPool2d(dilation=1, ceil_mode=False, return_indices=False):
+            return _pool(F.max_pool2d, module.kernel_size, module.stride, module.padding)
+        case nn.AvgPool2d(ceil_mode=False, count_include_pad=True, divisor_override=None):
+            return _pool(F.avg_pool2d, module.kernel_size, module.stride, module.padding)
+        case KeyedDropout():
+            return Dropout(probability=module.probability, per_channel=module.per_channel, site=module.site)
+        case nn.Flatten(start_dim=1, end_dim=-1):
+            return Flatten()
+        case nn.GroupNorm():
+            return GroupNorm(groups=module.num_groups, weight=weight, bias=bias, epsilon=module.eps)
+        case nn.LayerNorm():
+            return LayerNorm(axes=len(module.normalized_shape), weight=weight, bias=bias, epsilon=module.eps)
+        case nn.Embedding(padding_idx=None, max_norm=None, sparse=False) if weight is not None:
+            return Embedding(weight=weight)
+        case _ if isinstance(module, _POINTWISE_MODULES):
+            return Pointwise(function=module)
+    return None
+
+
+def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911
+    target: Any = node.target
+    tensors = [a for a in node.args if isinstance(a, fx.Node) and "tensor_meta" in a.meta]
+    if target in _RESHAPES:
+        before, after = tensors[0].meta["tensor_meta"].shape, node.meta["tensor_meta"].shape
+        return Flatten() if tuple(after) == (before[0], before[1:].numel()) else None
+    if target in _POINTWISE_METHODS and node.op == "call_method":
+        return Pointwise(function=_POINTWISE_METHODS[target])
+    if target in _POINTWISE_FUNCTIONS:
+        rest, options = node.args[1:], {k: v for k, v in node.kwargs.items() if k not in ("input", "inplace")}
+        return Pointwise(function=lambda value: target(value, *rest, **options))
+    if target in _COMBINES and len(tensors) == 2:
+        same = tensors[0].meta["tensor_meta"].shape == tensors[1].meta["tensor_meta"].shape
+        return Combine(function=_COMBINES[target]) if same else None
+    if target in (F.max_pool2d, torch.max_pool2d, F.avg_pool2d):
+        names = ("kernel_size", "stride", "padding")
+        options = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+        if len(node.args) > 4 or any(options.get(k) for k in ("ceil_mode", "return_indices")):
+            return None
+        function = F.avg_pool2d if target is F.avg_pool2d else F.max_pool2d
+        return _pool(function, options["kernel_size"], options.get("stride"), options.get("padding", 0))
+    return None
+
+
+def _pool(function: Callable[..., Tensor], kernel: Any, stride: Any, padding: Any) -> Pool:
+    return Pool(function=function, kernel=_pair(kernel), stride=_pair(stride or kernel), padding=_pair(padding))
+
+
+def _pair(value: Any) -> Pair:
+    return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))

@@ -1,0 +1,45 @@
+"""How a client trains: the settings of local SGD, and the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (n, ...), labels (n, ...) -> one loss an example, (n,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    r"""Local SGD, with the proximal term of FedProx (Li et al. 2020).
+
+    A client minimises :math:`F_k(w) + \frac{\mu}{2} \lVert w - w_{global} \rVert^2`. In each step the gradient is clipped
+    (``grad_clip``, an L2 norm over the whole model), weight decay is added, and momentum is applied as in
+    :class:`torch.optim.SGD`. In round t the rate is ``lr * decay ** (t - 1)``.
+    """
+
+    epochs: int
+    batch_size: int
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    decay: float = 1.0
+    grad_clip: float | None = None
+    mu: float = 0.0
+
+    def rate(self, round_number: int) -> float:
+        """Return the learning rate of a round; rounds count from 1."""
+        return float(self.lr * self.decay ** (round_number - 1))
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of each example; ``outputs`` are logits."""
+    return F.cross_entropy(outputs, labels, reduction="none")
+
+
+def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean squared error of each example."""
+    errors = F.mse_loss(outputs, labels.to(outputs.dtype).view_as(outputs), reduction="none")
+    return errors.flatten(1).mean(1) if errors.dim() > 1 else errors

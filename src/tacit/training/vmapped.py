@@ -1,0 +1,40 @@
+"""K clients by :func:`torch.func.vmap`: the general form for models that have no program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from tacit.training.dropout import KeyedDropout
+from tacit.training.parameters import Parameters
+
+
+class VmappedNetwork:
+    """Runs any module without data-dependent control flow for K clients.
+
+    ``randomness="error"``: a module that draws its own random numbers would draw others here than in a loop over
+    clients, so it is refused and trains in the loop.
+    """
+
+    name = "vmap"
+    client_axis = 0
+
+    def __init__(self, module: nn.Module, layout: Parameters) -> None:
+        self._module = module.train()
+        self._names = [slot.name for slot in layout.trained]
+        self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
+
+    def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
+        """Return the outputs, ``(K, batch, ...)``."""
+        if keys is None:
+            raise ValueError("This form only trains; evaluate with the model itself.")
+
+        def one(own: list[Tensor], key: Tensor, batch: Tensor) -> Tensor:
+            state = dict(zip(self._names, own, strict=True)) | dict.fromkeys(self._keys, key)
+            result: Tensor = functional_call(self._module, state, (batch,))
+            return result
+
+        mapped: Tensor = vmap(one, randomness="error")(list(parameters), keys, features)
+        return mapped

@@ -1,0 +1,164 @@
+"""Frames: what travels between server and clients. Tagged, versioned, length-checked; never pickle.
+
+Every frame is a fixed header and a body::
+
+    magic "TCT" | version u8 | kind u8 | round u32 | attempt u16 | body length u64        (19 bytes, big-endian)
+
+=========  ==========================================================================================
+kind       body
+=========  ==========================================================================================
+TASK       extras length u32, extras (bytes that belong to the protocol), model vector (float32, little-endian)
+VECTOR     one vector (float32, little-endian)
+FAILURE    a reason in UTF-8: the client could not answer
+=========  ==========================================================================================
+
+Round and attempt travel in every frame, so that a stale or replayed reply is refused by :func:`expect`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from tacit.errors import ClientError, WireError
+from tacit.flow import ClientId
+from tacit.vectors import Vector
+
+VERSION = 1
+_MAGIC = b"TCT"
+_HEADER = struct.Struct(">3sBBIHQ")
+_LENGTH = struct.Struct(">I")
+_FLOAT = np.dtype("<f4")
+
+
+class Kind(IntEnum):
+    """What a frame carries."""
+
+    TASK = 1
+    VECTOR = 2
+    FAILURE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Which try of which round a frame belongs to."""
+
+    round_number: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The request to train: the model, and what the protocol wants its client half to know."""
+
+    turn: Turn
+    model: Vector
+    extras: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """A parsed header and the body it announced."""
+
+    kind: Kind
+    turn: Turn
+    body: memoryview
+
+
+def pack(kind: Kind, turn: Turn, body: bytes | memoryview) -> bytes:
+    """Return a frame."""
+    return _HEADER.pack(_MAGIC, VERSION, kind, turn.round_number, turn.attempt, len(body)) + body
+
+
+def unpack(data: bytes) -> Frame:
+    """Parse a frame.
+
+    >>> unpack(pack(Kind.FAILURE, Turn(round_number=3), b"no data")).turn.round_number
+    3
+    """
+    if len(data) < _HEADER.size:
+        raise WireError(f"Expected a frame of at least {_HEADER.size} bytes, got {len(data)}.")
+    magic, version, kind, round_number, attempt, length = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise WireError(f"Expected a frame that starts with {_MAGIC!r}, got {magic!r}.")
+    if version != VERSION:
+        raise WireError(
+            f"Expected wire version {VERSION}, got {version}. Install the same version of tacit on all sides."
+        )
+    if length != len(data) - _HEADER.size:
+        raise WireError(f"Expected a body of {length} bytes, got {len(data) - _HEADER.size}: the frame is damaged.")
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise WireError(f"Expected a kind among {[k.name for k in Kind]}, got {kind}.") from None
+    turn = Turn(round_number=round_number, attempt=attempt)
+    return Frame(kind=known, turn=turn, body=memoryview(data)[_HEADER.size :])
+
+
+def pack_task(task: Task) -> bytes:
+    """Return the frame that asks a client to train."""
+    model = np.ascontiguousarray(task.model, _FLOAT)
+    return pack(Kind.TASK, task.turn, _LENGTH.pack(len(task.extras)) + task.extras + model.tobytes())
+
+
+def unpack_task(data: bytes) -> Task:
+    """Parse the frame that asks a client to train."""
+    frame = unpack(data)
+    if frame.kind is not Kind.TASK:
+        raise WireError(f"Expected a TASK frame, got {frame.kind.name}.")
+    if len(frame.body) < _LENGTH.size:
+        raise WireError(f"Expected a task of at least {_LENGTH.size} bytes, got {len(frame.body)}.")
+    (length,) = _LENGTH.unpack_from(frame.body)
+    start = _LENGTH.size + length
+    if start > len(frame.body):
+        raise WireError(f"Expected {length} bytes of extras, got {len(frame.body) - _LENGTH.size}.")
+    return Task(
+        turn=frame.turn,
+        model=unpack_floats(frame.body[start:]),
+        extras=bytes(frame.body[_LENGTH.size : start]),
+    )
+
+
+def pack_vector(turn: Turn, vector: Vector) -> bytes:
+    """Return the frame that carries one vector."""
+    return pack(Kind.VECTOR, turn, np.ascontiguousarray(vector, _FLOAT).tobytes())
+
+
+def pack_failure(turn: Turn, reason: str) -> bytes:
+    """Return the frame with which a client says that it could not answer."""
+    return pack(Kind.FAILURE, turn, reason.encode())
+
+
+def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
+    """Return the body of a client's reply, or raise an error that names the client and what is wrong."""
+    try:
+        frame = unpack(data)
+    except WireError as error:
+        raise ClientError(
+            f"Client {client} sent a damaged reply: {error}", client=client, round_number=turn.round_number
+        ) from error
+    if frame.kind is Kind.FAILURE:
+        reason = bytes(frame.body).decode(errors="replace")
+        raise ClientError(
+            f"Client {client} failed in round {turn.round_number}: {reason}",
+            client=client,
+            round_number=turn.round_number,
+        )
+    if frame.kind is not kind or frame.turn != turn:
+        raise ClientError(
+            f"Client {client} answered with {frame.kind.name} for {frame.turn}, expected {kind.name} for {turn}: "
+            "the reply is stale or belongs to another run.",
+            client=client,
+            round_number=turn.round_number,
+        )
+    return frame.body
+
+
+def unpack_floats(body: memoryview) -> Vector:
+    """Return the vector in ``body`` without a copy."""
+    if len(body) % _FLOAT.itemsize:
+        raise WireError(f"Expected a multiple of {_FLOAT.itemsize} bytes of float32, got {len(body)}.")
+    return np.frombuffer(body, _FLOAT)
