@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from tacit.training.hooks import Context, Hooks
 
 __version__ = "0.1.0"
-__all__ = ["Context", "Federation", "Hooks", "Result", "RunConfig", "TacitError", "__version__", "resume", "run"]
+__all__ = [
+    "Context",
+    "Federation",
+    "Hooks",
+    "Result",
+    "RunConfig",
+    "TacitError",
+    "__version__",
+    "resume",
+    "run",
+]
 
 _HOME = {
     "Context": "tacit.training.hooks",

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
 
 from tacit.errors import StorageError
 
+RUN_ADVICE = (
+    "What was there before is unchanged. Free some space, or choose another folder with --out; "
+    "a run that has begun goes on with `tacit resume`."
+)
 
-def write_atomically(path: Path, data: bytes) -> None:
+
+def write_atomically(path: Path, data: bytes, *, advice: str = RUN_ADVICE) -> None:
     """Write ``data`` to ``path``: a reader, or a crash, finds the old file or the new one, never a part.
 
-    The bytes go to a temporary file in the same folder, are forced to disk, and take the name in one step.
+    The bytes go to a temporary file in the same folder, reach the disk (fsync) and then take the name. On any failure
+    the temporary file is removed and the old file, if there was one, is left as it was.
     """
+    temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fchmod(descriptor, 0o644)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        Path(temporary).replace(path)
     except OSError as error:
-        raise storage_error(path, error) from error
+        raise cannot_write(path, error, advice) from error
+    else:
+        temporary = None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """Return the error that says which file could not be written, and why."""
-    return StorageError(
-        f"Can't write {path}: {error.strerror or error}. What was there before is unchanged. "
-        "Free some space or choose another folder with --out, then go on with `tacit resume`."
-    )
+def cannot_write(path: Path, error: OSError, advice: str = RUN_ADVICE) -> StorageError:
+    """Return the error that says which file could not be written, why, and what to do."""
+    return StorageError(f"Can't write {path}: {error.strerror or error}. {advice}")

@@ -48,6 +48,4 @@ def average(total: NDArray[np.float64]) -> Average:
     Average(update=array([0.75, 0.75], dtype=float32), weight=4.0, loss=2.0)
     """
     weight = float(total[-2])
-    return Average(
-        update=(total[:-_EXTRA] / weight).astype(np.float32), weight=weight, loss=float(total[-1]) / weight
-    )
+    return Average(update=(total[:-_EXTRA] / weight).astype(np.float32), weight=weight, loss=float(total[-1]) / weight)

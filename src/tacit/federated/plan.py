@@ -1,7 +1,7 @@
 """The plan of a mode: what joins a sampler, a mechanism and a protocol.
 
-Mechanism (what differential privacy hides) and protocol (what encryption hides) are separate axes. A mode is a choice of
-both, made in one place::
+Mechanism (what differential privacy hides) and protocol (what encryption hides) are separate axes. A mode is a
+choice of both, made in one place::
 
     plain = Unprotected x ClearSum
 """

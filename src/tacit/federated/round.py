@@ -44,8 +44,6 @@ def round_flow(
     total = yield from plan.protocol.server(cohort, Task(turn=turn, model=sent), length)
     with stopwatch.measure("recover"):
         average = contribution.average(total.vector)
-        update = plan.mechanism.on_server(
-            average.update, randomness.within("server", turn.round_number, turn.attempt)
-        )
+        update = plan.mechanism.on_server(average.update, randomness.within("server", turn.round_number, turn.attempt))
         moved, new_state = plan.optimizer.step(sent, update, state)
     return Outcome(model=moved, state=new_state, train_loss=average.loss, clients=total.clients)

@@ -3,7 +3,8 @@ r"""What the server does with the average update :math:`\Delta_t`: FedAvg and th
 ===========  ==========================================================================================
 fedavg       :math:`w + \eta \Delta_t` (McMahan et al. 2017)
 fedavgm      :math:`v = \beta v + \Delta_t; \; w + \eta v` (Hsu et al. 2019)
-fedadam      :math:`m = \beta_1 m + (1-\beta_1) \Delta_t; \; v = \beta_2 v + (1-\beta_2) \Delta_t^2; \; w + \eta m / (\sqrt v + \tau)`
+fedadam      :math:`w + \eta m / (\sqrt v + \tau)` with
+             :math:`m = \beta_1 m + (1-\beta_1) \Delta_t; \; v = \beta_2 v + (1-\beta_2) \Delta_t^2`
 fedyogi      as fedadam with :math:`v = v - (1-\beta_2) \Delta_t^2 \, \mathrm{sign}(v - \Delta_t^2)` (Reddi et al. 2021)
 ===========  ==========================================================================================
 """
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.vectors import Vector
 
@@ -65,5 +67,5 @@ class ServerOptimizer:
         return _float32(moved), {"momentum": _float32(first), "second": _float32(second)}
 
 
-def _float32(vector: Vector) -> Vector:
+def _float32(vector: NDArray[np.floating[Any]]) -> Vector:
     return vector.astype(np.float32, copy=False)

@@ -168,7 +168,9 @@ class RunConfig(Section):
 
 def from_mapping(values: Mapping[str, Any]) -> RunConfig:
     """Build a configuration from nested mappings, as YAML gives them."""
-    return RunConfig(**{str(key): {} if value is None and key in _sections() else value for key, value in values.items()})
+    return RunConfig(
+        **{str(key): {} if value is None and key in _sections() else value for key, value in values.items()}
+    )
 
 
 def from_yaml(path: Path) -> dict[str, Any]:
@@ -221,7 +223,7 @@ def unknown_key(key: str) -> str:
     keys = known_keys()
     by_last = {known.split(".")[-1]: known for known in reversed(keys)}
     close = difflib.get_close_matches(key, keys, n=1, cutoff=0.6)
-    last = key.split(".")[-1]
+    last = key.rsplit(".", maxsplit=1)[-1]
     if not close and (near := difflib.get_close_matches(last, by_last, n=1, cutoff=0.7)):
         close = [by_last[near[0]]]
     hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -30,8 +30,8 @@ _LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": 
 class Federation:
     """A model and the data of each client.
 
-    ``clients`` are :class:`torch.utils.data.Dataset` objects or pairs of arrays (features, labels), one a client; they are
-    brought into memory once. :meth:`fit` trains ``model`` in place.
+    ``clients`` are :class:`torch.utils.data.Dataset` objects or pairs of arrays (features, labels), one a client;
+    they are brought into memory once. :meth:`fit` trains ``model`` in place.
 
     >>> federation = Federation(
     ...     model=nn.Linear(2, 2),
@@ -112,7 +112,10 @@ class Federation:
             model_name=name,
             module=self._model,
             plan=plan_of(config, len(self._parts)),
-            train=(torch.cat([part[0] for part in self._parts]), torch.cat([part[1] for part in self._parts])),
+            train=(
+                torch.cat([part[0] for part in self._parts]),
+                torch.cat([part[1] for part in self._parts]),
+            ),
             rows=np.split(np.arange(ends[-1]), ends[:-1]),
             test=self._test,
             device=jobs.device_of(config.gpu),
@@ -130,10 +133,10 @@ def _tensors(data: Examples, whose: str) -> tuple[Tensor, Tensor]:
     if isinstance(data, TensorDataset):
         data = (data.tensors[0], data.tensors[1])
     if isinstance(data, Dataset):
-        if len(data) == 0:  # type: ignore[arg-type]
+        if len(data) == 0:
             raise DataError(f"{whose[0].upper()}{whose[1:]} holds no example. Leave it out.")
         try:
-            data = tuple(default_collate([data[i] for i in range(len(data))]))  # type: ignore[arg-type]
+            data = tuple(default_collate([data[i] for i in range(len(data))]))
         except (RuntimeError, TypeError) as error:
             raise DataError(f"The examples of {whose} can't be stacked: {error}. They need one shape.") from error
     if len(data) != 2:

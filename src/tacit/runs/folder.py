@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit.errors import RunError
 from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
-from tacit.storage import storage_error, write_atomically
+from tacit.storage import cannot_write, write_atomically
 
 CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT = (
     "config.yaml",
@@ -46,7 +46,7 @@ class RunFolder:
             for name in _OURS:
                 (path / name).unlink(missing_ok=True)
         except OSError as error:
-            raise storage_error(path, error) from error
+            raise cannot_write(path, error) from error
         folder = cls(path)
         try:
             write_atomically(path / CONFIG, config.encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from tacit.errors import ConfigError, DataError, DeviceError
 from tacit.federated.plan import Injector, Plan
 from tacit.randomness import Randomness
 from tacit.runs.config import RunConfig
+from tacit.runs.defaults import resolve
 from tacit.runs.modes import plan_of
 from tacit.runs.observer import Observer
 from tacit.tasks import catalogue, models, partition
@@ -23,10 +24,6 @@ from tacit.training.evaluation import Evaluator
 from tacit.training.holdings import Holdings
 from tacit.training.hooks import Hooks
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
-
-_CLIENTS = 10
-_SUITS = {"digits": "mlp", "breast-cancer": "logistic", "heart-disease": "logistic"}  # elsewhere: cnn
-_OWNED = ("femnist", "heart-disease")  # data whose owners are the clients one expects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +46,6 @@ class Job:
         """Stop the workers."""
         self.trainer.close()
         self.evaluator.close()
-
-
-def resolve(config: RunConfig) -> RunConfig:
-    """Fill in the defaults that depend on other settings."""
-    split = config.data.split or ("natural" if config.data.name in _OWNED else "iid")
-    clients = config.federate.clients or (None if split == "natural" else _CLIENTS)
-    return config.model_copy(
-        update={
-            "data": config.data.model_copy(update={"split": split}),
-            "model": config.model.model_copy(update={"name": config.model.name or _SUITS.get(config.data.name, "cnn")}),
-            "federate": config.federate.model_copy(update={"clients": clients}),
-        }
-    )
 
 
 def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
@@ -136,12 +120,10 @@ def assemble(
         dataset=dataset,
         model_name=model_name,
         module=module,
-        plan=plan if not injectors else _with_injectors(plan, injectors),
+        plan=replace(plan, injectors=plan.injectors + injectors),
         holdings=holdings,
         trainer=trainer,
-        evaluator=Evaluator(
-            module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks
-        ),
+        evaluator=Evaluator(module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks),
         test=None if test is None else (test[0].to(device), test[1].to(device)),
         notes=notes,
     )
@@ -165,7 +147,11 @@ def _load(config: RunConfig, observer: Observer) -> tuple[RunConfig, DataSet, tu
     """Load the data set; the default run goes on with `digits` where MNIST can't be had, and says so."""
     wanted = config.data
     try:
-        return resolve(config), catalogue.load(wanted.name, folder=wanted.folder, download=wanted.download), ()
+        return (
+            resolve(config),
+            catalogue.load(wanted.name, folder=wanted.folder, download=wanted.download),
+            (),
+        )
     except DataError as error:
         if "name" in wanted.model_fields_set or wanted.folder is not None:
             raise
@@ -173,9 +159,3 @@ def _load(config: RunConfig, observer: Observer) -> tuple[RunConfig, DataSet, tu
         observer.note(note)
         digits = config.model_copy(update={"data": wanted.model_copy(update={"name": "digits"})})
         return resolve(digits), catalogue.load("digits"), (note,)
-
-
-def _with_injectors(plan: Plan, injectors: tuple[Injector, ...]) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, injectors=plan.injectors + injectors)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from tacit.errors import RunError
-from tacit.storage import storage_error
+from tacit.storage import cannot_write
 
 try:
     import fcntl
@@ -34,9 +34,11 @@ class Journal:
             if fcntl is not None:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RunError(f"{path.parent} is in use by another process. Wait for it, or choose another --out.") from error
+            raise RunError(
+                f"{path.parent} is in use by another process. Wait for it, or choose another --out."
+            ) from error
         except OSError as error:
-            raise storage_error(path, error) from error
+            raise cannot_write(path, error) from error
         whole = _whole_lines(path.read_bytes())
         if whole < path.stat().st_size:
             os.truncate(path, whole)
@@ -51,12 +53,14 @@ class Journal:
             os.fsync(self._file.fileno())
         except OSError as error:
             os.truncate(self._path, before)
-            raise storage_error(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
 
 

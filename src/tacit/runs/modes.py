@@ -74,8 +74,6 @@ def minimum_clients(config: RunConfig, sampler: Sampler) -> int:
     largest = int(sampler.expected)
     if asked is not None:
         if asked > largest and not isinstance(sampler, Poisson):
-            raise ConfigError(
-                f"federate.minimum_clients={asked} is more than the {largest} clients of a round: it could never be met."
-            )
+            raise ConfigError(f"federate.minimum_clients={asked} could never be met: a round has {largest} clients.")
         return asked
     return max(min(2, largest), -(-largest // 2), 1)

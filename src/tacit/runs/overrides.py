@@ -65,7 +65,9 @@ def merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _is_key(word: str) -> bool:
-    return word in config.known_keys() or ("." in word and word.split(".")[0] in {k.split(".")[0] for k in config.known_keys()})
+    return word in config.known_keys() or (
+        "." in word and word.split(".", maxsplit=1)[0] in {k.split(".")[0] for k in config.known_keys()}
+    )
 
 
 def _value(key: str, text: str) -> Any:

@@ -115,7 +115,10 @@ class Runner:
             wall_seconds=round(time.perf_counter() - start, 6),
         )
         after = Checkpoint(
-            round_number=number, model=outcome.model, state=outcome.state, record={"type": "round"} | asdict(record)
+            round_number=number,
+            model=outcome.model,
+            state=outcome.state,
+            record={"type": "round"} | asdict(record),
         )
         if self._folder is not None and after.record is not None:
             self._folder.save(after)
@@ -139,7 +142,9 @@ class Runner:
             except DropoutError as error:
                 self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
                 if attempt == retries:
-                    raise DropoutError(f"{error} Tried {retries + 1} times; the model of round {number - 1} is kept.") from error
+                    raise DropoutError(
+                        f"{error} Tried {retries + 1} times; the model of round {number - 1} is kept."
+                    ) from error
                 self._observer.note(f"Round {number}, try {attempt + 1}: {error} Trying again with a new cohort.")
             except ClientError as error:
                 self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})

@@ -38,7 +38,12 @@ def run(config: RunConfig, *, observer: Observer | None = None, force: bool = Fa
 
 
 def execute(
-    build: Callable[[], Job], randomness: Randomness, out: Path | None, observer: Observer, *, force: bool = False
+    build: Callable[[], Job],
+    randomness: Randomness,
+    out: Path | None,
+    observer: Observer,
+    *,
+    force: bool = False,
 ) -> Result:
     """Build a job and run it from its first round, in the folder ``out`` if there is one."""
     from tacit.runs.runner import Runner

@@ -125,7 +125,7 @@ def _users_own(name: str) -> Callable[[Shape, int], nn.Module]:
         made = getattr(importlib.import_module(path), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"Can't load model {name!r}: {error}. Expected package.module:Class that can be imported from here ({here})."
+            f"Can't load model {name!r}: {error}. Expected package.module:Class, importable from {here}."
         ) from error
 
     def make(shape: Shape, classes: int) -> nn.Module:

@@ -75,14 +75,16 @@ class CapturedTrainer:
         )
 
         def step() -> None:
-            rows, keys, counts = (t.index_select(0, capture.step)[0] for t in (capture.rows, capture.keys, capture.counts))
+            rows, keys, counts = (
+                t.index_select(0, capture.step)[0] for t in (capture.rows, capture.keys, capture.counts)
+            )
             real = counts if plan.ragged else None
             losses = self._trainer.step(capture.state, holdings, rows, real, keys, capture.rate)
             capture.total.add_(losses * counts)
             capture.step.add_(1)
 
         # Warm-ups run on a side stream, as capture asks, with a rate of zero so that nothing moves.
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):

@@ -1,13 +1,13 @@
 """Trains a cohort in the fastest form its model allows, over all cores.
 
-=========  =======================================================================================
+=========  ==========================================================================================
 form       for
-=========  =======================================================================================
-lanes      models of convolutions, linear layers, pooling and pointwise layers, on CPUs, where the native kernels are built
+=========  ==========================================================================================
+lanes      convolutions, linear layers, pooling and pointwise layers on a CPU with the native kernels
 grouped    models whose every layer has a rule (:mod:`tacit.training.program`), on any device
 vmap       other models without control flow on data or random numbers of their own
 loop       everything else, and runs with hooks
-=========  =======================================================================================
+=========  ==========================================================================================
 
 All forms give the same result for a client (up to the order of floating-point sums), whoever trains beside it.
 """
@@ -88,7 +88,12 @@ class CohortTrainer:
         self._threads_before = torch.get_num_threads()
 
     def train(
-        self, model: Vector, clients: Sequence[int], keys: NDArray[np.int64], round_number: int, finish: Finish
+        self,
+        model: Vector,
+        clients: Sequence[int],
+        keys: NDArray[np.int64],
+        round_number: int,
+        finish: Finish,
     ) -> None:
         """Train ``clients`` from ``model``; ``finish`` is called for each, in the thread that trained it.
 
@@ -131,7 +136,12 @@ class CohortTrainer:
         yield chunk
 
     def _train_chunk(
-        self, start: torch.Tensor, clients: Sequence[int], keys: NDArray[np.int64], rate: float, round_number: int
+        self,
+        start: torch.Tensor,
+        clients: Sequence[int],
+        keys: NDArray[np.int64],
+        rate: float,
+        round_number: int,
     ) -> Trained:
         trainer = getattr(self._own, "trainer", None)
         if trainer is None:

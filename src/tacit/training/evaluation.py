@@ -29,7 +29,9 @@ class Score:
 class Evaluator:
     """Evaluates in batches, in inference mode, over all workers."""
 
-    def __init__(self, *, module: nn.Module, loss: Loss, device: torch.device, workers: int, hooks: Hooks | None = None):
+    def __init__(
+        self, *, module: nn.Module, loss: Loss, device: torch.device, workers: int, hooks: Hooks | None = None
+    ):
         self._layout = Parameters.of(module)
         self._hooks = hooks or Hooks.for_evaluation()
         self._loss = loss
@@ -62,7 +64,10 @@ class Evaluator:
             hooks.run("on_epoch_start", context)
             for batch, start in enumerate(range(0, len(labels), _BATCH)):
                 context.batch = batch
-                context.features, context.labels = features[start : start + _BATCH], labels[start : start + _BATCH]
+                context.features, context.labels = (
+                    features[start : start + _BATCH],
+                    labels[start : start + _BATCH],
+                )
                 hooks.run("on_batch_start", context)
                 hooks.run("on_batch_forward", context)
                 assert context.losses is not None

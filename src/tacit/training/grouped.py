@@ -74,7 +74,9 @@ def _run(  # noqa: PLR0911 - a table of rules
             return F.conv2d(value, kernel.flatten(0, 1), shift, c.stride, c.padding, c.dilation, groups)
         case Linear(weight=weight, bias=bias):
             rows, matrix = value.flatten(1, -2), parameters[weight].transpose(1, 2)
-            product = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(parameters[bias][:, None], rows, matrix)
+            product = (
+                torch.bmm(rows, matrix) if bias is None else torch.baddbmm(parameters[bias][:, None], rows, matrix)
+            )
             return product.view(*value.shape[:-1], -1)
         case Pool(function=function, kernel=size, stride=stride, padding=padding):
             return function(value, size, stride, padding)

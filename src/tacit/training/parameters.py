@@ -47,7 +47,9 @@ class Parameters:
     @classmethod
     def of(cls, module: nn.Module) -> Parameters:
         """Lay out the tensors of ``module``."""
-        tensors = [(name, p, True) for name, p in module.named_parameters() if p.requires_grad]
+        tensors: list[tuple[str, Tensor, bool]] = [
+            (name, p, True) for name, p in module.named_parameters() if p.requires_grad
+        ]
         tensors += [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
         if not any(trains for _, _, trains in tensors):
             raise ConfigError(f"Expected a model with parameters to train, {type(module).__name__} has none.")
@@ -86,7 +88,7 @@ class Parameters:
         """Return views of ``vector``, one a slot, in the tensors' own shapes."""
         return [
             part.view(slot.shape)
-            for part, slot in zip(vector.split([slot.size for slot in self.slots]), self.slots, strict=True)
+            for part, slot in zip(torch.split(vector, [slot.size for slot in self.slots]), self.slots, strict=True)
         ]
 
 

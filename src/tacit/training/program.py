@@ -112,9 +112,7 @@ class Embedding:
     weight: int
 
 
-Operation = (
-    Convolution | Linear | Pool | Pointwise | Combine | Dropout | Flatten | GroupNorm | LayerNorm | Embedding
-)
+Operation = Convolution | Linear | Pool | Pointwise | Combine | Dropout | Flatten | GroupNorm | LayerNorm | Embedding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,9 +146,19 @@ _POINTWISE_FUNCTIONS = {
     F.relu, torch.relu, F.leaky_relu, F.elu, F.selu, F.gelu, F.silu, F.mish, F.softplus, F.hardtanh, F.hardswish,
     torch.tanh, F.tanh, torch.sigmoid, F.sigmoid,
 }  # fmt: skip
-_POINTWISE_METHODS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "contiguous": torch.clone}
+_POINTWISE_METHODS = {
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "contiguous": torch.clone,
+}
 _RESHAPES = {torch.flatten, torch.reshape, "view", "reshape", "flatten"}
-_COMBINES = {operator.add: torch.add, torch.add: torch.add, operator.mul: torch.mul, torch.mul: torch.mul}
+_COMBINES: dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
+    operator.add: torch.add,
+    torch.add: torch.add,
+    operator.mul: torch.mul,
+    torch.mul: torch.mul,
+}
 _DROPOUTS = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 _ON_IMAGES = (Convolution, Pool, GroupNorm)  # values of three axes are images: channels, height, width
 _ON_ANY = (Pointwise, Combine, Dropout, Flatten)
@@ -192,7 +200,7 @@ def _dropout_settings(traced: fx.GraphModule, node: fx.Node) -> tuple[float, boo
         layer = traced.get_submodule(str(node.target))
         return (layer.probability, layer.per_channel) if isinstance(layer, KeyedDropout) else None
     if node.op == "call_function" and node.target in _DROPOUTS:
-        options = dict(zip(("p", "training"), node.args[1:], strict=False)) | node.kwargs
+        options: dict[str, Any] = dict(zip(("p", "training"), node.args[1:], strict=False)) | node.kwargs
         return (options.get("p", 0.5), _DROPOUTS[node.target]) if options.get("training", True) else None
     return None
 

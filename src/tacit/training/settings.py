@@ -15,8 +15,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (n, ...), labels (n, ...) -
 class LocalTraining:
     r"""Local SGD, with the proximal term of FedProx (Li et al. 2020).
 
-    A client minimises :math:`F_k(w) + \frac{\mu}{2} \lVert w - w_{global} \rVert^2`. In each step the gradient is clipped
-    (``grad_clip``, an L2 norm over the whole model), weight decay is added, and momentum is applied as in
+    A client minimises :math:`F_k(w) + \frac{\mu}{2} \lVert w - w_{global} \rVert^2`. In each step the gradient is
+    clipped (``grad_clip``, an L2 norm over the whole model), weight decay is added, and momentum is applied as in
     :class:`torch.optim.SGD`. In round t the rate is ``lr * decay ** (t - 1)``.
     """
 

@@ -133,12 +133,12 @@ class StackedTrainer:
             self._move(state, gradients, active, rate)
         return losses.detach()
 
-    def _move(
-        self, state: State, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor
-    ) -> None:
+    def _move(self, state: State, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
         settings, axis, parameters = self._settings, self.network.client_axis, state.parameters
         if settings.mu:
-            away = torch._foreach_sub(parameters, [o.expand_as(p) for o, p in zip(state.origin, parameters, strict=True)])
+            away = torch._foreach_sub(
+                parameters, [o.expand_as(p) for o, p in zip(state.origin, parameters, strict=True)]
+            )
             torch._foreach_add_(gradients, away, alpha=settings.mu)
         if settings.grad_clip is not None:
             norms = torch.stack([_per_client(g, axis).square().sum(1) for g in gradients]).sum(0).sqrt()

@@ -1,0 +1,52 @@
+"""The loop a student writes: a deep copy of the model a client, a DataLoader, an average of state dicts."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import numpy as np
+import torch
+from peer_common import CNN, JOBS, Job, arguments, client_data, report
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train_client(global_model: nn.Module, dataset: TensorDataset, job: Job) -> dict[str, Tensor]:
+    model = copy.deepcopy(global_model)
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=job.momentum)
+    criterion = nn.CrossEntropyLoss()
+    for x, y in DataLoader(dataset, batch_size=job.batch, shuffle=True):
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def average(states: list[dict[str, Tensor]], weights: list[int]) -> dict[str, Tensor]:
+    pairs = list(zip(states, weights, strict=True))
+    return {key: sum(state[key] * weight for state, weight in pairs) / sum(weights) for key in states[0]}
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    job = JOBS[options.job]
+    torch.manual_seed(0)
+    rng = np.random.default_rng(1)
+    images, labels = client_data(options.data, job.clients)
+    datasets = [TensorDataset(x, y) for x, y in zip(images, labels, strict=True)]
+    model = CNN()
+    seconds = []
+    for _ in range(options.rounds):
+        start = time.perf_counter()
+        cohort = rng.choice(job.clients, job.cohort, replace=False)
+        states = [train_client(model, datasets[client], job) for client in cohort]
+        model.load_state_dict(average(states, [len(datasets[client]) for client in cohort]))
+        seconds.append(time.perf_counter() - start)
+    notes = f"one process, {torch.get_num_threads()} torch threads (the default); data in memory beforehand"
+    report("student", torch.__version__, job, seconds, notes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""``tacit config``: the effective configuration."""
+
+from __future__ import annotations
+
+import sys
+
+from tacit.cli import options
+from tacit.cli.output import JsonFlag, emit_json
+
+
+def config(words: options.Words = None, as_json: JsonFlag = False) -> None:
+    """Print the full effective configuration as YAML, with every default."""
+    from tacit.runs.defaults import resolve
+
+    effective = resolve(options.configuration(words, {}))
+    if as_json:
+        emit_json(effective.model_dump(mode="json"))
+    else:
+        sys.stdout.write(effective.to_yaml())

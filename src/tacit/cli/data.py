@@ -1,0 +1,129 @@
+"""``tacit data``: which data sets there are, how to get them, and who would hold what."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli.output import JsonFlag, console, emit_json
+
+app = typer.Typer(help="List, get and look at data sets.", no_args_is_help=True)
+
+Folder = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Look in this folder first (instead of TACIT_DATA's).", metavar="FOLDER"),
+]
+Name = Annotated[str, typer.Argument(help="A name that `tacit data list` shows.", metavar="NAME")]
+
+_DEFAULT_CLIENTS = 10
+
+
+@app.command("list")
+def list_data(data_dir: Folder = None, json: JsonFlag = False) -> None:
+    """Show the data sets, where each was found and where it would come from."""
+    from tacit.tasks import catalogue
+
+    rows = catalogue.describe(data_dir)
+    if json:
+        emit_json({"data_sets": [dataclasses.asdict(row) for row in rows]})
+        return
+    from rich.table import Table
+
+    table = Table("name", "train + test", "classes", "holders", box=None, padding=(0, 2, 0, 0))
+    table.add_column("here", overflow="fold")
+    for row in rows:
+        size = f" ({row.download_bytes / 1e6:.1f} MB)" if row.download_bytes else ""
+        here = row.found or f"no: tacit data get {row.name}{size}"
+        table.add_row(row.name, row.examples, str(row.classes), row.holders, here)
+    out = console()
+    out.print(table, markup=False)
+    for row in rows:
+        out.print(f"\n{row.title}\n  licence: {row.licence}\n  from: {', then '.join(row.sources)}", markup=False)
+
+
+@app.command("get")
+def get_data(name: Name, data_dir: Folder = None, json: JsonFlag = False) -> None:
+    """Download a data set into the cache, or check the copy that is here, by SHA-256."""
+    from tacit.tasks import catalogue
+
+    fetched = catalogue.fetch(name, folder=data_dir)
+    if json:
+        emit_json(dataclasses.asdict(fetched))
+        return
+    out = console()
+    out.print(f"{fetched.name}: whole, from {fetched.origin}", markup=False)
+    if fetched.writers:
+        out.print(f"Its writers: {fetched.writers}", markup=False)
+    if fetched.warning:
+        console(stderr=True).print(f"Warning: {fetched.warning}", markup=False)
+
+
+@app.command("show")
+def show_data(
+    name: Name,
+    *,
+    split: Annotated[
+        str,
+        typer.Option(help="iid, dirichlet:ALPHA, shards:COUNT, power:EXPONENT or natural.", metavar="SPLIT"),
+    ] = "iid",
+    clients: Annotated[
+        int | None,
+        typer.Option(help="How many clients; 10 if left out, or every holder for natural.", metavar="COUNT"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the split, as in `tacit run`.")] = 0,
+    data_dir: Folder = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also write a figure here (.png, .svg or .pdf).", metavar="FILE")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show how a split shares out a data set: how many examples of each class every client would hold."""
+    from tacit.randomness import Randomness
+    from tacit.report import holdings as report
+    from tacit.tasks import catalogue, partition
+
+    # Everything that may be refused is, before the data is loaded.
+    rule = partition.parse(split)
+    generator = Randomness.of(seed=seed).stream("split")
+    if plot is not None:
+        report.check_figure(plot)
+
+    data = catalogue.load(name, folder=data_dir)
+    natural = isinstance(rule, partition.Natural)
+    if clients is None:
+        clients = len(data.group_names) if natural and data.group_names else _DEFAULT_CLIENTS
+    shares = rule.assign(data.train.labels, clients=clients, groups=data.groups, generator=generator)
+    holders = (
+        [data.group_names[data.groups[rows[0]]] for rows in shares] if natural and data.groups is not None else None
+    )
+    held = report.Holdings.of(shares, data.train.labels, classes=data.classes, names=holders)
+    if plot is not None:
+        report.figure(held, plot, title=f"{data.title}, split {rule} over {clients:,} clients")
+    if json:
+        emit_json(
+            {
+                "name": data.name,
+                "origin": data.origin,
+                "licence": data.licence,
+                "test_examples": len(data.test),
+                "split": str(rule),
+                "seed": seed,
+                "summary": report.summary(held),
+                "clients": [
+                    {"client": client, "examples": sum(counts), "classes": counts}
+                    for client, counts in zip(held.names, held.counts.tolist(), strict=True)
+                ],
+                "plot": str(plot) if plot is not None else None,
+            }
+        )
+        return
+    out = console()
+    out.print(f"{data.title} from {data.origin}; split {rule}, seed {seed}", markup=False)
+    out.print(report.summary_table(held))
+    out.print(report.table(held))
+    out.print(report.Blocks(holdings=held))
+    if plot is not None:
+        out.print(f"Figure: {plot}", markup=False)

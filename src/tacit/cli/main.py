@@ -1,0 +1,64 @@
+"""The command ``tacit``: collects the commands and turns errors into sentences."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import tacit
+from tacit.cli import config, data, resume, run
+from tacit.errors import TacitError
+
+app = typer.Typer(
+    name="tacit",
+    help="Privacy-preserving federated learning: one command, one switch between protections.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("resume")(resume.resume)
+app.command("config")(config.config)
+app.add_typer(data.app, name="data")
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"tacit {tacit.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run the command line; a user's mistake gets a sentence on stderr and exit status 1, never a traceback."""
+    try:
+        app()
+    except TacitError as error:
+        _complain(str(error))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _complain("Stopped.")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has left, as in `tacit config | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _complain(text: str) -> None:
+    from rich.text import Text
+
+    from tacit.cli.output import console
+
+    console(stderr=True).print(Text("error: ", style="bold red") + Text(text), soft_wrap=True)

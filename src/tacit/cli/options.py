@@ -1,0 +1,86 @@
+"""The flags of a run, and how they become a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tacit.runs.config import RunConfig
+
+_FEDERATION, _TRAINING, _OUTPUT, _PRIVACY = "Federation", "Local training", "Output", "Privacy"
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[JOB.yaml] [KEY=VALUE]...",
+        help="A job file, and settings over it such as federate.rounds=20. `tacit config` prints every key.",
+        show_default=False,
+    ),
+]
+Mode = Annotated[str | None, typer.Option(help="Protection: plain.", rich_help_panel=_PRIVACY, show_default="plain")]
+Clip = Annotated[float | None, typer.Option("--C", help="Clip bound C (dp.clip).", rich_help_panel=_PRIVACY)]
+Sigma = Annotated[
+    float | None, typer.Option("--sigma", help="Noise multiplier z (dp.noise).", rich_help_panel=_PRIVACY)
+]
+DataName = Annotated[str | None, typer.Option("--data", help="Data set; `tacit data list`.", show_default="mnist")]
+DataFolder = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for its files first.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", help="cnn, lenet, mlp, logistic or package.module:Class.", show_default="cnn"),
+]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        help="iid, dirichlet:ALPHA, shards:K, natural, power:A.",
+        rich_help_panel=_FEDERATION,
+        show_default="iid",
+    ),
+]
+Clients = Annotated[int | None, typer.Option(help="How many clients.", rich_help_panel=_FEDERATION, show_default="10")]
+PerRound = Annotated[
+    int | None,
+    typer.Option(help="How many take part in a round.", rich_help_panel=_FEDERATION, show_default="all"),
+]
+Sampling = Annotated[
+    str | None, typer.Option(help="all, fixed or poisson.", rich_help_panel=_FEDERATION, show_default=False)
+]
+Rounds = Annotated[int | None, typer.Option(help="How many rounds.", rich_help_panel=_FEDERATION, show_default="6")]
+Drop = Annotated[
+    float | None,
+    typer.Option(help="Simulated drop-outs: probability a client.", rich_help_panel=_FEDERATION, show_default="0"),
+]
+LocalEpochs = Annotated[
+    int | None,
+    typer.Option(help="Passes over its data a client makes.", rich_help_panel=_TRAINING, show_default="1"),
+]
+BatchSize = Annotated[int | None, typer.Option(help="Examples a step.", rich_help_panel=_TRAINING, show_default="32")]
+Rate = Annotated[
+    float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_TRAINING, show_default="0.05")
+]
+Gpu = Annotated[int | None, typer.Option(help="Number of the GPU; -1 is the CPU.", show_default="-1")]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Make a simulation that can be repeated.", show_default="the system's randomness"),
+]
+Engine = Annotated[str | None, typer.Option(help="What moves the bytes: in-process.", show_default="in-process")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run.", rich_help_panel=_OUTPUT, show_default="runs/...")]
+
+
+def configuration(words: list[str] | None, flags: dict[str, Any]) -> RunConfig:
+    """Build the configuration: job file, then overrides, then flags, the later winning.
+
+    Args:
+        words: the positional words.
+        flags: dotted key -> value; None where the flag was not given.
+    """
+    from tacit.runs import overrides
+    from tacit.runs.config import from_mapping
+
+    settings = overrides.parse(words or [])
+    for key, value in flags.items():
+        if value is not None:
+            overrides.put(settings, key, value)
+    return from_mapping(settings)

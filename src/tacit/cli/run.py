@@ -1,0 +1,109 @@
+"""``tacit run``: train a federated model in one command."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.cli import options
+from tacit.cli.output import JsonFlag, emit_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.runs.observer import Observer
+    from tacit.runs.result import Result
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel="Output")]
+
+
+def run(
+    words: options.Words = None,
+    mode: options.Mode = None,
+    data: options.DataName = None,
+    model: options.ModelName = None,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    per_round: options.PerRound = None,
+    sampling: options.Sampling = None,
+    rounds: options.Rounds = None,
+    drop: options.Drop = None,
+    local_epochs: options.LocalEpochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Rate = None,
+    clip: options.Clip = None,
+    sigma: options.Sigma = None,
+    gpu: options.Gpu = None,
+    seed: options.Seed = None,
+    engine: options.Engine = None,
+    data_dir: options.DataFolder = None,
+    out: options.Out = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a federated model.
+
+    Without anything else: the CNN on MNIST over 10 clients, in the clear.
+
+    Examples:
+      tacit run --clients 100 --per-round 20 --rounds 30 --split dirichlet:0.3
+      tacit run job.yaml federate.rounds=20 optimizer.grad_clip=1.0
+    """
+    config = options.configuration(
+        words,
+        {
+            "mode": mode,
+            "data.name": data,
+            "data.folder": data_dir,
+            "data.split": split,
+            "model.name": model,
+            "federate.clients": clients,
+            "federate.per_round": per_round,
+            "federate.sampling": sampling,
+            "federate.rounds": rounds,
+            "federate.drop": drop,
+            "train.local_epochs": local_epochs,
+            "train.batch_size": batch_size,
+            "optimizer.lr": lr,
+            "dp.clip": clip,
+            "dp.noise": sigma,
+            "gpu": gpu,
+            "seed": seed,
+            "engine": engine,
+            "out": out,
+        },
+    )
+    if config.out is None:
+        config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
+    from tacit.runs import start
+
+    watch(
+        lambda observer: start.run(config, observer=observer, force=force),
+        config.out,
+        quiet=quiet,
+        as_json=as_json,
+    )
+
+
+def watch(go: Callable[[Observer], Result], folder: Path | None, *, quiet: bool, as_json: bool) -> None:
+    """Run something with the terminal watching; with ``--json`` the result is all that stdout gets."""
+    from tacit.cli.output import console
+    from tacit.report.terminal import TerminalObserver
+
+    observer = TerminalObserver(console(stderr=as_json), quiet=quiet or as_json)
+    try:
+        result = go(observer)
+    except KeyboardInterrupt:
+        observer.stop()
+        console(stderr=True).print(f"Stopped. What is done is kept; go on with: tacit resume {folder}", soft_wrap=True)
+        raise typer.Exit(130) from None
+    finally:
+        observer.stop()
+    if as_json:
+        emit_json(result.to_dict())

@@ -1,0 +1,181 @@
+"""A run in the terminal: a live table on a TTY, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tacit.report.words import bytes_text, percent, seconds_text
+from tacit.runs.result import Result, RoundRecord
+
+_ROWS = 12  # rounds the live table shows; earlier ones are summed up in a line
+
+
+class TerminalObserver:
+    """Shows rounds as they come.
+
+    Args:
+        console: where to print; a console that is not a terminal gets one line a round.
+        quiet: say nothing but the end.
+    """
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._records: list[RoundRecord] = []
+        self._rounds = 0
+        self._title = ""
+        self._replied = self._asked = 0
+        self._began = time.monotonic()
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        if not self._quiet:
+            self._console.print(Text(text, style="yellow"))
+
+    def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
+        """Open the live table, or print the heading."""
+        self._title, self._rounds, self._records = title, rounds, list(done)
+        self._began = time.monotonic()
+        if self._quiet:
+            return
+        if self._console.is_terminal:
+            self._live = Live(self._view(), console=self._console, refresh_per_second=8, get_renderable=self._view)
+            self._live.start()
+        else:
+            self._console.print(title)
+            if done:
+                self._console.print(f"{len(done)} rounds done before")
+
+    def progress(self, *, replied: int, asked: int) -> None:
+        """Move the bar of the round in flight."""
+        self._replied, self._asked = replied, asked
+
+    def round_done(self, record: RoundRecord) -> None:
+        """Add a row, or print a line."""
+        self._records.append(record)
+        self._replied = 0
+        if not self._quiet and self._live is None:
+            self._console.print(_line(record, self._rounds))
+
+    def finished(self, result: Result) -> None:
+        """Close the table and print what came of it."""
+        self.stop()
+        if not self._quiet:
+            self._console.print(summary(result))
+
+    def stop(self) -> None:
+        """Leave the table as it stands; also after an error or Ctrl-C."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _view(self) -> Group:
+        return Group(rounds_table(self._title, self._records), self._bar())
+
+    def _bar(self) -> Table | Text:
+        done = len(self._records)
+        if done >= self._rounds:
+            return Text("")
+        grid = Table.grid(padding=(0, 1))
+        share = self._replied / self._asked if self._asked else 0.0
+        elapsed = time.monotonic() - self._began
+        fresh = [record.wall_seconds for record in self._records[-5:]]
+        left = (self._rounds - done - share) * sum(fresh) / len(fresh) if fresh else None
+        words = (
+            f"round {done + 1}/{self._rounds}  {self._replied}/{self._asked or '?'} clients  {seconds_text(elapsed)}"
+        )
+        if left is not None:
+            words += f", about {seconds_text(max(left, 0.0))} left"
+        grid.add_row(ProgressBar(total=self._rounds, completed=done + share, width=30), words)
+        return grid
+
+
+def rounds_table(title: str, records: list[RoundRecord]) -> Table:
+    """Return the table of rounds, the last ones where there are many."""
+    earlier = len(records) - _ROWS
+    caption = f"{earlier} earlier rounds not shown" if earlier > 0 else None
+    table = Table(title=title, title_justify="left", title_style="bold", caption=caption, box=None, pad_edge=False)
+    for name in (
+        "round",
+        "clients",
+        "train loss",
+        "test loss",
+        "accuracy",
+        "up",
+        "down",
+        "train",
+        "evaluate",
+    ):
+        table.add_column(name, justify="right", header_style="dim")
+    for r in records[-_ROWS:]:
+        table.add_row(
+            str(r.round),
+            f"{r.clients_replied}/{r.clients_asked}",
+            _number(r.train_loss),
+            _number(r.test_loss),
+            Text(percent(r.test_accuracy), style="bold green"),
+            bytes_text(r.bytes_up),
+            bytes_text(r.bytes_down),
+            seconds_text(r.seconds["train"]),
+            seconds_text(r.seconds["evaluate"]),
+        )
+    return table
+
+
+def summary(result: Result) -> Group:
+    """Return the end of a run: what it reached, what it cost, where it is, what to try next."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    accuracy = percent(result.test_accuracy)
+    if result.train_accuracy is not None:
+        accuracy += f" (training data {percent(result.train_accuracy)})"
+    grid.add_row("accuracy", Text(accuracy, style="bold green"))
+    grid.add_row(
+        "time",
+        f"{seconds_text(result.seconds)} for {len(result.rounds)} rounds, {seconds_text(result.setup_seconds)} set-up",
+    )
+    grid.add_row("bytes", f"{bytes_text(result.bytes_up)} up, {bytes_text(result.bytes_down)} down")
+    grid.add_row("privacy", _privacy(result))
+    grid.add_row("server sees", result.sees["server"])
+    seeded = f"seed {result.seed}: a simulation that can be repeated" if result.simulation else "from the system"
+    grid.add_row("randomness", seeded)
+    if result.form_reason:
+        grid.add_row("trained by", f"{result.form}, because {result.form_reason}")
+    if result.folder is not None:
+        grid.add_row("written to", result.folder)
+    grid.add_row("try next", _next(result))
+    return Group(Text(""), grid)
+
+
+def _privacy(result: Result) -> str:
+    privacy = result.privacy
+    if privacy.epsilon is None:
+        return " ".join(privacy.notes)
+    claim = f"epsilon {privacy.epsilon:.3g} at delta {privacy.delta:.1g}, unit {privacy.unit}, {privacy.neighbours}"
+    return f"{claim}, against {privacy.against} ({privacy.accountant})"
+
+
+def _next(result: Result) -> str:
+    if result.split == "iid":
+        return "tacit run --split dirichlet:0.3    # clients whose data differ"
+    return "tacit run server.name=fedavgm server.lr=0.5    # momentum on the server"
+
+
+def _line(r: RoundRecord, rounds: int) -> str:
+    return (
+        f"round {r.round}/{rounds}  clients {r.clients_replied}/{r.clients_asked}  train loss {_number(r.train_loss)}  "
+        f"test loss {_number(r.test_loss)}  accuracy {percent(r.test_accuracy)}  up {bytes_text(r.bytes_up)}  "
+        f"{seconds_text(r.wall_seconds)}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

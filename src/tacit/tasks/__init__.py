@@ -1,0 +1,1 @@
+"""What there is to learn: data sets and their sources, how clients share them, and models."""

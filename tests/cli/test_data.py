@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit.cli.data import app
+from tacit.errors import ConfigError, DataError
+from tacit.tasks import catalogue
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+def _run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def _json(*arguments: str) -> Any:
+    return json.loads(_run(*arguments, "--json"))
+
+
+def _refused(*arguments: str) -> Exception:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code != 0
+    assert isinstance(result.exception, Exception)
+    return result.exception
+
+
+def test_list_names_every_set() -> None:
+    text = _run("list")
+    for name in catalogue.names():
+        assert name in text
+    rows = _json("list")["data_sets"]
+    assert [row["name"] for row in rows] == list(catalogue.names())
+    assert rows[0]["found"] is None
+    assert len(rows[0]["sources"]) == 3
+
+
+def test_get_checks_an_embedded_set() -> None:
+    assert _json("get", "digits") == {
+        "name": "digits",
+        "origin": "scikit-learn",
+        "writers": None,
+        "warning": None,
+    }
+    assert "scikit-learn" in _run("get", "digits")
+
+
+def test_get_refuses_what_it_does_not_know() -> None:
+    assert isinstance(_refused("get", "nist"), ConfigError)
+    assert isinstance(_refused("get", "femnist"), DataError)
+
+
+def test_show_counts_every_example_once() -> None:
+    shown = _json("show", "digits", "--split", "dirichlet:0.3", "--clients", "7", "--seed", "3")
+    assert shown["split"] == "dirichlet:0.3"
+    assert len(shown["clients"]) == 7
+    assert sum(client["examples"] for client in shown["clients"]) == 1_442
+    assert shown["summary"]["examples"] == 1_442
+    assert all(sum(client["classes"]) == client["examples"] for client in shown["clients"])
+    assert shown == _json("show", "digits", "--split", "dirichlet:0.3", "--clients", "7", "--seed", "3")
+    assert shown != _json("show", "digits", "--split", "dirichlet:0.3", "--clients", "7", "--seed", "4")
+
+
+def test_show_prints_the_table_and_the_blocks() -> None:
+    text = _run("show", "breast-cancer")
+    assert "456 examples over 10 clients" in text
+    assert "▒▒" in text
+
+
+def test_show_writes_a_figure(tmp_path: Path) -> None:
+    path = tmp_path / "split.png"
+    assert _json("show", "digits", "--plot", str(path))["plot"] == str(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--split", "dirichlet"),
+        ("--split", "natural"),
+        ("--clients", "0"),
+        ("--clients", "2000"),
+        ("--seed", "-1"),
+        ("--plot", "split.bmp"),
+    ],
+)
+def test_show_refuses(arguments: tuple[str, ...]) -> None:
+    assert isinstance(_refused("show", "digits", *arguments), ConfigError)
+
+
+def test_a_folder_that_is_not_there() -> None:
+    assert isinstance(_refused("show", "mnist", "--data-dir", "nowhere"), DataError)
+
+
+@pytest.mark.data
+def test_show_names_the_natural_holders() -> None:
+    if not SHARED.is_dir():
+        pytest.skip("the folder of real data is not beside the checkout")
+    shown = _json("show", "heart-disease", "--split", "natural", "--data-dir", str(SHARED))
+    assert [client["client"] for client in shown["clients"]] == [
+        "cleveland",
+        "hungarian",
+        "switzerland",
+        "va",
+    ]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, tacit.cli.data; print([m for m in ('numpy', 'sklearn', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.fixture(autouse=True)
+def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep every test away from the user's folders, and return the cache it has instead."""
+    monkeypatch.delenv("TACIT_DATA", raising=False)
+    cache = tmp_path / "lonely-cache"
+    monkeypatch.setenv("TACIT_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+    return cache
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Return the folder of real data beside the checkout."""
+    if not (SHARED / "mnist").is_dir():
+        pytest.skip("the folder of real data is not beside the checkout")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def debian() -> Path:
+    """Return the folder of Debian's package."""
+    if not DEBIAN.is_dir():
+        pytest.skip("Debian's dataset-fashion-mnist is not installed")
+    return DEBIAN
