@@ -77,7 +77,7 @@ def train_epoch(model: nn.Module, x: Tensor, y: Tensor, job: Job) -> None:
     for start in range(0, len(x), job.batch):
         batch = order[start : start + job.batch]
         optimizer.zero_grad()
-        F.cross_entropy(model(x[batch]), y[batch]).backward()
+        F.cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 

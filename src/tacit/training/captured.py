@@ -55,7 +55,8 @@ class CapturedTrainer:
         if capture is None:
             if len(self._captures) >= _MOST_GRAPHS:
                 self._captures.pop(next(iter(self._captures)))
-            capture = self._captures[shape] = self._capture(model, holdings, plan)
+            with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+                capture = self._captures[shape] = self._capture(model, holdings, plan)
         self._load(capture, model, plan, rate)
         for _ in range(len(plan.rows)):
             capture.graph.replay()

@@ -33,6 +33,8 @@ from tacit.training.dropout import use_keys
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.holdings import Holdings
 from tacit.training.hooks import Hooks
+from tacit.training.laned import LANES, LaneTrainer, prefers_clients
+from tacit.training.laned import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.parameters import Parameters
 from tacit.training.program import NoProgram, Program, graph_of, trace
@@ -124,9 +126,12 @@ class CohortTrainer:
         """Yield positions in ``clients``, those of similar size together, the largest first."""
         steps = -(-self._holdings.sizes(clients) // self._settings.batch_size)
         kind = "cuda" if self._device.type == "cuda" else "cpu"
-        limit = min(_MOST_CLIENTS[kind], max(1, _EXAMPLES_A_STEP[kind] // self._settings.batch_size))
+        batch = self._settings.batch_size
+        limit = min(_MOST_CLIENTS[kind], max(1, _EXAMPLES_A_STEP[kind] // batch))
         rounds = -(-len(clients) // (limit * self.workers))
-        size = -(-len(clients) // (rounds * self.workers))
+        size = -(-len(clients) // (rounds * self.workers))  # as many chunks as keep all workers busy to the end
+        if self.form == "lanes" and prefers_clients(batch, LANES):
+            size = LANES
         chunk: list[int] = []
         for position in np.argsort(-steps, kind="stable").tolist():
             if chunk and (len(chunk) == size or steps[position] < _SIMILAR * steps[chunk[0]]):
@@ -151,8 +156,11 @@ class CohortTrainer:
         trained: Trained = trainer.train(start, self._holdings, clients, keys, rate)
         return trained
 
-    def _make_trainer(self) -> LoopTrainer | StackedTrainer | CapturedTrainer:
+    def _make_trainer(self) -> LoopTrainer | LaneTrainer | StackedTrainer | CapturedTrainer:
         layout, settings, loss = self.layout, self._settings, self._loss
+        if self.form == "lanes":
+            assert self._program is not None
+            return LaneTrainer(program=self._program, layout=layout, settings=settings, loss=loss)
         module = copy.deepcopy(self._module)
         if self.form == "loop":
             return LoopTrainer(module=module, layout=layout, settings=settings, loss=loss, hooks=self._hooks)
@@ -187,7 +195,7 @@ class CohortTrainer:
             self.reason = "hooks see one client at a time"
             allowed: list[Form] = ["loop"]
         else:
-            allowed = ["grouped"] if self._program else []
+            allowed = self._with_program()
             small = self._device.type == "cuda" or self._settings.batch_size < _VMAP_PAYS_BELOW
             if self._can_vmap() and (small or asked == "vmap"):
                 allowed.append("vmap")
@@ -200,6 +208,19 @@ class CohortTrainer:
                 f"Use train.form=auto, or one of: {', '.join(allowed)}."
             )
         return asked
+
+    def _with_program(self) -> list[Form]:
+        """Return the forms that run the model's program, the faster first."""
+        if self._program is None:
+            return []
+        if self._device.type == "cpu":
+            try:
+                check_lanes(self._program)
+            except NoProgram as error:
+                self.reason = str(error)
+            else:
+                return ["lanes", "grouped"]
+        return ["grouped"]
 
     def _can_vmap(self) -> bool:
         """Try two clients with one example each."""

@@ -46,7 +46,7 @@ def use_keys(module: nn.Module) -> None:
     """Replace every dropout layer below ``module`` by a keyed one, in place."""
     site = 0
     for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):  # a layer under two names is listed twice here
             if isinstance(child, (nn.Dropout, *_PER_CHANNEL)):
                 per_channel = isinstance(child, _PER_CHANNEL)
                 setattr(parent, name, KeyedDropout(probability=child.p, per_channel=per_channel, site=site))

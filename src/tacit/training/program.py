@@ -7,6 +7,8 @@ a padded batch) has no program: :class:`NoProgram` says which step and the cohor
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -160,6 +162,13 @@ _COMBINES: dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
     torch.mul: torch.mul,
 }
 _DROPOUTS = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
+_POOL_SETTINGS = {
+    "dilation": 1,
+    "ceil_mode": False,
+    "return_indices": False,
+    "count_include_pad": True,
+    "divisor_override": None,
+}
 _ON_IMAGES = (Convolution, Pool, GroupNorm)  # values of three axes are images: channels, height, width
 _ON_ANY = (Pointwise, Combine, Dropout, Flatten)
 _EXAMPLES = 3  # a batch size no model's own sizes are mistaken for
@@ -216,6 +225,7 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
     batch = example.expand(_EXAMPLES, *example.shape)
     try:
         with torch.no_grad():
+            traced(batch)  # ShapeProp prints a traceback of its own where this fails
             ShapeProp(traced).propagate(batch)
     except Exception as error:
         raise NoProgram(f"its shapes can't be followed ({str(error).splitlines()[0]})") from error
@@ -235,28 +245,36 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
         elif not isinstance(meta, fx.passes.shape_prop.TensorMetadata):
             continue  # a size that a reshape uses
         else:
-            operation = _operation(traced, node, slots)
             sources = [a for a in node.args if isinstance(a, fx.Node) and a in values]
+            operation = _operation(traced, node, slots) if sources else None  # an input by keyword is not followed
+            if operation is None:
+                raise NoProgram(f"{node.op.removeprefix('call_')} {_name(traced, node)} has no rule")
             if meta.shape[0] != _EXAMPLES:
                 raise NoProgram(f"{node} changes the batch axis")
             before, shape = (tuple(n.meta["tensor_meta"].shape[1:]) for n in (sources[0], node))
-            if (len(before) == 3) != isinstance(operation, _ON_IMAGES) and not isinstance(operation, _ON_ANY):
+            wrong = (len(before) == 3) != isinstance(operation, _ON_IMAGES) and not isinstance(operation, _ON_ANY)
+            if wrong or (len(shape) == 3) != (len(before) == 3 and not isinstance(operation, Flatten)):
                 raise NoProgram(f"{_name(traced, node)} of a value of shape {before} has no rule")
             inputs = tuple(values[source] for source in sources)
             steps.append(Step(operation=operation, inputs=inputs, before=before, shape=shape))
             values[node] = len(steps)
+    used = {slot for step in steps for slot in _weights(step.operation)}
+    idle = [slot.name for number, slot in enumerate(layout.slots) if number not in used]
+    if idle:
+        raise NoProgram(f"{idle[0]} takes no part in its output")
     return Program(steps=tuple(steps), input_shape=tuple(example.shape))
 
 
-def _operation(traced: fx.GraphModule, node: fx.Node, slots: dict[str, int]) -> Operation:
+def _weights(operation: Operation) -> set[int]:
+    """Return the trained slots that an operation uses."""
+    slots = (getattr(operation, name, None) for name in ("weight", "bias"))
+    return {slot for slot in slots if slot is not None}
+
+
+def _operation(traced: fx.GraphModule, node: fx.Node, slots: dict[str, int]) -> Operation | None:
     if node.op == "call_module":
-        module = traced.get_submodule(str(node.target))
-        operation = _of_module(module, str(node.target), slots)
-    else:
-        operation = _of_call(node)
-    if operation is None:
-        raise NoProgram(f"{node.op.removeprefix('call_')} {_name(traced, node)} has no rule")
-    return operation
+        return _of_module(traced.get_submodule(str(node.target)), str(node.target), slots)
+    return _of_call(node)
 
 
 def _name(traced: fx.GraphModule, node: fx.Node) -> str:
@@ -270,6 +288,10 @@ def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation
     frozen = any(not p.requires_grad for p in module.parameters())
     if frozen:
         raise NoProgram(f"{name} has frozen parameters")
+    if any(f"{name}.{own}" not in slots for own, _ in module.named_parameters()):
+        raise NoProgram(f"{name} shares parameters with another layer")
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+        raise NoProgram(f"{name} has torch hooks of its own")
     match module:
         case nn.Conv2d(padding_mode="zeros", padding=(int(), int())) if weight is not None:
             return Convolution(
@@ -290,7 +312,7 @@ def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation
             return GroupNorm(groups=module.num_groups, weight=weight, bias=bias, epsilon=module.eps)
         case nn.LayerNorm():
             return LayerNorm(axes=len(module.normalized_shape), weight=weight, bias=bias, epsilon=module.eps)
-        case nn.Embedding(padding_idx=None, max_norm=None, sparse=False) if weight is not None:
+        case nn.Embedding(padding_idx=None, max_norm=None, scale_grad_by_freq=False, sparse=False) if weight is not None:
             return Embedding(weight=weight)
         case _ if isinstance(module, _POINTWISE_MODULES):
             return Pointwise(function=module)
@@ -303,18 +325,23 @@ def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911
     if target in _RESHAPES:
         before, after = tensors[0].meta["tensor_meta"].shape, node.meta["tensor_meta"].shape
         return Flatten() if tuple(after) == (before[0], before[1:].numel()) else None
+    others = [a for a in (*node.args, *node.kwargs.values()) if isinstance(a, fx.Node) and a not in tensors]
+    if others:  # a setting that depends on the data's sizes
+        return None
     if target in _POINTWISE_METHODS and node.op == "call_method":
         return Pointwise(function=_POINTWISE_METHODS[target])
     if target in _POINTWISE_FUNCTIONS:
-        rest, options = node.args[1:], {k: v for k, v in node.kwargs.items() if k not in ("input", "inplace")}
-        return Pointwise(function=lambda value: target(value, *rest, **options))
-    if target in _COMBINES and len(tensors) == 2:
+        names = list(inspect.signature(target).parameters)[1:] if node.args[1:] else []
+        options = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+        options = {key: value for key, value in options.items() if key not in ("input", "inplace")}
+        return Pointwise(function=functools.partial(target, **options) if options else target)
+    if target in _COMBINES and len(tensors) == 2 and not node.kwargs:
         same = tensors[0].meta["tensor_meta"].shape == tensors[1].meta["tensor_meta"].shape
         return Combine(function=_COMBINES[target]) if same else None
     if target in (F.max_pool2d, torch.max_pool2d, F.avg_pool2d):
         names = ("kernel_size", "stride", "padding")
         options = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
-        if len(node.args) > 4 or any(options.get(k) for k in ("ceil_mode", "return_indices")):
+        if len(node.args) > 4 or any(options.get(key, usual) != usual for key, usual in _POOL_SETTINGS.items()):
             return None
         function = F.avg_pool2d if target is F.avg_pool2d else F.max_pool2d
         return _pool(function, options["kernel_size"], options.get("stride"), options.get("padding", 0))

@@ -1,0 +1,252 @@
+"""Differentiable layers over lanes: thin wrappers that check shapes and call the kernels.
+
+Activations are contiguous float32 ``(N, H, W, C, L)``, or ``(N, F, L)`` for :func:`linear`, with L a
+multiple of 16. Weights follow PyTorch's own order and come in two layouts:
+
+- ``clients_in_lanes=True``: lane l is client l, N counts rows of its batch; weight
+  ``(Co, Ci, kh, kw, L)``, bias ``(Co, L)``.
+- ``clients_in_lanes=False``: n is the client, the lanes are examples of its batch; weight
+  ``(N, Co, Ci, kh, kw)``, bias ``(N, Co)``. Clients may be any distance apart, so that slices of one
+  flat vector per client need no copy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_kernels: Any
+try:
+    _kernels = importlib.import_module("tacit.training.lanes._kernels")
+except ImportError:  # built without a C compiler
+    _kernels = None
+
+LANES = 16  # the widest register; L is a multiple of it
+MAX_POOL = 15  # a window's argmax is saved in one byte, and 255 marks what relu switched off
+
+
+def available() -> bool:
+    """Whether the native kernels were built for this installation."""
+    return _kernels is not None
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    clients_in_lanes: bool,
+    pool: int = 1,
+    relu: bool = False,
+) -> Tensor:
+    """Convolve, and optionally max-pool and rectify, without keeping the convolution's output.
+
+    ``relu(max_pool2d(x * weight + bias, pool))`` with stride 1, no padding, and pooling windows that do
+    not overlap. The unpooled output is the largest array of a small network; a slab of it lives in the
+    cache only, and backward needs one byte per pooled value.
+
+    Args:
+        x: Input ``(N, H, W, Ci, L)``.
+        weight: ``(Co, Ci, kh, kw, L)``, or ``(N, Co, Ci, kh, kw)`` if lanes are examples.
+        bias: ``(Co, L)``, or ``(N, Co)`` if lanes are examples.
+        clients_in_lanes: Which of the two layouts the weights have.
+        pool: Side of the pooling window; 1 means no pooling.
+        relu: Whether negative outputs become zero.
+
+    Returns:
+        ``(N, (H - kh + 1) // pool, (W - kw + 1) // pool, Co, L)``.
+    """
+    if x.dim() != 5 or weight.dim() != 5:
+        raise ValueError(
+            f"conv2d: expected x and weight of 5 dimensions, got {tuple(x.shape)} and {tuple(weight.shape)}"
+        )
+    n, h, w, ci, lanes = x.shape
+    co, weight_ci, kh, kw = weight.shape[:4] if clients_in_lanes else weight.shape[1:]
+    if weight_ci != ci or (weight.shape[4] != lanes if clients_in_lanes else weight.shape[0] != n):
+        raise ValueError(
+            f"conv2d: weight {tuple(weight.shape)} does not fit x {tuple(x.shape)}, clients_in_lanes={clients_in_lanes}"
+        )
+    if not 1 <= pool <= MAX_POOL:
+        raise ValueError(f"conv2d: pool is {pool}, expected 1 to {MAX_POOL}")
+    ph, pw = (h - kh + 1) // pool, (w - kw + 1) // pool
+    if h < kh or w < kw or ph < 1 or pw < 1:
+        raise ValueError(f"conv2d: input {h} x {w} is too small for kernel {kh} x {kw} and pool {pool}")
+    sizes = (n, h, w, ci, co, kh, kw, lanes, int(clients_in_lanes), pool, int(relu))
+    return _layer("conv2d", x, weight, bias, (n, ph, pw, co, lanes), sizes)
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    clients_in_lanes: bool,
+    relu: bool = False,
+) -> Tensor:
+    """Apply ``x @ weight.T + bias`` per client, and optionally rectify: a convolution of one pixel.
+
+    Args:
+        x: Input ``(N, F, L)``.
+        weight: ``(G, F, L)``, or ``(N, G, F)`` if lanes are examples.
+        bias: ``(G, L)``, or ``(N, G)`` if lanes are examples.
+        clients_in_lanes: Which of the two layouts the weights have.
+        relu: Whether negative outputs become zero.
+
+    Returns:
+        ``(N, G, L)``.
+    """
+    if x.dim() != 3 or weight.dim() != 3:
+        raise ValueError(
+            f"linear: expected x and weight of 3 dimensions, got {tuple(x.shape)} and {tuple(weight.shape)}"
+        )
+    n, ci, lanes = x.shape
+    co, weight_ci = weight.shape[:2] if clients_in_lanes else weight.shape[1:]
+    if weight_ci != ci or (weight.shape[2] != lanes if clients_in_lanes else weight.shape[0] != n):
+        raise ValueError(
+            f"linear: weight {tuple(weight.shape)} does not fit x {tuple(x.shape)}, clients_in_lanes={clients_in_lanes}"
+        )
+    sizes = (n, 1, 1, ci, co, 1, 1, lanes, int(clients_in_lanes), 1, int(relu))
+    return _layer("linear", x, weight, bias, (n, co, lanes), sizes)
+
+
+def max_pool2d(x: Tensor, kernel: int, relu: bool = False) -> Tensor:
+    """Take the maximum of windows that do not overlap, and optionally rectify it.
+
+    Rows and columns that fill no window are dropped, ties go to the first maximum, and NaN wins, as in
+    PyTorch. :func:`conv2d` does the same in one pass over the convolution's output.
+
+    Args:
+        x: Input ``(N, H, W, C, L)``.
+        kernel: Side and stride of the window.
+        relu: Whether negative outputs become zero.
+
+    Returns:
+        ``(N, H // kernel, W // kernel, C, L)``.
+    """
+    if x.dim() != 5:
+        raise ValueError(f"max_pool2d: expected x of 5 dimensions, got {tuple(x.shape)}")
+    if not 1 <= kernel <= MAX_POOL or x.shape[1] < kernel or x.shape[2] < kernel:
+        raise ValueError(
+            f"max_pool2d: kernel is {kernel}, expected 1 to {MAX_POOL} and no more than the input "
+            f"{x.shape[1]} x {x.shape[2]}"
+        )
+    _check_input("max_pool2d", x)
+    out: Tensor = _MaxPool.apply(x, kernel, int(relu))  # type: ignore[no-untyped-call]
+    return out
+
+
+def _check_input(name: str, x: Tensor) -> None:
+    if _kernels is None:
+        raise RuntimeError(f"{name}: the native kernels were not built; check available() first")
+    if x.dtype != torch.float32 or not x.is_contiguous() or not x.is_cpu:
+        raise ValueError(
+            f"{name}: x must be contiguous float32 on the CPU, got {x.dtype} on {x.device} with strides {x.stride()}"
+        )
+    if x.shape[-1] % LANES or not x.numel():
+        raise ValueError(
+            f"{name}: x is {tuple(x.shape)}; no size may be zero and the last a multiple of {LANES} (pad it)"
+        )
+
+
+def _check_parameter(name: str, value: Tensor, clients_in_lanes: bool) -> None:
+    if value.dtype != torch.float32 or not value.is_cpu or not value.numel():
+        raise ValueError(
+            f"{name}: parameters must be float32 on the CPU and not empty, got {tuple(value.shape)} "
+            f"{value.dtype} on {value.device}"
+        )
+    if not (value.is_contiguous() or (not clients_in_lanes and value[0].is_contiguous())):
+        raise ValueError(f"{name}: a client's parameters must be contiguous, got strides {value.stride()}")
+
+
+def _layer(
+    name: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: tuple[int, ...], sizes: tuple[int, ...]
+) -> Tensor:
+    clients_in_lanes = bool(sizes[8])
+    _check_input(name, x)
+    _check_parameter(name, weight, clients_in_lanes)
+    if bias is not None:
+        _check_parameter(name, bias, clients_in_lanes)
+        expected = (sizes[4], sizes[7]) if clients_in_lanes else (sizes[0], sizes[4])
+        if bias.shape != expected:
+            raise ValueError(f"{name}: bias is {tuple(bias.shape)}, expected {expected}")
+    sizes = (*sizes, weight.stride(0), 0 if bias is None else bias.stride(0))
+    out: Tensor = _Layer.apply(x, weight, bias, shape, sizes)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _address(value: Tensor | None) -> int:
+    return 0 if value is None else value.data_ptr()
+
+
+class _Layer(torch.autograd.Function):
+    """Convolution or linear layer with its pooling and relu; ``sizes`` are the kernel's own arguments."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        shape: tuple[int, ...],
+        sizes: tuple[int, ...],
+    ) -> Tensor:
+        out = torch.empty(shape)
+        argmax = torch.empty(shape, dtype=torch.uint8) if sizes[9] > 1 or sizes[10] else None
+        _kernels.forward(x.data_ptr(), weight.data_ptr(), _address(bias), out.data_ptr(), _address(argmax), *sizes)
+        ctx.save_for_backward(x, weight, argmax)
+        ctx.sizes = sizes
+        ctx.has_bias = bias is not None
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, argmax = ctx.saved_tensors
+        sizes = ctx.sizes
+        grad = grad.contiguous()
+        grad_x = torch.empty(x.shape) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.empty(weight.shape)
+        grad_bias = None
+        if ctx.has_bias:
+            grad_bias = torch.empty((sizes[4], sizes[7]) if sizes[8] else (sizes[0], sizes[4]))
+        _kernels.backward(
+            x.data_ptr(),
+            weight.data_ptr(),
+            grad.data_ptr(),
+            _address(argmax),
+            _address(grad_x),
+            grad_weight.data_ptr(),
+            _address(grad_bias),
+            *sizes,
+        )
+        return grad_x, grad_weight, grad_bias, None, None
+
+
+class _MaxPool(torch.autograd.Function):
+    """Max-pool with optional relu; one saved byte per output says where the gradient goes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: int, relu: int) -> Tensor:
+        n, h, w, c, lanes = x.shape
+        shape = (n, h // kernel, w // kernel, c, lanes)
+        out = torch.empty(shape)
+        argmax = torch.empty(shape, dtype=torch.uint8)
+        _kernels.pool_forward(x.data_ptr(), out.data_ptr(), argmax.data_ptr(), n, h, w, c * lanes, kernel, relu)
+        ctx.save_for_backward(argmax)
+        ctx.shape = x.shape
+        ctx.kernel = kernel
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (argmax,) = ctx.saved_tensors
+        n, h, w, c, lanes = ctx.shape
+        grad = grad.contiguous()
+        grad_x = torch.empty(ctx.shape)
+        _kernels.pool_backward(grad.data_ptr(), argmax.data_ptr(), grad_x.data_ptr(), n, h, w, c * lanes, ctx.kernel)
+        return grad_x, None, None
