@@ -23,7 +23,7 @@ lint: $(VENV)/.ready-test ## Set up, then ruff and mypy
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready-test ## Run the benchmarks; results go to benchmarks/results
-	$(BIN)/python benchmarks/simulation.py $(ARGS)
+	$(BIN)/python benchmarks/simulation/compare.py $(ARGS)
 
 clean: ## Remove the environment and build outputs
 	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -11,7 +11,7 @@ setup(
             "tacit.training.lanes._kernels",
             sources=["src/tacit/training/lanes/_kernels.c"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
+            extra_compile_args=["-std=gnu11", "-O3", "-g0", "-Wall", "-Wextra"],
             py_limited_api=True,
             optional=True,
         )

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: threads inside an operation only wait for each other
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")

@@ -73,7 +73,7 @@ def work() -> None:
         def __init__(self) -> None:
             self.times: list[float] = []
 
-        def on_train_begin(self, *, model: PyTorchModel) -> Metrics:  # noqa: ARG002
+        def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
             self.times.append(time.perf_counter())
             return Metrics()
 

@@ -26,7 +26,9 @@ def train_client(global_model: nn.Module, dataset: TensorDataset, job: Job) -> d
 
 def average(states: list[dict[str, Tensor]], weights: list[int]) -> dict[str, Tensor]:
     pairs = list(zip(states, weights, strict=True))
-    return {key: torch.stack([state[key] * weight for state, weight in pairs]).sum(0) / sum(weights) for key in states[0]}
+    return {
+        key: torch.stack([state[key] * weight for state, weight in pairs]).sum(0) / sum(weights) for key in states[0]
+    }
 
 
 def main() -> None:

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Protocol, TypeVar
 
+from tacit.errors import WireError
+
 ClientId = int
 Frames = Mapping[ClientId, bytes]
 
@@ -69,6 +71,8 @@ def drive(flow: Flow[Result], engine: Engine, traffic: Traffic | None = None) ->
         while True:
             traffic.sent(requests)
             replies = engine.exchange(requests)
+            if strangers := replies.keys() - requests.keys():
+                raise WireError(f"Clients {sorted(strangers)} answered, though nobody asked them.")
             traffic.received(replies)
             requests = flow.send(replies)
     except StopIteration as stop:

@@ -101,7 +101,8 @@ def watch(go: Callable[[Observer], Result], folder: Path | None, *, quiet: bool,
         result = go(observer)
     except KeyboardInterrupt:
         observer.stop()
-        console(stderr=True).print(f"Stopped. What is done is kept; go on with: tacit resume {folder}", soft_wrap=True)
+        words = f"Stopped. What is done is kept; go on with: tacit resume {folder}"
+        console(stderr=True).print(words, soft_wrap=True, markup=False)
         raise typer.Exit(130) from None
     finally:
         observer.stop()

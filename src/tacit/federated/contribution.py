@@ -35,8 +35,9 @@ def length(parameters: int) -> int:
 def pack(update: Vector, *, weight: float, loss: float) -> Vector:
     """Return the vector a client adds to the sum."""
     contribution = np.empty(len(update) + _EXTRA, np.float32)
-    np.multiply(update, np.float32(weight), out=contribution[:-_EXTRA])
-    contribution[-_EXTRA:] = weight, weight * loss
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows here the server refuses by name
+        np.multiply(update, np.float32(weight), out=contribution[:-_EXTRA])
+        contribution[-_EXTRA:] = weight, weight * loss
     return contribution
 
 

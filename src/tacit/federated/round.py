@@ -42,7 +42,7 @@ def round_flow(
         sent = np.asarray(inject(sent, turn.round_number), np.float32)
     length = contribution.length(len(model))
     total = yield from plan.protocol.server(cohort, Task(turn=turn, model=sent), length)
-    with stopwatch.measure("recover"):
+    with stopwatch.measure("recover"), np.errstate(over="ignore", invalid="ignore"):  # the runner looks at the model
         average = contribution.average(total.vector)
         update = plan.mechanism.on_server(average.update, randomness.within("server", turn.round_number, turn.attempt))
         moved, new_state = plan.optimizer.step(sent, update, state)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -43,9 +44,13 @@ class ClearSum:
                 "Raise federate.per_round, or lower federate.minimum_clients."
             )
         total = np.zeros(length)
-        for client in sorted(replies):
-            total += self._vector(client, task.turn, replies[client], length)
-        return Total(vector=total, clients=tuple(sorted(replies)))
+        vectors = {client: self._vector(client, task.turn, replies[client], length) for client in sorted(replies)}
+        with np.errstate(invalid="ignore"):  # inf - inf: the check below says whose it was
+            for vector in vectors.values():
+                total += vector
+        if not np.isfinite(total).all():  # float64 holds any sum of float32: some vector was not finite
+            self._blame(vectors, task.turn)
+        return Total(vector=total, clients=tuple(vectors))
 
     def client(self, state: bytes, request: bytes, vector: Vector | None) -> tuple[bytes, bytes]:
         """Answer a task with the client's vector."""
@@ -56,17 +61,24 @@ class ClearSum:
     @staticmethod
     def _vector(client: ClientId, turn: wire.Turn, reply: bytes, length: int) -> Vector:
         body = wire.expect(wire.Kind.VECTOR, turn, client, reply)
-        problem = None
-        vector = wire.unpack_floats(body) if len(body) == 4 * length else None
-        if vector is None:
-            problem = f"sent {len(body)} bytes, expected {4 * length} ({length} numbers)"
-        elif (where := first_not_finite(vector)) is not None:
-            problem = f"sent {vector[where]} at coordinate {where}, expected a finite number"
-        if problem is not None or vector is None:
+        if len(body) != 4 * length:
             raise ClientError(
-                f"Client {client} {problem} in round {turn.round_number}. "
-                "Check that its model is the one of this run and that its training is stable.",
+                f"Client {client} sent {len(body)} bytes in round {turn.round_number}, expected {4 * length} "
+                f"({length} numbers). Check that its model is the one of this run.",
                 client=client,
                 round_number=turn.round_number,
             )
-        return vector
+        return wire.unpack_floats(body)
+
+    @staticmethod
+    def _blame(vectors: Mapping[ClientId, Vector], turn: wire.Turn) -> NoReturn:
+        for client, vector in vectors.items():
+            where = first_not_finite(vector)
+            if where is not None:
+                raise ClientError(
+                    f"Client {client} sent {vector[where]} at coordinate {where} in round {turn.round_number}, "
+                    "expected a finite number. Its training diverged: lower optimizer.lr or set optimizer.grad_clip.",
+                    client=client,
+                    round_number=turn.round_number,
+                )
+        raise AssertionError("unreachable: finite float32 vectors have a finite float64 sum")

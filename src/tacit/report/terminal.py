@@ -49,7 +49,7 @@ class TerminalObserver:
             self._live = Live(self._view(), console=self._console, refresh_per_second=8, get_renderable=self._view)
             self._live.start()
         else:
-            self._console.print(title)
+            self._console.print(Text(title))
             if done:
                 self._console.print(f"{len(done)} rounds done before")
 
@@ -101,7 +101,7 @@ def rounds_table(title: str, records: list[RoundRecord]) -> Table:
     """Return the table of rounds, the last ones where there are many."""
     earlier = len(records) - _ROWS
     caption = f"{earlier} earlier rounds not shown" if earlier > 0 else None
-    table = Table(title=title, title_justify="left", title_style="bold", caption=caption, box=None, pad_edge=False)
+    table = Table(title=Text(title, style="bold"), title_justify="left", caption=caption, box=None, pad_edge=False)
     for name in (
         "round",
         "clients",
@@ -148,9 +148,9 @@ def summary(result: Result) -> Group:
     seeded = f"seed {result.seed}: a simulation that can be repeated" if result.simulation else "from the system"
     grid.add_row("randomness", seeded)
     if result.form_reason:
-        grid.add_row("trained by", f"{result.form}, because {result.form_reason}")
+        grid.add_row("trained by", Text(f"{result.form}, because {result.form_reason}"))
     if result.folder is not None:
-        grid.add_row("written to", result.folder)
+        grid.add_row("written to", Text(result.folder))
     grid.add_row("try next", _next(result))
     return Group(Text(""), grid)
 

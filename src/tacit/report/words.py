@@ -10,10 +10,10 @@ def bytes_text(count: float) -> str:
     ('874 kB', '12 B')
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
+        if count < 999.5 or unit == "GB":
             break
         count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.3g} {unit}"
 
 
 def seconds_text(seconds: float) -> str:
@@ -24,9 +24,10 @@ def seconds_text(seconds: float) -> str:
     """
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
-    return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
 
 
 def percent(share: float | None) -> str:

@@ -44,11 +44,13 @@ class Checkpoint:
             with safe_open(path, "numpy") as file:
                 metadata = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            return cls(
+                round_number=int(metadata["round"]),
+                record=json.loads(metadata["record"]),
+                model=tensors.pop("model"),
+                state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
+            )
         except (OSError, SafetensorError) as error:
             raise RunError(f"Can't read the checkpoint {path}: {error}.") from error
-        return cls(
-            round_number=int(metadata["round"]),
-            record=json.loads(metadata["record"]),
-            model=tensors.pop("model"),
-            state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
-        )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path} is not a checkpoint of a run: {error!r}.") from error

@@ -210,7 +210,8 @@ def _explain(error: ValidationError) -> str:
     for finding in error.errors():
         key = ".".join(str(part) for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
-            lines.append(unknown_key(key))
+            inner = finding["input"] if isinstance(finding["input"], dict) else {}
+            lines += [unknown_key(f"{key}.{name}") for name in inner] or [unknown_key(key)]
         else:
             message = finding["msg"].removeprefix("Value error, ")
             expected = message[0].lower() + message[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from tacit.runs.config import RunConfig
 from tacit.runs.modes import plan_of
 from tacit.runs.observer import Observer, Silent
 from tacit.runs.result import Result
-from tacit.runs.start import execute
+from tacit.runs.start import GIVEN, execute
 from tacit.training.hooks import Hook, Hooks
 from tacit.training.settings import Loss, cross_entropy, squared_error
 
@@ -72,6 +72,11 @@ class Federation:
         shapes = {(part[0].shape[1:], part[1].shape[1:]) for part in self._parts}
         if len(shapes) > 1:
             raise DataError(f"Expected examples of one shape from all clients, got {sorted(map(str, shapes))}.")
+        if self._test is not None and (self._test[0].shape[1:], self._test[1].shape[1:]) not in shapes:
+            raise DataError(
+                f"Expected test examples of the clients' shape {tuple(self._parts[0][0].shape[1:])}, "
+                f"got {tuple(self._test[0].shape[1:])}."
+            )
         self.training_hooks = Hooks.for_training()
         self.evaluation_hooks = Hooks.for_evaluation()
         self._injectors: list[Injector] = []
@@ -98,7 +103,9 @@ class Federation:
         """Train for ``rounds`` and return the result; the model holds the new weights afterwards."""
         settings = dict(self._settings)
         settings["federate"] = {"clients": len(self._parts)} | dict(settings.get("federate", {})) | {"rounds": rounds}
-        config = RunConfig(**settings, out=out)
+        if out is not None:
+            settings["out"] = out
+        config = RunConfig(**settings)
         randomness = Randomness.of(seed=config.seed)
         return execute(lambda: self._job(config), randomness, config.out, observer or Silent(), force=force)
 
@@ -108,7 +115,7 @@ class Federation:
         return jobs.assemble(
             config=config,
             title=f"{name}, {len(self._parts)} clients",
-            dataset="given",
+            dataset=GIVEN,
             model_name=name,
             module=self._model,
             plan=plan_of(config, len(self._parts)),
@@ -131,7 +138,7 @@ def _tensors(data: Examples, whose: str) -> tuple[Tensor, Tensor]:
     if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise DataError(f"Expected a map-style Dataset or a pair of arrays for {whose}, got {type(data).__name__}.")
     if isinstance(data, TensorDataset):
-        data = (data.tensors[0], data.tensors[1])
+        data = cast(tuple[Any, Any], data.tensors)  # how many there are is checked below
     if isinstance(data, Dataset):
         if len(data) == 0:
             raise DataError(f"{whose[0].upper()}{whose[1:]} holds no example. Leave it out.")

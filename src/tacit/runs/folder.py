@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from tacit.errors import RunError
@@ -43,12 +44,11 @@ class RunFolder:
         cls.check(path, force=force)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for name in _OURS:
-                (path / name).unlink(missing_ok=True)
         except OSError as error:
             raise cannot_write(path, error) from error
-        folder = cls(path)
+        folder = cls(path)  # the lock comes first: a run that another process is at is not replaced
         try:
+            folder._clear()
             write_atomically(path / CONFIG, config.encode())
         except BaseException:
             folder.close()
@@ -76,6 +76,15 @@ class RunFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint."""
         checkpoint.write(self.path / CHECKPOINT)
+
+    def _clear(self) -> None:
+        try:
+            for name in _OURS:
+                if name != JOURNAL:
+                    (self.path / name).unlink(missing_ok=True)
+            os.truncate(self.path / JOURNAL, 0)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -51,6 +51,9 @@ class Job:
 def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
     """Load the data, split them, build the model and make the workers ready."""
     device = device_of(config.gpu)
+    expected = resolve(config)
+    if expected.federate.clients is not None:
+        plan_of(expected, expected.federate.clients)  # a mistake in the plan shows before data are fetched
     config, data, notes = _load(config, observer)
     spec = config.data.split or "iid"
     population = config.federate.clients
@@ -101,6 +104,7 @@ def assemble(
     notes: tuple[str, ...] = (),
 ) -> Job:
     """Put the parts of a job together."""
+    _try(module, loss, *train)
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
     settings = LocalTraining(
         epochs=config.train.local_epochs, batch_size=config.train.batch_size, **config.optimizer.model_dump()
@@ -127,6 +131,39 @@ def assemble(
         test=None if test is None else (test[0].to(device), test[1].to(device)),
         notes=notes,
     )
+
+
+def _try(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
+    """Take two examples through the model and the loss, so that what does not fit is said before a round begins."""
+    few = slice(0, 2)
+    modes = {part: part.training for part in module.modules()}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            device = next((p.device for p in module.parameters()), features.device)
+            outputs = module.eval()(features[few].to(device))
+            losses = loss(outputs, labels[few].to(device))
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ConfigError(
+            f"The model and the loss can't take examples of shape {tuple(features.shape[1:])} ({features.dtype}) with "
+            f"labels of {labels.dtype}: {(str(error).splitlines() or [repr(error)])[0].rstrip('.')}."
+        ) from error
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    if losses.shape != labels[few].shape[:1]:
+        raise ConfigError(
+            f"Expected the loss to return one number an example, shape {tuple(labels[few].shape[:1])}, "
+            f"got {tuple(losses.shape)}. Use reduction='none'."
+        )
+    if (
+        loss is cross_entropy
+        and labels.dtype == torch.int64
+        and not 0 <= labels.min() <= labels.max() < outputs.shape[1]
+    ):
+        raise ConfigError(
+            f"The model has {outputs.shape[1]} outputs, but labels run from {labels.min()} to {labels.max()}. "
+            "Number the classes from 0, and give the model one output a class."
+        )
 
 
 def device_of(gpu: int) -> torch.device:

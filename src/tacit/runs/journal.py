@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from tacit.errors import RunError
 from tacit.storage import cannot_write
@@ -30,14 +30,19 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file: BinaryIO = path.open("ab")
+            self._file = path.open("ab", buffering=0)  # nothing is left in a buffer when a write fails
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
             if fcntl is not None:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self._file.close()
             raise RunError(
                 f"{path.parent} is in use by another process. Wait for it, or choose another --out."
             ) from error
         except OSError as error:
+            self._file.close()
             raise cannot_write(path, error) from error
         whole = _whole_lines(path.read_bytes())
         if whole < path.stat().st_size:
@@ -45,11 +50,11 @@ class Journal:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record and wait until it is on disk; a record that does not fit leaves nothing behind."""
-        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        line = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
         before = self._path.stat().st_size
         try:
-            self._file.write(line)
-            self._file.flush()
+            while line:
+                line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             os.truncate(self._path, before)

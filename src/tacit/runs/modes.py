@@ -71,7 +71,7 @@ def sampler_of(config: RunConfig, clients: int) -> Sampler:
 def minimum_clients(config: RunConfig, sampler: Sampler) -> int:
     """Return how many replies a round needs: half the expected cohort, and two where there are two."""
     asked = config.federate.minimum_clients
-    largest = int(sampler.expected)
+    largest = round(sampler.expected)  # q N may fall a rounding error short of a whole number
     if asked is not None:
         if asked > largest and not isinstance(sampler, Poisson):
             raise ConfigError(f"federate.minimum_clients={asked} could never be met: a round has {largest} clients.")

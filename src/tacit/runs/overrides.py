@@ -46,7 +46,7 @@ def put(settings: dict[str, Any], key: str, value: Any) -> None:
     if not all(sections) or not last:
         raise ConfigError(f"Expected a key such as federate.rounds, got {key!r}.")
     for section in sections:
-        inner = settings.setdefault(section, {})
+        inner = settings[section] = {} if settings.get(section) is None else settings[section]
         if not isinstance(inner, dict):
             raise ConfigError(f"{key} can't be set: {section} is {inner!r}, not a section.")
         settings = inner

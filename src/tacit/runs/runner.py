@@ -75,6 +75,11 @@ class Runner:
                 f"The checkpoint holds {len(checkpoint.model)} parameters, the model has {layout.size}. "
                 "Was the model's code changed since the run began?"
             )
+        if checkpoint.state.keys() != job.plan.optimizer.start(0).keys():
+            raise RunError(
+                f"The checkpoint's server optimiser kept {sorted(checkpoint.state) or 'nothing'}; "
+                f"server.name={job.plan.optimizer.name} keeps something else. Was config.yaml changed?"
+            )
         if self._folder is not None and start is None:
             self._folder.save(checkpoint)
         records = list(done)
@@ -199,7 +204,7 @@ class Runner:
             model=job.model_name,
             parameters=job.trainer.layout.size,
             clients=len(job.holdings.rows),
-            per_round=job.plan.sampler.expected,
+            per_round=round(job.plan.sampler.expected, 9),
             seed=config.seed,
             simulation=self._randomness.simulation,
             form=job.trainer.form,

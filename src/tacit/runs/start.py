@@ -14,6 +14,8 @@ from tacit.runs.folder import CONFIG, RESULT, RunFolder
 from tacit.runs.observer import Observer, Silent
 from tacit.runs.result import Result, RoundRecord
 
+GIVEN = "given"  # the data set's name where a user's own arrays or data sets were passed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -100,12 +102,24 @@ def _go_on(folder: RunFolder, records: list[dict[str, object]], observer: Observ
         raise RunError(
             f"{folder.path} stopped before its first round. Run it anew: tacit run {folder.path / CONFIG} --force."
         )
+    if began["dataset"] == GIVEN:
+        raise RunError(
+            f"{folder.path} was trained by Federation.fit on data that were given in memory, which it does not hold. "
+            "Its last model is in model.safetensors."
+        )
     randomness = Randomness(key=bytes.fromhex(str(began["key"])), simulation=bool(began["simulation"]))
     checkpoint = folder.checkpoint()
-    rounds = [record for record in records if record["type"] == "round"]
-    if checkpoint is not None and checkpoint.record is not None and len(rounds) < checkpoint.round_number:
+    rounds = {record["round"]: record for record in records if record["type"] == "round"}
+    last = 0 if checkpoint is None else checkpoint.round_number
+    if checkpoint is not None and checkpoint.record is not None and last not in rounds:
         folder.journal.append(checkpoint.record)  # the crash came between the checkpoint and the journal
-        rounds.append(dict(checkpoint.record))
+        rounds[last] = dict(checkpoint.record)
+    missing = [number for number in range(1, last + 1) if number not in rounds]
+    if missing:
+        raise RunError(
+            f"The journal of {folder.path} lacks round {missing[0]}, though the checkpoint is of round {last}: it was "
+            "damaged. Restore journal.jsonl, or run anew with --force."
+        )
     job = jobs.build(config, randomness, observer)
     try:
         if (job.dataset, len(job.holdings.labels)) != (began["dataset"], began["examples"]):
@@ -114,7 +128,7 @@ def _go_on(folder: RunFolder, records: list[dict[str, object]], observer: Observ
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
             )
         runner = Runner(job=job, randomness=randomness, folder=folder, observer=observer)
-        done = tuple(RoundRecord.of(record) for record in rounds)
+        done = tuple(RoundRecord.of(rounds[number]) for number in range(1, last + 1))
         return runner.run(checkpoint, done, setup_seconds=time.perf_counter() - start)
     finally:
         job.close()

@@ -123,15 +123,24 @@ def _users_own(name: str) -> Callable[[Shape, int], nn.Module]:
         sys.path.insert(0, here)
     try:
         made = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise ConfigError(
             f"Can't load model {name!r}: {error}. Expected package.module:Class, importable from {here}."
         ) from error
 
+    if not callable(made):
+        raise ConfigError(f"Expected {name!r} to be a class or a function that gives a module, got {made!r}.")
+
     def make(shape: Shape, classes: int) -> nn.Module:
         offered = {"shape": tuple(shape), "classes": classes}
         taken = {key: value for key, value in offered.items() if key in inspect.signature(made).parameters}
-        module: nn.Module = made(**taken)
+        try:
+            module: nn.Module = made(**taken)
+        except TypeError as error:
+            raise ConfigError(
+                f"Can't build model {name!r} with {sorted(taken) or 'no arguments'}: {error}. "
+                "Tacit passes shape and classes where they are taken; give other arguments a default."
+            ) from error
         return module
 
     return make

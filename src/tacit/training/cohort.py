@@ -46,7 +46,7 @@ from tacit.vectors import Vector
 Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
 Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
 
-_EXAMPLES_A_STEP = {"cpu": 320, "cuda": 16_384}  # where a larger chunk stops paying
+_EXAMPLES_A_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
 _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
 _VMAP_PAYS_BELOW = 32  # on CPUs vmap loses to the loop at larger batches

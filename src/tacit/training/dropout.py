@@ -39,7 +39,8 @@ def scaled_mask(key: Tensor, index: Tensor, site: int, probability: float) -> Te
     """Return 0 where an element is dropped and 1/(1-p) elsewhere."""
     if probability >= 1.0:
         return torch.zeros_like(index, dtype=torch.float32)
-    return counter.keep(key + site, index, probability) * (1.0 / (1.0 - probability))
+    own = key + (site << 34)  # in the key's upper half: added to the lower one it would shift the mask by one element
+    return counter.keep(own, index, probability) * (1.0 / (1.0 - probability))
 
 
 def use_keys(module: nn.Module) -> None:

@@ -84,7 +84,11 @@ class Evaluator:
 
 
 def _ready(module: nn.Module, device: torch.device) -> nn.Module:
-    return copy.deepcopy(module).to(device).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    ready = copy.deepcopy(module).to(device).eval()
+    for parameter in ready.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.to(memory_format=torch.channels_last)
+    return ready
 
 
 def _one_thread() -> None:

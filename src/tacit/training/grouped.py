@@ -68,11 +68,8 @@ def _run(  # noqa: PLR0911 - a table of rules
     value = inputs[0]
     image = len(step.before) == 3
     match step.operation:
-        case Convolution(weight=weight, bias=bias) as c:
-            kernel = parameters[weight]
-            shift = None if bias is None else parameters[bias].reshape(-1)
-            groups = clients * c.groups
-            return F.conv2d(value, kernel.flatten(0, 1), shift, c.stride, c.padding, c.dilation, groups)
+        case Convolution() as convolution:
+            return _convolve(convolution, value, parameters, clients)
         case Linear(weight=weight, bias=bias):
             rows, matrix = value.flatten(1, -2), parameters[weight].transpose(1, 2)
             product = (
@@ -101,6 +98,30 @@ def _run(  # noqa: PLR0911 - a table of rules
             table = parameters[weight]
             offsets = torch.arange(clients, device=value.device).view(clients, *(1,) * (value.dim() - 1))
             return F.embedding(value.long() + offsets * table.shape[1], table.flatten(0, 1))
+
+
+def _convolve(c: Convolution, value: Tensor, parameters: Sequence[Tensor], clients: int) -> Tensor:
+    kernel = parameters[c.weight]
+    bias = None if c.bias is None else parameters[c.bias]
+    if value.is_cuda and kernel.shape[2] > 1 and c.groups == 1 and c.dilation == (1, 1):
+        return _convolve_as_product(c, value, kernel, bias)
+    shift = None if bias is None else bias.reshape(-1)
+    return F.conv2d(value, kernel.flatten(0, 1), shift, c.stride, c.padding, c.dilation, clients * c.groups)
+
+
+def _convolve_as_product(c: Convolution, value: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
+    """Convolve by one batched matrix product of all windows: on GPUs twice as fast as a grouped convolution.
+
+    (With one input channel a grouped convolution is a depthwise one, which has kernels of its own.)
+    """
+    clients, outputs, channels, high, wide = kernel.shape
+    padded = F.pad(value, (c.padding[1], c.padding[1], c.padding[0], c.padding[0])) if any(c.padding) else value
+    windows = padded.unflatten(1, (clients, channels)).unfold(3, high, c.stride[0]).unfold(4, wide, c.stride[1])
+    batch, height, width = value.shape[0], *windows.shape[3:5]
+    rows = windows.permute(1, 0, 3, 4, 2, 5, 6).reshape(clients, batch * height * width, -1)
+    matrix = kernel.flatten(2).transpose(1, 2)
+    product = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias[:, None], rows, matrix)
+    return product.view(clients, batch, height, width, outputs).permute(1, 0, 4, 2, 3).reshape(batch, -1, height, width)
 
 
 def _mask(dropout: Dropout, shape: tuple[int, ...], value: Tensor, keys: Tensor, *, image: bool) -> Tensor:

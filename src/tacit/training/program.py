@@ -184,7 +184,7 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
     try:
         graph = _Tracer().trace(module)
     except Exception as error:
-        raise NoProgram(f"it can't be traced ({str(error).splitlines()[0]})") from error
+        raise NoProgram(f"it can't be traced ({_first_line(error)})") from error
     traced = fx.GraphModule(module, graph)
     site = 0
     for node in list(graph.nodes):
@@ -228,7 +228,7 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
             traced(batch)  # ShapeProp prints a traceback of its own where this fails
             ShapeProp(traced).propagate(batch)
     except Exception as error:
-        raise NoProgram(f"its shapes can't be followed ({str(error).splitlines()[0]})") from error
+        raise NoProgram(f"its shapes can't be followed ({_first_line(error)})") from error
     slots = {slot.name: number for number, slot in enumerate(layout.trained)}
     values: dict[fx.Node, int] = {}
     steps: list[Step] = []
@@ -265,6 +265,10 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
     return Program(steps=tuple(steps), input_shape=tuple(example.shape))
 
 
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def _weights(operation: Operation) -> set[int]:
     """Return the trained slots that an operation uses."""
     slots = (getattr(operation, name, None) for name in ("weight", "bias"))
@@ -283,15 +287,19 @@ def _name(traced: fx.GraphModule, node: fx.Node) -> str:
     return str(getattr(node.target, "__name__", node.target))
 
 
-def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation | None:  # noqa: PLR0911
-    weight, bias = slots.get(f"{name}.weight"), slots.get(f"{name}.bias")
-    frozen = any(not p.requires_grad for p in module.parameters())
-    if frozen:
+def _check_parameters(module: nn.Module, name: str, slots: dict[str, int]) -> None:
+    """Refuse a layer whose weights are not its own trained slots, or that torch's hooks change."""
+    if any(not p.requires_grad for p in module.parameters()):
         raise NoProgram(f"{name} has frozen parameters")
     if any(f"{name}.{own}" not in slots for own, _ in module.named_parameters()):
         raise NoProgram(f"{name} shares parameters with another layer")
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         raise NoProgram(f"{name} has torch hooks of its own")
+
+
+def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation | None:  # noqa: PLR0911
+    weight, bias = slots.get(f"{name}.weight"), slots.get(f"{name}.bias")
+    _check_parameters(module, name, slots)
     match module:
         case nn.Conv2d(padding_mode="zeros", padding=(int(), int())) if weight is not None:
             return Convolution(
@@ -312,7 +320,9 @@ def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation
             return GroupNorm(groups=module.num_groups, weight=weight, bias=bias, epsilon=module.eps)
         case nn.LayerNorm():
             return LayerNorm(axes=len(module.normalized_shape), weight=weight, bias=bias, epsilon=module.eps)
-        case nn.Embedding(padding_idx=None, max_norm=None, scale_grad_by_freq=False, sparse=False) if weight is not None:
+        case nn.Embedding(padding_idx=None, max_norm=None, scale_grad_by_freq=False, sparse=False) if (
+            weight is not None
+        ):
             return Embedding(weight=weight)
         case _ if isinstance(module, _POINTWISE_MODULES):
             return Pointwise(function=module)
@@ -339,8 +349,8 @@ def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911
         same = tensors[0].meta["tensor_meta"].shape == tensors[1].meta["tensor_meta"].shape
         return Combine(function=_COMBINES[target]) if same else None
     if target in (F.max_pool2d, torch.max_pool2d, F.avg_pool2d):
-        names = ("kernel_size", "stride", "padding")
-        options = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+        settings = ("kernel_size", "stride", "padding")
+        options = dict(zip(settings, node.args[1:], strict=False)) | node.kwargs
         if len(node.args) > 4 or any(options.get(key, usual) != usual for key, usual in _POOL_SETTINGS.items()):
             return None
         function = F.avg_pool2d if target is F.avg_pool2d else F.max_pool2d

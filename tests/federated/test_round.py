@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tacit.engines.in_process import InProcessEngine
+from tacit.errors import ClientError, DropoutError
+from tacit.federated.clients import LocalClients
+from tacit.federated.plan import Plan
+from tacit.federated.round import Outcome, round_flow
+from tacit.federated.server import ServerOptimizer, State
+from tacit.federated.stopwatch import Stopwatch
+from tacit.federated.unreliable import Unreliable
+from tacit.flow import drive
+from tacit.randomness import Randomness
+from tacit.vectors import Vector
+from tacit.wire import Turn
+from tests.federated.common import FakeTrainer, make_plan
+
+TURN = Turn(round_number=2)
+MODEL = np.array([10.0, 20.0], np.float32)
+
+
+def _round(
+    plan: Plan,
+    trainer: FakeTrainer,
+    *,
+    turn: Turn = TURN,
+    state: State | None = None,
+    drop: float = 0.0,
+    seed: int = 1,
+) -> Outcome:
+    randomness, watch = Randomness.of(seed=seed), Stopwatch()
+    clients = LocalClients(
+        plan=plan, trainer=trainer, examples=lambda c: 10 * (c + 1), randomness=randomness, stopwatch=watch
+    )
+    answer = Unreliable(answer=clients.answer, rate=drop, randomness=randomness)
+    cohort = plan.sampler.cohort(randomness.secret("cohort"))
+    flow = round_flow(plan, cohort, MODEL, state or {}, turn, randomness, watch)
+    outcome = drive(flow, InProcessEngine(answer=answer))
+    assert watch.seconds["train"] > 0
+    assert watch.seconds["recover"] > 0
+    return outcome
+
+
+def test_uniform_weights_give_the_mean() -> None:
+    outcome = _round(make_plan(), FakeTrainer(losses={0: 1.5}))
+    assert outcome.model.tolist() == [12.5, 22.5]
+    assert outcome.train_loss == pytest.approx((1.5 + 3 * 0.5) / 4)
+    assert outcome.clients == (0, 1, 2, 3)
+
+
+def test_weights_by_examples() -> None:
+    outcome = _round(make_plan(weighting="examples"), FakeTrainer())
+    expected = sum(10 * (c + 1) * (c + 1) for c in range(4)) / 100
+    np.testing.assert_allclose(outcome.model, MODEL + expected, rtol=1e-6)
+
+
+def test_an_injector_changes_what_is_broadcast_and_what_is_moved() -> None:
+    seen = []
+
+    def double(model: Vector, round_number: int) -> Vector:
+        seen.append(round_number)
+        return 2 * model
+
+    def add_one(model: Vector, round_number: int) -> Vector:
+        return model.astype(np.float64) + 1  # type: ignore[return-value] # whatever comes is made float32
+
+    trainer = FakeTrainer()
+    outcome = _round(make_plan(injectors=(double, add_one)), trainer)
+    assert seen == [2]
+    assert trainer.models[0].tolist() == [21.0, 41.0]
+    assert outcome.model.tolist() == [23.5, 43.5]
+    assert MODEL.tolist() == [10.0, 20.0]
+
+
+def test_the_servers_state_goes_in_and_comes_out() -> None:
+    plan = make_plan(optimizer=ServerOptimizer(name="fedavgm", momentum=0.5))
+    first = _round(plan, FakeTrainer(), state=plan.optimizer.start(2))
+    second = _round(plan, FakeTrainer(), state=first.state)
+    assert first.state["momentum"].tolist() == [2.5, 2.5]
+    assert second.state["momentum"].tolist() == [3.75, 3.75]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marking:
+    """A mechanism that leaves a mark on both sides, from the randomness it is given."""
+
+    def on_client(self, update: Vector, randomness: Randomness) -> Vector:
+        return update + np.float32(randomness.stream("mark").random())
+
+    def on_server(self, total: Vector, randomness: Randomness) -> Vector:
+        return total + np.float32(randomness.stream("mark").random())
+
+
+def test_the_mechanism_acts_on_both_sides_with_randomness_of_its_own() -> None:
+    root = Randomness.of(seed=1)
+    own = [root.within("client", 2, 0, client).stream("mark").random() for client in range(4)]
+    server = root.within("server", 2, 0).stream("mark").random()
+    outcome = _round(make_plan(mechanism=Marking()), FakeTrainer())
+    np.testing.assert_allclose(outcome.model, MODEL + 2.5 + np.mean(own) + server, rtol=1e-6)
+    assert len({*own, server}) == 5
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_the_round_and_names_the_client(loss: float) -> None:
+    with pytest.raises(ClientError, match=rf"Client 2 failed in round 2: its training loss became {loss}") as caught:
+        _round(make_plan(), FakeTrainer(losses={2: loss}))
+    assert (caught.value.client, caught.value.round_number) == (2, 2)
+
+
+def test_every_client_round_and_attempt_has_a_key_of_its_own() -> None:
+    trainer = FakeTrainer()
+    for turn in (Turn(round_number=1), Turn(round_number=2), Turn(round_number=2, attempt=1)):
+        _round(make_plan(), trainer, turn=turn)
+    _round(make_plan(), trainer, turn=Turn(round_number=2))
+    assert len({int(key) for keys in trainer.keys[:3] for key in keys}) == 12
+    assert trainer.keys[3].tolist() == trainer.keys[1].tolist()
+    assert all(0 <= key < 2**62 for keys in trainer.keys for key in keys)
+
+
+def test_replies_are_counted() -> None:
+    count = []
+    clients = LocalClients(
+        plan=make_plan(),
+        trainer=FakeTrainer(),
+        examples=lambda _: 1,
+        randomness=Randomness.of(seed=1),
+        stopwatch=Stopwatch(),
+        on_reply=lambda: count.append(1),
+    )
+    plan = make_plan()
+    flow = round_flow(plan, range(4), MODEL, {}, Turn(round_number=1), Randomness.of(seed=1), Stopwatch())
+    drive(flow, InProcessEngine(answer=clients.answer))
+    assert len(count) == 4
+
+
+def test_drop_outs_come_at_their_rate_and_stay_away_for_a_round() -> None:
+    plan = make_plan(clients=1_000)
+    outcome = _round(plan, FakeTrainer(), drop=0.3)
+    assert len(outcome.clients) == pytest.approx(700, abs=4 * np.sqrt(1_000 * 0.21))
+    assert _round(plan, FakeTrainer(), drop=0.3).clients == outcome.clients
+    assert _round(plan, FakeTrainer(), drop=0.3, turn=Turn(round_number=2, attempt=1)).clients != outcome.clients
+    assert _round(plan, FakeTrainer(), drop=0.3, turn=Turn(round_number=3)).clients != outcome.clients
+    assert len(_round(plan, FakeTrainer(), drop=0.0).clients) == 1_000
+
+
+def test_drop_outs_do_no_work() -> None:
+    trainer = FakeTrainer()
+    outcome = _round(make_plan(clients=50), trainer, drop=0.5)
+    assert sum(map(len, trainer.keys)) == len(outcome.clients)
+    assert len(outcome.clients) < 50
+
+
+def test_too_many_drop_outs_fail_the_round() -> None:
+    with pytest.raises(DropoutError, match="of 6 clients replied in round 2, 6 needed"):
+        _round(make_plan(clients=6, minimum=6), FakeTrainer(), drop=0.7)

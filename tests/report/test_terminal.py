@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from tacit.federated.plan import NO_CLAIM, Privacy
+from tacit.report.terminal import TerminalObserver, rounds_table, summary
+from tacit.runs.result import Result, RoundRecord
+
+SECONDS = {"train": 1.25, "protect": 0.0, "aggregate": 0.01, "recover": 0.002, "evaluate": 0.5}
+
+
+def _record(number: int) -> RoundRecord:
+    return RoundRecord(
+        round=number,
+        attempts=1,
+        train_loss=0.5 / number,
+        test_loss=None if number % 2 else 0.25,
+        test_accuracy=None if number % 2 else 0.9,
+        clients_asked=10,
+        clients_replied=9,
+        bytes_up=873_870,
+        bytes_down=874_000,
+        epsilon=None,
+        seconds=SECONDS,
+        wall_seconds=1.8,
+    )
+
+
+RESULT = Result(
+    version="0",
+    mode="plain",
+    engine="in-process",
+    device="cpu",
+    dataset="digits",
+    split="iid",
+    model="cnn",
+    parameters=21_840,
+    clients=10,
+    per_round=10.0,
+    seed=7,
+    simulation=True,
+    form="loop",
+    form_reason="hooks see [one] client [/at] a time",
+    rounds=(_record(1), _record(2)),
+    test_accuracy=0.9787,
+    train_accuracy=0.99,
+    test_loss=0.1,
+    seconds=75.0,
+    setup_seconds=0.25,
+    bytes_up=2_000_000,
+    bytes_down=3_000_000,
+    privacy=NO_CLAIM,
+    sees={"server": "every client's update in the clear", "clients": "", "outsider": ""},
+    notes=(),
+    folder="runs/[a]",
+)
+
+
+def _console(*, terminal: bool, width: int = 160) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None, highlight=False)
+
+
+def _text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def _words(renderable: object) -> str:
+    console = _console(terminal=False)
+    console.print(renderable)
+    return _text(console)
+
+
+def _show(console: Console, *, quiet: bool = False) -> str:
+    observer = TerminalObserver(console, quiet=quiet)
+    observer.note("MNIST can't be had [at all]")
+    observer.started(title="Digits [iid]", rounds=2, done=())
+    for number in (1, 2):
+        observer.progress(replied=5, asked=10)
+        observer.round_done(_record(number))
+    observer.finished(RESULT)
+    observer.stop()
+    return _text(console)
+
+
+def test_lines_where_there_is_no_terminal() -> None:
+    lines = _show(_console(terminal=False)).splitlines()
+    assert lines[:2] == ["MNIST can't be had [at all]", "Digits [iid]"]
+    assert lines[2].split("  ")[:5] == ["round 1/2", "clients 9/10", "train loss 0.5000", "test loss -", "accuracy -"]
+    assert "accuracy 90.00%" in lines[3]
+    assert "up 874 kB" in lines[3]
+
+
+def test_a_table_on_a_terminal() -> None:
+    text = _show(_console(terminal=True))
+    assert "Digits [iid]" in text
+    last = text.rindex("train loss")
+    rows = [line.split() for line in text[last:].splitlines()]
+    assert ["1", "9/10", "0.5000", "-", "-", "874", "kB", "874", "kB", "1.2", "s", "500", "ms"] in rows
+    assert ["2", "9/10", "0.2500", "0.2500", "90.00%", "874", "kB", "874", "kB", "1.2", "s", "500", "ms"] in rows
+    assert "97.87%" in text[last:]
+
+
+def test_quiet_is_silent() -> None:
+    for terminal in (False, True):
+        assert _show(_console(terminal=terminal), quiet=True) == ""
+
+
+def test_an_error_leaves_the_table_as_it_stands() -> None:
+    console = _console(terminal=True)
+    observer = TerminalObserver(console)
+    observer.started(title="Digits", rounds=3, done=(_record(1),))
+    observer.progress(replied=4, asked=10)
+    observer.stop()
+    text = _text(console)
+    assert "round 2/3" in text
+    assert "4/10 clients" in text
+    before = len(text)
+    observer.stop()
+    assert len(_text(console)) == before
+
+
+def test_a_resumed_run_says_what_was_done_before() -> None:
+    console = _console(terminal=False)
+    TerminalObserver(console).started(title="Digits", rounds=3, done=(_record(1), _record(2)))
+    assert "2 rounds done before" in _text(console)
+
+
+def test_a_long_table_shows_its_end() -> None:
+    text = _words(rounds_table("title", [_record(number) for number in range(1, 31)]))
+    assert "18 earlier rounds not shown" in text
+    shown = [line.split()[0] for line in text.splitlines() if "9/10" in line]
+    assert shown == [str(number) for number in range(19, 31)]
+
+
+def test_the_summary_has_what_a_user_wants_to_know() -> None:
+    text = _words(summary(RESULT))
+    for part in (
+        "97.87% (training data 99.00%)",
+        "1 min 15 s for 2 rounds, 250 ms set-up",
+        "2 MB up, 3 MB down",
+        "No differential privacy is claimed",
+        "every client's update in the clear",
+        "seed 7: a simulation that can be repeated",
+        "loop, because hooks see [one] client [/at] a time",
+        "runs/[a]",
+        "tacit run --split dirichlet:0.3",
+    ):
+        assert part in text
+
+
+def test_the_summary_without_what_there_is_not() -> None:
+    bare = replace(RESULT, folder=None, form_reason="", simulation=False, train_accuracy=None, split="shards:2")
+    text = _words(summary(bare))
+    assert "written to" not in text
+    assert "trained by" not in text
+    assert "from the system" in text
+    assert "training data" not in text
+    assert "fedavgm" in text
+
+
+def test_a_claim_is_printed_with_all_it_depends_on() -> None:
+    claim = Privacy(
+        epsilon=1.234, delta=1e-5, unit="client", neighbours="add-remove", accountant="pld", against="the clients"
+    )
+    text = _words(summary(replace(RESULT, privacy=claim)))
+    assert "epsilon 1.23 at delta 1e-05, unit client, add-remove, against the clients (pld)" in text

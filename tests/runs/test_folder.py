@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tacit.errors import RunError, StorageError
+from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT, RunFolder
+
+
+def _checkpoint(round_number: int = 3) -> Checkpoint:
+    return Checkpoint(
+        round_number=round_number,
+        model=np.arange(5, dtype=np.float32),
+        state={"momentum": np.ones(5, np.float32), "second": np.full(5, 1e-30, np.float32)},
+        record={"type": "round", "round": round_number, "test_loss": None},
+    )
+
+
+def test_a_checkpoint_round_trips_bit_for_bit(tmp_path: Path) -> None:
+    before = _checkpoint()
+    before.write(tmp_path / "c")
+    after = Checkpoint.read(tmp_path / "c")
+    assert (after.round_number, after.record) == (before.round_number, before.record)
+    assert after.model.tobytes() == before.model.tobytes()
+    assert {k: v.tobytes() for k, v in after.state.items()} == {k: v.tobytes() for k, v in before.state.items()}
+
+
+def test_the_first_checkpoint_has_no_record(tmp_path: Path) -> None:
+    Checkpoint(round_number=0, model=np.zeros(2, np.float32), state={}, record=None).write(tmp_path / "c")
+    after = Checkpoint.read(tmp_path / "c")
+    assert (after.round_number, after.record, dict(after.state)) == (0, None, {})
+
+
+@pytest.mark.parametrize("keep", [0, 4, 20, -1])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "c"
+    _checkpoint().write(path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(RunError, match="checkpoint"):
+        Checkpoint.read(path)
+
+
+def test_another_safetensors_file_is_no_checkpoint(tmp_path: Path) -> None:
+    save_file({"model": np.zeros(2, np.float32)}, tmp_path / "plain")
+    save_file({"weight": np.zeros(2, np.float32)}, tmp_path / "other", {"round": "1", "record": "null"})
+    for name in ("plain", "other"):
+        with pytest.raises(RunError, match="is not a checkpoint of a run"):
+            Checkpoint.read(tmp_path / name)
+
+
+def test_a_new_folder_is_made_with_its_parents(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "a" / "b", config="seed: 1\n", force=False)
+    assert sorted(path.name for path in folder.path.iterdir()) == [CONFIG, JOURNAL]
+    assert folder.checkpoint() is None
+    assert folder.records() == []
+    folder.save(_checkpoint(4))
+    found = folder.checkpoint()
+    assert found is not None
+    assert found.round_number == 4
+    folder.close()
+
+
+@pytest.mark.parametrize("name", [CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT])
+def test_a_folder_with_any_trace_of_a_run_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("old")
+    with pytest.raises(RunError, match=rf"holds another run \({name}\).*tacit resume.*--force"):
+        RunFolder.create(tmp_path, config="", force=False)
+    assert (tmp_path / name).read_text() == "old"
+
+
+def test_other_files_are_nobodys_run_and_survive_force(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for name in (CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT):
+        (tmp_path / name).write_text("old\n")
+    folder = RunFolder.create(tmp_path, config="new", force=True)
+    folder.journal.append({"type": "start"})
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [CONFIG, JOURNAL, "notes.txt"]
+    assert folder.records() == [{"type": "start"}]
+    folder.close()
+
+
+def test_force_does_not_replace_a_run_that_goes_on(tmp_path: Path) -> None:
+    first = RunFolder.create(tmp_path, config="first", force=False)
+    first.journal.append({"type": "start"})
+    with pytest.raises(RunError, match="in use by another process"):
+        RunFolder.create(tmp_path, config="second", force=True)
+    assert (tmp_path / CONFIG).read_text() == "first"
+    assert first.records() == [{"type": "start"}]
+    first.close()
+
+
+@pytest.mark.parametrize("present", [[], [CONFIG], [JOURNAL], [MODEL]])
+def test_a_folder_without_a_run_can_not_be_opened(tmp_path: Path, present: list[str]) -> None:
+    for name in present:
+        (tmp_path / name).write_text("")
+    with pytest.raises(RunError, match="is not the folder of a run"):
+        RunFolder.open(tmp_path)
+    with pytest.raises(RunError, match="is not the folder of a run"):
+        RunFolder.open(tmp_path / "missing")
+
+
+def test_a_file_in_the_way_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "inner"):
+        with pytest.raises(StorageError, match="Can't write"):
+            RunFolder.create(path, config="", force=False)

@@ -1,0 +1,268 @@
+"""A process is really killed, at several moments, and the run goes on to the same weights bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import tacit
+from tacit.errors import ConfigError, RunError
+from tacit.runs import journal
+from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT
+from tacit.runs.start import resume, run
+from tests.runs.common import Watching, digits, weights
+
+ARGUMENTS = [
+    "run",
+    "--data",
+    "digits",
+    "--model",
+    "mlp",
+    "--rounds",
+    "30",
+    "--clients",
+    "8",
+    "--per-round",
+    "4",
+    "--seed",
+    "3",
+    "--drop",
+    "0.1",
+    "--quiet",
+    "server.name=fedadam",
+    "server.lr=0.02",
+    "train.workers=1",
+    "optimizer.decay=0.95",
+]
+COMMAND = [sys.executable, "-c", "from tacit.cli.main import main; main()"]
+
+
+def _lines(out: Path) -> int:
+    path = out / JOURNAL
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _kill_after(lines: int, out: Path, *, delay: float = 0.0) -> None:
+    """Start a run and kill it, as kill -9 does, when its journal has so many lines."""
+    process = subprocess.Popen([*COMMAND, *ARGUMENTS, "--out", str(out)])
+    deadline = time.monotonic() + 60
+    while _lines(out) < lines and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    time.sleep(delay)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
+    assert _lines(out) >= lines
+    assert not (out / RESULT).exists()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the same run, never interrupted, in a process of its own."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    subprocess.run([*COMMAND, *ARGUMENTS, "--out", str(out)], check=True)
+    return out
+
+
+def _same(out: Path, whole: Path) -> None:
+    assert weights(out) == weights(whole)
+    mine, theirs = (json.loads((folder / RESULT).read_text()) for folder in (out, whole))
+    assert [r["round"] for r in mine["rounds"]] == list(range(1, 31))
+    for key in ("train_loss", "test_loss", "test_accuracy", "clients_replied", "bytes_up", "attempts"):
+        assert [r[key] for r in mine["rounds"]] == [r[key] for r in theirs["rounds"]], key
+    assert mine["test_accuracy"] == theirs["test_accuracy"]
+    assert mine["bytes_up"] == theirs["bytes_up"]
+
+
+@pytest.mark.parametrize(("lines", "delay"), [(1, 0.0), (13, 0.002), (50, 0.001)])
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, whole: Path, lines: int, delay: float) -> None:
+    out = tmp_path / "run"
+    _kill_after(lines, out, delay=delay)
+    before = Checkpoint.read(out / CHECKPOINT).round_number if (out / CHECKPOINT).exists() else 0
+    recorded = sum(record["type"] == "round" for record in journal.read(out / JOURNAL))
+    assert recorded <= before <= recorded + 1  # at most the round in flight is lost
+    watching = Watching()
+    resume(out, observer=watching)
+    assert len(watching.done) == before
+    _same(out, whole)
+
+
+def test_a_run_killed_twice_ends_with_the_same_weights(tmp_path: Path, whole: Path) -> None:
+    out = tmp_path / "run"
+    _kill_after(10, out)
+    lines = _lines(out)
+    process = subprocess.Popen([*COMMAND, "resume", str(out), "--quiet"])
+    while _lines(out) < lines + 8 and process.poll() is None:
+        time.sleep(0.0005)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    resume(out)
+    _same(out, whole)
+
+
+def test_ctrl_c_is_kept_and_says_how_to_go_on(tmp_path: Path, whole: Path) -> None:
+    out = tmp_path / "run"
+    process = subprocess.Popen([*COMMAND, *ARGUMENTS, "--out", str(out)], stderr=subprocess.PIPE, text=True)
+    while _lines(out) < 12 and process.poll() is None:
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"tacit resume {out}" in errors
+    assert "Traceback" not in errors
+    assert (out / MODEL).exists()
+    resume(out)
+    _same(out, whole)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a run of four rounds that stopped after its second."""
+    out = tmp_path / "stopped"
+    append = journal.Journal.append
+
+    def stop(self: journal.Journal, record: dict[str, object]) -> None:
+        if record["type"] == "attempt" and record["round"] == 3:
+            raise KeyboardInterrupt
+        append(self, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.Journal, "append", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(digits(out=out, federate={"rounds": 4}))
+    return out
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    run(digits(out=tmp_path / "complete", federate={"rounds": 4}))
+    return tmp_path / "complete"
+
+
+def _rounds(out: Path) -> list[int]:
+    return [record["round"] for record in journal.read(out / JOURNAL) if record["type"] == "round"]
+
+
+def test_a_crash_between_checkpoint_and_journal_is_mended(stopped: Path, complete: Path) -> None:
+    path = stopped / JOURNAL
+    path.write_bytes(path.read_bytes()[:-5])  # the record of round 2 was cut short
+    assert _rounds(stopped) == [1]
+    result = resume(stopped)
+    assert _rounds(stopped) == [1, 2, 3, 4]
+    assert [record.round for record in result.rounds] == [1, 2, 3, 4]
+    assert weights(stopped) == weights(complete)
+
+
+def test_a_checkpoint_older_than_the_journal_is_gone_back_to(stopped: Path, complete: Path) -> None:
+    """As after a power cut on a file system that lost the last rename."""
+    (stopped / CHECKPOINT).unlink()
+    result = resume(stopped)
+    assert [record.round for record in result.rounds] == [1, 2, 3, 4]
+    assert weights(stopped) == weights(complete)
+
+
+def test_a_journal_that_lost_rounds_is_refused(stopped: Path) -> None:
+    records = journal.read(stopped / JOURNAL)
+    kept = [r for r in records if not (r["type"] == "round" and r["round"] == 1)]
+    (stopped / JOURNAL).write_text("".join(json.dumps(record) + "\n" for record in kept))
+    with pytest.raises(RunError, match="lacks round 1, though the checkpoint is of round 2"):
+        resume(stopped)
+
+
+def test_a_crash_after_the_last_round_only_ends(complete: Path) -> None:
+    before = weights(complete)
+    for name in (RESULT, MODEL):
+        (complete / name).unlink()
+    lines = (complete / JOURNAL).read_text().splitlines(keepends=True)
+    (complete / JOURNAL).write_text("".join(lines[:-1]))
+    watching = Watching()
+    result = resume(complete, observer=watching)
+    assert watching.records == []
+    assert len(result.rounds) == 4
+    assert weights(complete) == before
+
+
+def test_a_finished_run_is_returned_as_it_is(complete: Path) -> None:
+    files = {path.name: path.read_bytes() for path in complete.iterdir()}
+    watching = Watching()
+    result = resume(complete, observer=watching)
+    assert len(result.rounds) == 4
+    assert "is complete" in watching.notes[0]
+    assert watching.result == result
+    assert {path.name: path.read_bytes() for path in complete.iterdir()} == files
+
+
+def test_the_public_name_works(stopped: Path, complete: Path) -> None:
+    assert len(tacit.resume(stopped).rounds) == 4
+    assert weights(stopped) == weights(complete)
+
+
+def test_a_run_without_a_seed_keeps_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr("tacit.runs.runner.Runner._keep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run(digits(out=out, seed=None))
+    monkeypatch.undo()
+    result = resume(out)
+    assert (result.simulation, result.seed, len(result.rounds)) == (False, None, 2)
+
+
+def _edit(out: Path, section: str, **changes: object) -> None:
+    values = yaml.safe_load((out / CONFIG).read_text())
+    values[section] |= changes
+    (out / CONFIG).write_text(yaml.safe_dump(values))
+
+
+def test_another_model_is_refused(stopped: Path) -> None:
+    _edit(stopped, "model", name="mlp")
+    with pytest.raises(RunError, match=r"The checkpoint holds 650 parameters, the model has \d+"):
+        resume(stopped)
+    assert Checkpoint.read(stopped / CHECKPOINT).round_number == 2
+
+
+def test_other_data_are_refused(stopped: Path) -> None:
+    _edit(stopped, "data", name="breast-cancer")
+    with pytest.raises(RunError, match=r"began on digits with \d+ examples; now it is breast-cancer"):
+        resume(stopped)
+
+
+def test_another_server_optimiser_is_refused(stopped: Path) -> None:
+    _edit(stopped, "server", name="fedadam")
+    with pytest.raises(RunError, match=r"server.name=fedadam keeps something else"):
+        resume(stopped)
+
+
+def test_more_rounds_may_be_asked_for(stopped: Path, complete: Path) -> None:
+    _edit(stopped, "federate", rounds=3)
+    assert len(resume(stopped).rounds) == 3
+    assert weights(stopped) != weights(complete)
+
+
+def test_a_damaged_configuration_is_a_sentence(stopped: Path) -> None:
+    (stopped / CONFIG).write_text("federate: {roundz: 3}")
+    with pytest.raises(ConfigError, match=r"Did you mean 'federate.rounds'"):
+        resume(stopped)
+
+
+def test_a_run_that_had_hardly_begun_is_run_anew(stopped: Path) -> None:
+    (stopped / JOURNAL).write_text("")
+    with pytest.raises(RunError, match=r"stopped before its first round. Run it anew"):
+        resume(stopped)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not the folder of a run"):
+        resume(tmp_path)
+
+
+def test_a_run_in_use_is_refused(stopped: Path) -> None:
+    with journal.Journal(stopped / JOURNAL), pytest.raises(RunError, match="in use by another process"):
+        resume(stopped)

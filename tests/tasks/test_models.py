@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.errors import ConfigError
+from tacit.tasks import models
+
+OWN = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.body(x)
+
+def sized(shape, classes):
+    return nn.Linear(shape[0], classes)
+
+class Classes(nn.Linear):
+    def __init__(self, classes, width=7):
+        super().__init__(width, classes)
+
+def number():
+    return 3
+
+constant = 5
+
+def depth(depth):
+    return nn.Linear(depth, depth)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a user's module into the working folder, which is not on the path, and return its name."""
+    name = f"own_models_of_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def _build(name: str, shape: tuple[int, ...] = (1, 28, 28), classes: int = 10, seed: int = 0) -> nn.Module:
+    return models.build(name, shape=shape, classes=classes, seed=seed)
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_the_cnn_is_the_labs_layer_by_layer() -> None:
+    module = _build("cnn")
+    assert _count(module) == 21_840
+    assert [type(layer) for layer in module.children()] == [
+        nn.Conv2d, nn.MaxPool2d, nn.ReLU, nn.Conv2d, nn.Dropout2d, nn.MaxPool2d, nn.ReLU, nn.Flatten, nn.Linear,
+        nn.ReLU, nn.Dropout, nn.Linear,
+    ]  # fmt: skip
+    shapes = [tuple(p.shape) for p in module.parameters()]
+    assert shapes == [(10, 1, 5, 5), (10,), (20, 10, 5, 5), (20,), (50, 320), (50,), (10, 50), (10,)]
+
+
+def test_lenet_has_the_published_number_of_parameters() -> None:
+    assert _count(_build("lenet", (3, 32, 32), 62)) == 66_404
+
+
+@pytest.mark.parametrize("name", ["cnn", "lenet", "mlp", "logistic"])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (2, 17, 21), (1, 16, 16)])
+def test_every_model_fits_images_of_any_size(name: str, shape: tuple[int, ...]) -> None:
+    assert _build(name, shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", ["mlp", "logistic"])
+def test_tables_have_models_too(name: str) -> None:
+    assert _build(name, (13,), 2)(torch.zeros(5, 13)).shape == (5, 2)
+
+
+@pytest.mark.parametrize("name", ["cnn", "lenet"])
+@pytest.mark.parametrize("shape", [(13,), (1, 8, 8), (28, 28), (1, 28, 15)])
+def test_what_is_no_image_gets_an_error_that_says_what_to_use(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"needs images .* Use model.name=mlp"):
+        _build(name, shape)
+
+
+def test_first_weights_depend_on_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = _build("cnn", seed=5)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    second, third = _build("cnn", seed=5), _build("cnn", seed=6)
+    for one, other, different in zip(first.parameters(), second.parameters(), third.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert not torch.equal(one, different)
+
+
+def test_a_users_own_class_is_found_in_the_working_folder(own: str) -> None:
+    assert type(_build(f"{own}:Net")).__name__ == "Net"
+    sized = _build(f"{own}:sized", (6,), 4)
+    assert isinstance(sized, nn.Linear)
+    assert (sized.in_features, sized.out_features) == (6, 4)
+    part = _build(f"{own}:Classes", (6,), 4)
+    assert isinstance(part, nn.Linear)
+    assert (part.in_features, part.out_features) == (7, 4)
+
+
+def test_a_module_of_the_library_works(own: str) -> None:
+    assert isinstance(_build("torch.nn:Identity"), nn.Identity)
+
+
+def test_a_users_file_that_is_no_python_is_a_sentence(own: str) -> None:
+    Path(f"{own}_broken.py").write_text("class Net(")
+    with pytest.raises(ConfigError, match=rf"Can't load model '{own}_broken:Net'"):
+        _build(f"{own}_broken:Net")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ccn", r"Unknown model 'ccn'. Did you mean 'cnn'\? Known: cnn, lenet, mlp, logistic"),
+        ("resnet152", r"Unknown model 'resnet152'. Known:"),
+        ("no_such_package.models:Net", "No module named 'no_such_package'"),
+        ("{own}:Nett", "no attribute 'Nett'"),
+        ("{own}:number", "torch.nn.Module, got int"),
+        ("{own}:constant", "a class or a function that gives a module, got 5"),
+        ("{own}:depth", "with no arguments: .*missing 1 required positional argument: 'depth'.*default"),
+    ],
+)
+def test_what_is_no_model_is_explained(own: str, name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        _build(name.format(own=own))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tacit.engines.in_process import InProcessEngine
+from tacit.errors import WireError
+from tacit.flow import ClientId, Flow, Frames, Traffic, drive
+
+
+def _two_trips(cohort: Sequence[ClientId]) -> Flow[list[tuple[int, bytes]]]:
+    first = yield dict.fromkeys(cohort, b"one")
+    second = yield dict.fromkeys(first, b"three")
+    return sorted(second.items())
+
+
+def _echo(requests: Frames) -> Frames:
+    return {client: request + bytes([client]) for client, request in requests.items()}
+
+
+def test_a_flow_is_pumped_to_its_result_and_its_bytes_are_counted() -> None:
+    traffic = Traffic()
+    result = drive(_two_trips([4, 2]), InProcessEngine(answer=_echo), traffic)
+    assert result == [(2, b"three\x02"), (4, b"three\x04")]
+    assert (traffic.bytes_down, traffic.bytes_up) == (2 * 3 + 2 * 5, 2 * 4 + 2 * 6)
+
+
+def test_a_missing_reply_is_a_drop_out() -> None:
+    engine = InProcessEngine(answer=lambda requests: {c: r for c, r in _echo(requests).items() if c != 2})
+    assert drive(_two_trips([1, 2, 3]), engine) == [(1, b"three\x01"), (3, b"three\x03")]
+
+
+def test_flows_compose() -> None:
+    def outer() -> Flow[int]:
+        inner = yield from _two_trips([1])
+        more = yield {7: b""}
+        return len(inner) + len(more)
+
+    assert drive(outer(), InProcessEngine(answer=_echo)) == 2
+
+
+def test_a_flow_without_a_trip_returns_at_once() -> None:
+    closed: list[int] = []
+
+    def silent() -> Flow[str]:
+        if closed:
+            yield {}
+        return "done"
+
+    def never(requests: Frames) -> Frames:
+        raise AssertionError
+
+    assert drive(silent(), InProcessEngine(answer=never)) == "done"
+
+
+def test_a_reply_from_somebody_who_was_not_asked_is_refused() -> None:
+    engine = InProcessEngine(answer=lambda requests: {**_echo(requests), 99: b"me too"})
+    with pytest.raises(WireError, match=r"\[99\]"):
+        drive(_two_trips([1, 2]), engine)
+
+
+@pytest.mark.parametrize("where", ["engine", "flow"])
+def test_an_error_closes_the_flow_and_passes(where: str) -> None:
+    closed = []
+
+    def careful() -> Flow[None]:
+        try:
+            yield {1: b""}
+            raise KeyError("flow")
+        finally:
+            closed.append(True)
+
+    def answer(requests: Frames) -> Frames:
+        if where == "engine":
+            raise KeyError("engine")
+        return requests
+
+    flow = careful()  # held here, so that only drive() can have closed it
+    with pytest.raises(KeyError, match=where):
+        drive(flow, InProcessEngine(answer=answer))
+    assert closed == [True]

@@ -1,0 +1,143 @@
+"""Who may import whom; the rules are drawn in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+ROOT = Path(tacit.__file__).parent
+BASE = {"errors", "randomness", "vectors", "flow", "wire", "storage"}
+MAY_IMPORT = {
+    "errors": set[str](),
+    "randomness": {"errors"},
+    "vectors": {"errors"},
+    "flow": {"errors", "vectors"},
+    "wire": {"errors", "flow", "vectors"},
+    "storage": {"errors"},
+    "mechanisms": BASE,
+    "protocols": BASE,
+    "engines": BASE,
+    "training": BASE,
+    "tasks": BASE,
+    "federated": BASE | {"mechanisms", "protocols"},
+    "runs": BASE | {"mechanisms", "protocols", "engines", "training", "tasks", "federated", "tacit"},
+    "report": BASE | {"runs"},
+    "cli": BASE | {"mechanisms", "protocols", "engines", "training", "tasks", "federated", "runs", "report", "tacit"},
+    "tacit": BASE | {"runs", "training"},  # the names of `import tacit`
+}
+OUTSIDERS = {  # packages that only some rooms may import
+    "torch": {"training", "tasks", "runs"},
+    "flwr": set[str](),
+    "gmpy2": set[str](),
+    "pickle": set[str](),
+    "random": {"randomness"},
+    "secrets": {"randomness"},
+    "rich": {"report", "cli", "tasks"},  # tasks: the bar of a download
+    "typer": {"cli"},
+    "pydantic": {"runs"},
+}
+REPORTS_DATA = {"report/holdings.py"}  # draws data sets, so it reads their types and the splits
+
+
+def _files() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def _room(path: Path) -> str:
+    first = path.relative_to(ROOT).parts[0]
+    return "tacit" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted names of every import, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _breaches(room: str, tree: ast.AST) -> Iterator[str]:
+    for name in _imported(tree):
+        top, *rest = name.split(".")
+        if top == "tacit":
+            target = rest[0] if rest and rest[0] in MAY_IMPORT else "tacit"
+            if target not in MAY_IMPORT[room] | {room}:
+                yield f"{room} imports {name}"
+        elif (
+            room not in OUTSIDERS.get(top, {room})
+            or (name.startswith("torch.optim") and room != "training")
+            or (name.startswith("numpy.random") and room != "randomness")
+        ):
+            yield f"{room} imports {name}"
+
+
+def _draws(tree: ast.AST) -> Iterator[str]:
+    """Yield calls below np.random and torch.optim; naming a type there, as in an annotation, is no call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called.startswith(("np.random.", "numpy.random.", "torch.optim.")):
+                yield called
+
+
+def _by_name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", _files(), ids=_by_name)
+def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
+    breaches = list(_breaches(_room(path), ast.parse(path.read_text())))
+    if _by_name(path) in REPORTS_DATA:
+        breaches = [breach for breach in breaches if not breach.startswith("report imports tacit.tasks")]
+    assert not breaches
+
+
+@pytest.mark.parametrize("path", _files(), ids=_by_name)
+def test_randomness_and_optimisers_are_called_in_their_room_only(path: Path) -> None:
+    own = {"randomness": "np.random.", "training": "torch.optim."}.get(_room(path))
+    assert not [call for call in _draws(ast.parse(path.read_text())) if own is None or not call.startswith(own)]
+
+
+@pytest.mark.parametrize(
+    ("room", "code", "breach"),
+    [
+        ("protocols", "from tacit.mechanisms import mechanism", "protocols imports tacit.mechanisms.mechanism"),
+        ("mechanisms", "import tacit.protocols.clear", "mechanisms imports tacit.protocols.clear"),
+        ("engines", "def f():\n    from tacit import federated", "engines imports tacit.federated"),
+        ("federated", "import torch", "federated imports torch"),
+        ("runs", "from torch import optim", "runs imports torch.optim"),
+        ("runs", "import pickle", "runs imports pickle"),
+        ("runs", "from numpy.random import default_rng", "runs imports numpy.random.default_rng"),
+        ("training", "import random", "training imports random"),
+        ("wire", "from tacit.randomness import Randomness", "wire imports tacit.randomness.Randomness"),
+        ("report", "from tacit.training.hooks import Hooks", "report imports tacit.training.hooks.Hooks"),
+    ],
+)
+def test_the_rules_catch_a_breach(room: str, code: str, breach: str) -> None:
+    assert list(_breaches(room, ast.parse(code))) == [breach]
+
+
+def test_the_rules_see_calls_and_pass_over_annotations() -> None:
+    assert list(_draws(ast.parse("def f(g: np.random.Generator): return g.integers(2)"))) == []
+    assert list(_draws(ast.parse("x = np.random.default_rng(1)"))) == ["np.random.default_rng"]
+
+
+def test_every_room_is_under_the_rules() -> None:
+    assert {_room(path) for path in _files()} <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("module", ["tacit", "tacit.cli.main"])
+def test_the_command_line_starts_without_the_heavy_packages(module: str) -> None:
+    heavy = "{'torch', 'numpy', 'pydantic', 'sklearn', 'scipy', 'yaml', 'safetensors'}"
+    code = f"import sys, {module}; print(sorted({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit import wire
+from tacit.errors import ClientError, WireError
+from tacit.vectors import Vector
+from tacit.wire import Kind, Task, Turn
+
+HEADER = 19
+TURNS = st.builds(Turn, round_number=st.integers(0, 2**32 - 1), attempt=st.integers(0, 2**16 - 1))
+VECTORS = st.lists(st.floats(width=32), max_size=40).map(lambda values: np.array(values, np.float32))
+TURN = Turn(round_number=5, attempt=1)
+FRAME = wire.pack_vector(TURN, np.array([1.5, -2.0], np.float32))
+
+
+@given(TURNS, VECTORS, st.binary(max_size=40))
+def test_a_task_round_trips_bit_for_bit(turn: Turn, model: Vector, extras: bytes) -> None:
+    task = wire.unpack_task(wire.pack_task(Task(turn=turn, model=model, extras=extras)))
+    assert (task.turn, task.extras) == (turn, extras)
+    assert task.model.dtype == np.float32
+    assert task.model.tobytes() == model.tobytes()
+
+
+@given(TURNS, VECTORS)
+def test_a_vector_round_trips_bit_for_bit(turn: Turn, vector: Vector) -> None:
+    body = wire.expect(Kind.VECTOR, turn, 3, wire.pack_vector(turn, vector))
+    assert wire.unpack_floats(body).tobytes() == vector.tobytes()
+
+
+@given(TURNS, st.sampled_from(Kind), st.binary(max_size=60))
+def test_any_frame_round_trips(turn: Turn, kind: Kind, body: bytes) -> None:
+    frame = wire.unpack(wire.pack(kind, turn, body))
+    assert (frame.kind, frame.turn, bytes(frame.body)) == (kind, turn, body)
+
+
+@given(st.binary(max_size=80))
+def test_arbitrary_bytes_are_a_wire_error_or_a_frame(data: bytes) -> None:
+    try:
+        wire.unpack_task(data)
+    except WireError:
+        return
+    assert data.startswith(b"TCT")
+
+
+def test_the_layout_of_a_frame_is_fixed() -> None:
+    assert wire.pack(Kind.VECTOR, Turn(round_number=258, attempt=3), b"ab") == (
+        b"TCT\x01\x02" + b"\x00\x00\x01\x02" + b"\x00\x03" + b"\x00" * 7 + b"\x02" + b"ab"
+    )
+    assert FRAME[HEADER:] == b"\x00\x00\xc0\x3f\x00\x00\x00\xc0"  # little-endian whatever the machine
+
+
+def test_vectors_of_other_layouts_are_sent_as_float32() -> None:
+    strided = np.arange(6, dtype=np.float32)[::2]
+    body = wire.unpack(wire.pack_vector(TURN, strided)).body
+    assert wire.unpack_floats(body).tolist() == [0.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("length", range(len(FRAME)))
+def test_every_truncation_is_refused(length: int) -> None:
+    with pytest.raises(WireError):
+        wire.unpack(FRAME[:length])
+
+
+def test_extra_bytes_are_refused() -> None:
+    with pytest.raises(WireError, match=r"body of 8 bytes, got 9"):
+        wire.unpack(FRAME + b"\x00")
+
+
+@pytest.mark.parametrize("bit", range(HEADER * 8))
+def test_every_bit_flip_of_a_header_is_refused(bit: int) -> None:
+    damaged = bytearray(FRAME)
+    damaged[bit // 8] ^= 1 << (bit % 8)
+    with pytest.raises(ClientError, match="Client 8") as caught:
+        wire.expect(Kind.VECTOR, TURN, 8, bytes(damaged))
+    assert caught.value.client == 8
+    kind_or_turn = 4 <= bit // 8 < 11
+    if not kind_or_turn:
+        with pytest.raises(WireError):
+            wire.unpack(bytes(damaged))
+
+
+def test_another_version_says_what_to_do() -> None:
+    with pytest.raises(WireError, match=r"wire version 1, got 2. Install the same version"):
+        wire.unpack(FRAME[:3] + b"\x02" + FRAME[4:])
+
+
+def test_an_unknown_kind_lists_the_known_ones() -> None:
+    with pytest.raises(WireError, match=r"TASK.*VECTOR.*FAILURE.*got 77"):
+        wire.unpack(FRAME[:4] + bytes([77]) + FRAME[5:])
+
+
+@pytest.mark.parametrize("turn", [Turn(round_number=4, attempt=1), Turn(round_number=5, attempt=0)])
+def test_a_stale_reply_is_refused(turn: Turn) -> None:
+    with pytest.raises(ClientError, match=r"Client 2 .*stale") as caught:
+        wire.expect(Kind.VECTOR, TURN, 2, wire.pack_vector(turn, np.zeros(2, np.float32)))
+    assert (caught.value.client, caught.value.round_number) == (2, 5)
+
+
+def test_a_reply_of_another_kind_is_refused() -> None:
+    with pytest.raises(ClientError, match=r"answered with TASK .* expected VECTOR"):
+        wire.expect(Kind.VECTOR, TURN, 2, wire.pack_task(Task(turn=TURN, model=np.zeros(1, np.float32))))
+
+
+def test_a_failure_frame_carries_its_reason() -> None:
+    with pytest.raises(ClientError, match=r"Client 6 failed in round 5: no data – none") as caught:
+        wire.expect(Kind.VECTOR, TURN, 6, wire.pack_failure(TURN, "no data – none"))
+    assert (caught.value.client, caught.value.round_number) == (6, 5)
+
+
+def test_a_failure_frame_with_bad_text_is_still_a_failure() -> None:
+    with pytest.raises(ClientError, match="Client 6 failed"):
+        wire.expect(Kind.VECTOR, TURN, 6, wire.pack(Kind.FAILURE, TURN, b"\xff\xfe"))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"\x00\x00", "at least 4 bytes"),
+        (b"\x00\x00\x00\x09abc", "9 bytes of extras, got 3"),
+        (b"\x00\x00\x00\x00\x01\x02\x03", "multiple of 4"),
+    ],
+)
+def test_a_damaged_task_is_refused(body: bytes, words: str) -> None:
+    with pytest.raises(WireError, match=words):
+        wire.unpack_task(wire.pack(Kind.TASK, TURN, body))
+
+
+def test_a_vector_is_no_task() -> None:
+    with pytest.raises(WireError, match="TASK frame, got VECTOR"):
+        wire.unpack_task(FRAME)

@@ -1,0 +1,368 @@
+"""All forms of training give the same result for a client, whoever trains beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+from tacit.tasks import models
+from tacit.training.cohort import Form
+from tacit.training.hooks import Context, Hooks
+from tacit.training.settings import squared_error
+from tests.training.common import CLASSES, Custom, Handwritten, Residual, Run, make_holdings, settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    words: int | None = None
+    forms: tuple[Form, ...] = ("grouped", "vmap", "auto")
+    scale: float = 1.0
+
+
+def _group_norm() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2),
+        nn.GroupNorm(2, 4),
+        nn.Tanh(),
+        nn.Conv2d(4, 4, 2, padding=1, bias=False),
+        nn.GroupNorm(1, 4, affine=False),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, CLASSES),
+    )
+
+
+def _repeated() -> nn.Module:
+    drop, inner = nn.Dropout(0.3), nn.Linear(4, 4)
+    return nn.Sequential(nn.Linear(4, 4), drop, inner, nn.SiLU(), drop, inner)
+
+
+CASES = {
+    "cnn": Case(make=lambda: models.cnn((1, 16, 16), CLASSES), shape=(1, 16, 16)),
+    "lenet": Case(make=lambda: models.lenet((1, 16, 16), CLASSES), shape=(1, 16, 16)),
+    "mlp": Case(make=lambda: models.mlp((5,), CLASSES), shape=(5,)),
+    "mlp on images": Case(make=lambda: models.mlp((2, 3, 3), CLASSES), shape=(2, 3, 3)),
+    "logistic": Case(make=lambda: models.logistic((6,), CLASSES), shape=(6,)),
+    "handwritten": Case(make=Handwritten, shape=(1, 10, 10)),
+    "residual": Case(make=Residual, shape=(1, 8, 8)),
+    "group norm": Case(make=_group_norm, shape=(1, 8, 8)),
+    "layer norm": Case(
+        make=lambda: nn.Sequential(
+            nn.Linear(4, 6),
+            nn.LayerNorm(6),
+            nn.GELU(),
+            nn.Flatten(),
+            nn.LayerNorm(18, bias=False),
+            nn.Linear(18, CLASSES),
+        ),
+        shape=(3, 4),
+    ),
+    "embedding": Case(
+        make=lambda: nn.Sequential(nn.Embedding(11, 5), nn.Flatten(), nn.Dropout(0.2), nn.Linear(30, CLASSES)),
+        shape=(6,),
+        words=11,
+    ),
+    "one layer under two names": Case(
+        make=_repeated,
+        shape=(4,),
+    ),
+    "channels dropped": Case(
+        make=lambda: nn.Sequential(
+            nn.Conv2d(2, 5, 3, dilation=2), nn.Dropout2d(0.4), nn.Sigmoid(), nn.Flatten(), nn.Linear(5 * 4 * 4, CLASSES)
+        ),
+        shape=(2, 8, 8),
+    ),
+}
+OUTSIDE = {  # what no program may claim, with a word of the reason
+    "add with a factor": (
+        lambda: Custom(lambda m, x: torch.add(m.a(x), m.b(x), alpha=2), a=nn.Linear(4, 3), b=nn.Linear(4, 3)),
+        (4,),
+        "add",
+    ),
+    "input by keyword": (lambda: Custom(lambda m, x: m.a(input=x), a=nn.Linear(4, 3)), (4,), "Linear"),
+    "flatten by keyword": (
+        lambda: Custom(lambda m, x: m.a(torch.flatten(input=x, start_dim=1)), a=nn.Linear(4, 3)),
+        (4,),
+        "flatten",
+    ),
+    "a shared bias": (lambda: _tied(nn.Linear(4, 4), nn.Linear(4, 4), "bias"), (4,), "shares parameters"),
+    "a shared scale": (lambda: _tied(nn.LayerNorm(4), nn.LayerNorm(4), "weight"), (4,), "shares parameters"),
+    "pooling over all": (
+        lambda: Custom(
+            lambda m, x: m.a(F.avg_pool2d(m.c(x), x.size()[2:]).flatten(1)),
+            c=nn.Conv2d(1, 4, 3, padding=1),
+            a=nn.Linear(4, 3),
+        ),
+        (1, 6, 6),
+        "avg_pool2d",
+    ),
+    "pooling with gaps": (
+        lambda: Custom(lambda m, x: m.a(F.max_pool2d(x, 2, dilation=2).flatten(1)), a=nn.Linear(4, 3)),
+        (1, 6, 6),
+        "max_pool2d",
+    ),
+    "pooling with a divisor": (
+        lambda: Custom(lambda m, x: m.a(F.avg_pool2d(x, 3, divisor_override=2).flatten(1)), a=nn.Linear(4, 3)),
+        (1, 6, 6),
+        "avg_pool2d",
+    ),
+    "a slope from the shape": (
+        lambda: Custom(lambda m, x: m.a(F.leaky_relu(x, x.size(1) / 8)), a=nn.Linear(4, 3)),
+        (4,),
+        "leaky_relu",
+    ),
+    "torch's own hooks": (lambda: _hooked(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))), (4,), "hooks"),
+    "a frozen layer": (lambda: _frozen(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))), (4,), "frozen"),
+    "a 3-D convolution": (
+        lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.Flatten(), nn.Linear(16, 3)),
+        (1, 3, 3, 3),
+        "Conv3d",
+    ),
+    "a constant": (lambda: Custom(lambda m, x: m.a(2 * x), a=nn.Linear(4, 3)), (4,), "mul"),
+}
+ONLY_LOOP = {
+    "batch norm": (lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "BatchNorm1d"),
+    "its own noise": (lambda: Custom(lambda m, x: m.a(x + torch.rand_like(x)), a=nn.Linear(4, 3)), "rand_like"),
+    "noise of a fixed shape": (lambda: Custom(lambda m, x: m.a(x + torch.rand(4)), a=nn.Linear(4, 3)), "no rule"),
+    "an idle layer": (lambda: Custom(lambda m, x: m.a(x), a=nn.Linear(4, 3), idle=nn.Linear(2, 2)), "idle.weight"),
+    "a branch on data": (lambda: Custom(_branch, a=nn.Linear(4, 3)), "traced"),
+}
+
+
+def _branch(module: Any, x: Tensor) -> Tensor:
+    result: Tensor = module.a(x if x.sum() > 0 else -x)
+    return result
+
+
+def _tied(a: nn.Module, b: nn.Module, name: str) -> nn.Module:
+    setattr(b, name, getattr(a, name))
+    return nn.Sequential(a, nn.Tanh(), b, nn.Linear(4, CLASSES))
+
+
+def _hooked(module: nn.Sequential) -> nn.Module:
+    module[0].register_forward_hook(lambda _module, _inputs, output: 2 * output)
+    return module
+
+
+def _frozen(module: nn.Sequential) -> nn.Module:
+    module[0].requires_grad_(False)
+    return module
+
+
+def _make(make: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        return make()
+
+
+@pytest.fixture(params=CASES.values(), ids=list(CASES))
+def case(request: pytest.FixtureRequest) -> Case:
+    chosen: Case = request.param
+    return chosen
+
+
+def test_one_client(case: Case) -> None:
+    module, holdings = _make(case.make), make_holdings(case.shape, [10], words=case.words)
+    loop = Run(module, holdings, settings(), form="loop")
+    for form in case.forms:
+        Run(module, holdings, settings(), form=form).equals(loop)
+
+
+def test_many_clients_of_many_sizes(case: Case) -> None:
+    module, holdings = _make(case.make), make_holdings(case.shape, [10, 3, 8, 12, 11, 1, 9], words=case.words)
+    loop = Run(module, holdings, settings(momentum=0.5), form="loop")
+    for form in case.forms:
+        Run(module, holdings, settings(momentum=0.5), form=form).equals(loop)
+
+
+def test_auto_takes_a_fast_form(case: Case) -> None:
+    run = Run(_make(case.make), make_holdings(case.shape, [4, 4], words=case.words), settings())
+    assert run.form in ("lanes", "grouped")
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "momentum": {"momentum": 0.9},
+    "weight decay": {"weight_decay": 0.1},
+    "grad clip": {"grad_clip": 0.05},
+    "a clip that never acts": {"grad_clip": 1e6},
+    "proximal": {"mu": 2.0, "momentum": 0.3},
+    "two epochs": {"epochs": 2},
+    "batch larger than a client": {"batch_size": 40},
+    "batch of one": {"batch_size": 1},
+    "all at once": {"momentum": 0.8, "weight_decay": 0.05, "grad_clip": 0.3, "mu": 1.0, "epochs": 2},
+}
+
+
+@pytest.mark.parametrize("changes", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto"])
+@pytest.mark.parametrize("name", ["residual", "one layer under two names"])  # smooth, so that longer runs agree
+def test_settings(name: str, form: Form, changes: dict[str, Any]) -> None:
+    case = CASES[name]
+    module, holdings = _make(case.make), make_holdings(case.shape, [6, 2, 5, 6])
+    loop = Run(module, holdings, settings(**changes), form="loop")
+    Run(module, holdings, settings(**changes), form=form).equals(loop)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto"])
+def test_a_client_that_has_run_out_of_examples_stands_still(form: Form) -> None:
+    """Four steps an epoch and three: close enough to share a chunk, where the shorter waits for the second epoch."""
+    module, holdings = _make(CASES["one layer under two names"].make), make_holdings((4,), [16, 12, 13, 11])
+    chosen = settings(epochs=2, momentum=0.9, weight_decay=0.5, mu=0.5)
+    Run(module, holdings, chosen, form=form).equals(Run(module, holdings, chosen, form="loop"))
+
+
+@pytest.mark.parametrize("changes", SETTINGS.values(), ids=SETTINGS.keys())
+def test_the_loop_is_plain_torch(changes: dict[str, Any]) -> None:
+    """The reference of all forms, against a loop written out here."""
+    module, holdings, chosen = _make(CASES["logistic"].make), make_holdings((6,), [7]), settings(**changes)
+    seen: list[tuple[Tensor, Tensor]] = []
+    hooks = Hooks.for_training()
+
+    def remember(context: Context) -> None:
+        assert context.features is not None
+        assert context.labels is not None
+        seen.append((context.features, context.labels))
+
+    hooks.register("on_batch_start", remember)
+    run = Run(module, holdings, chosen, hooks=hooks)
+    weight, bias = (p.detach().double() for p in module.parameters())
+    at = [weight.clone(), bias.clone()]
+    momenta = [torch.zeros_like(p) for p in at]
+    losses = []
+    for features, labels in seen:
+        at = [p.requires_grad_() for p in at]
+        loss = F.cross_entropy(features.double() @ at[0].T + at[1], labels)
+        losses += [float(loss.detach())] * len(labels)
+        gradients = list(torch.autograd.grad(loss, at))
+        at = [p.detach() for p in at]
+        gradients = [g + chosen.mu * (p - o) for g, p, o in zip(gradients, at, (weight, bias), strict=True)]
+        if chosen.grad_clip is not None:
+            total = torch.cat([g.flatten() for g in gradients]).norm()
+            gradients = [g * min(1.0, chosen.grad_clip / float(total)) for g in gradients]
+        gradients = [g + chosen.weight_decay * p for g, p in zip(gradients, at, strict=True)]
+        momenta = [chosen.momentum * m + g for m, g in zip(momenta, gradients, strict=True)]
+        at = [p - chosen.lr * m for p, m in zip(at, momenta, strict=True)]
+    expected = torch.cat([(at[0] - weight).flatten(), at[1] - bias])
+    np.testing.assert_allclose(run.updates[0], expected, rtol=1e-3, atol=1e-6)
+    assert run.losses[0] == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mlp", "handwritten", "embedding"])
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto"])
+def test_a_client_does_not_depend_on_the_cohort_or_the_workers(name: str, form: Form) -> None:
+    case = CASES[name]
+    module = _make(case.make)
+    holdings = make_holdings(case.shape, [9, 10, 4, 12, 12, 11, 3], words=case.words)
+    together = Run(module, holdings, settings(), form=form)
+    for workers, clients in ((1, [3]), (1, [5, 3, 0]), (2, [0, 1, 2, 3, 4, 5, 6]), (2, [6, 3, 2])):
+        other = Run(module, holdings, settings(), form=form, clients=clients, workers=workers)
+        for client in clients:
+            np.testing.assert_allclose(
+                other.updates[client], together.updates[client], rtol=1e-4, atol=1e-6, err_msg=f"client {client}"
+            )
+            assert other.losses[client] == pytest.approx(together.losses[client], rel=1e-5)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto", "loop"])
+def test_a_repeated_run_is_the_same_bit_for_bit(form: Form) -> None:
+    module, holdings = _make(CASES["handwritten"].make), make_holdings((1, 10, 10), [9, 10, 4, 12, 12])
+    first = Run(module, holdings, settings(), form=form, workers=2)
+    Run(module, holdings, settings(), form=form, workers=2).equals(first, exactly=True)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto", "loop"])
+def test_a_client_that_diverges_does_not_touch_its_neighbours(form: Form) -> None:
+    module, holdings = _make(CASES["mlp"].make), make_holdings((5,), [8, 8, 8])
+    calm = Run(module, holdings, settings(), form=form, clients=[0, 2])
+    holdings.features[torch.from_numpy(holdings.rows[1])] *= 1e30
+    wild = Run(module, holdings, settings(), form=form)
+    assert not np.isfinite(wild.losses[1])
+    for client in (0, 2):
+        np.testing.assert_allclose(wild.updates[client], calm.updates[client], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto"])
+def test_squared_error(form: Form) -> None:
+    module = _make(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)))
+    holdings = make_holdings((4,), [6, 3, 5])
+    loop = Run(module, holdings, settings(), form="loop", loss=squared_error)
+    Run(module, holdings, settings(), form=form, loss=squared_error).equals(loop)
+
+
+def test_the_rate_decays_by_rounds() -> None:
+    module, holdings, chosen = _make(CASES["logistic"].make), make_holdings((6,), [4]), settings(decay=0.5)
+    first, third = (Run(module, holdings, chosen, form="loop", round_number=n) for n in (1, 3))
+    np.testing.assert_allclose(third.updates[0], first.updates[0] / 4, rtol=1e-4, atol=1e-7)
+
+
+def test_the_users_module_is_left_as_it_was() -> None:
+    module = _make(CASES["handwritten"].make).eval()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    names = [name for name, _ in module.named_modules()]
+    Run(module, make_holdings((1, 10, 10), [4, 4]), settings())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert [name for name, _ in module.named_modules()] == names
+    assert not module.training
+
+
+@pytest.mark.parametrize(("make", "shape", "reason"), OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_models_outside_the_rules_are_not_bent_to_fit(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], reason: str
+) -> None:
+    module, holdings = _make(make), make_holdings(shape, [6, 2, 5, 6])
+    run = Run(module, holdings, settings())
+    assert run.form == "vmap"
+    assert reason in run.reason
+    run.equals(Run(module, holdings, settings(), form="loop"))
+    with pytest.raises(ConfigError, match=f"train.form=grouped does not fit this model: .*{reason}"):
+        Run(module, holdings, settings(), form="grouped")
+
+
+def test_an_embedding_of_a_table_is_outside_the_rules() -> None:
+    module = _make(lambda: nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(18, CLASSES)))
+    holdings = make_holdings((2, 3), [6, 2, 5], words=5)
+    run = Run(module, holdings, settings())
+    assert (run.form, run.reason) == ("vmap", "Embedding of a value of shape (2, 3) has no rule")
+    run.equals(Run(module, holdings, settings(), form="loop"))
+
+
+@pytest.mark.parametrize(("make", "reason"), ONLY_LOOP.values(), ids=ONLY_LOOP.keys())
+def test_models_only_the_loop_can_train_say_why(make: Callable[[], nn.Module], reason: str) -> None:
+    module, holdings = _make(make), make_holdings((4,), [8, 12, 5])
+    run = Run(module, holdings, settings(batch_size=5))
+    assert run.form == "loop"
+    assert reason in run.reason
+    assert all(np.abs(update).max() > 1e-4 for update in run.updates.values())
+    alone = Run(module, holdings, settings(batch_size=5), clients=[1])
+    assert alone.updates[1].tobytes() == run.updates[1].tobytes()  # its noise comes from its own key
+    for form in ("grouped", "vmap"):
+        with pytest.raises(ConfigError, match=r"Use train.form=auto, or one of: loop"):
+            Run(module, holdings, settings(), form=form)
+
+
+def test_batch_norms_statistics_are_part_of_the_update() -> None:
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES))
+    run = Run(module, make_holdings((4,), [8]), settings())
+    mean = next(slot for slot in run.layout.slots if slot.name == "1.running_mean")
+    assert np.abs(run.updates[0][mean.start : mean.start + mean.size]).max() > 1e-3
+
+
+def test_torchs_threads_and_generator_are_given_back() -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(3)
+    for form in ("auto", "vmap", "loop"):
+        Run(_make(CASES["handwritten"].make), make_holdings((1, 10, 10), [4, 4]), settings(), form=form, workers=2)
+    found = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    assert found == 3
+    assert torch.equal(torch.get_rng_state(), state)
