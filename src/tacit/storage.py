@@ -34,6 +34,7 @@ def write_atomically(path: Path, data: bytes, *, advice: str = RUN_ADVICE) -> No
         finally:
             os.close(descriptor)
         Path(temporary).replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error, advice) from error
     else:
@@ -42,6 +43,16 @@ def write_atomically(path: Path, data: bytes, *, advice: str = RUN_ADVICE) -> No
         if temporary is not None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force a new name to disk, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def cannot_write(path: Path, error: OSError, advice: str = RUN_ADVICE) -> StorageError:

@@ -182,6 +182,8 @@ class CohortTrainer:
     def _trace(self) -> tuple[Program | None, str]:
         """Follow the model and return its program, or why there is none."""
         use_keys(self._module)
+        if self._hooks.changed:  # hooks are shown the user's own module, not a traced one
+            return None, "hooks see one client at a time"
         try:
             traced = graph_of(self._module)
             program = trace(traced, self.layout, self._holdings.features[0])
@@ -191,13 +193,12 @@ class CohortTrainer:
         return program, ""
 
     def _choose(self, asked: Form) -> Form:
-        if self._hooks.changed:
-            self.reason = "hooks see one client at a time"
-            allowed: list[Form] = ["loop"]
-        else:
+        allowed: list[Form] = ["loop"]
+        if not self._hooks.changed:
             allowed = self._with_program()
             small = self._device.type == "cuda" or self._settings.batch_size < _VMAP_PAYS_BELOW
-            if self._can_vmap() and (small or asked == "vmap"):
+            wanted = asked == "vmap" or (small and not allowed)
+            if wanted and self._can_vmap():
                 allowed.append("vmap")
             allowed.append("loop")
         if asked == "auto":
@@ -223,15 +224,23 @@ class CohortTrainer:
         return ["grouped"]
 
     def _can_vmap(self) -> bool:
-        """Try two clients with one example each."""
+        """Try one step of two clients, and whether an example's output depends on the rest of its batch."""
         network = VmappedNetwork(copy.deepcopy(self._module), self.layout)
         trainer = StackedTrainer(network=network, layout=self.layout, settings=self._settings, loss=self._loss)
         state = trainer.start(self.layout.read(self._module), 2)
-        rows = torch.zeros(2, 1, dtype=torch.int64, device=self._device)
+        rows = torch.zeros(2, 2, dtype=torch.int64, device=self._device)
+        rows[:, 1] = len(self._holdings.labels) - 1
+        keys = torch.zeros_like(rows[:, 0])
         try:
-            trainer.step(state, self._holdings, rows, None, torch.zeros_like(rows[:, 0]), 0.0)
+            trainer.step(state, self._holdings, rows, None, keys, 0.0)
+            with torch.no_grad():
+                pair = network.outputs(state.parameters, self._holdings.features[rows], keys)
+                alone = network.outputs(state.parameters, self._holdings.features[rows[:, :1]], keys)
         except Exception as error:  # whatever vmap can't do, in whatever words it says so
-            self.reason = self.reason or f"vmap can't map it ({str(error).splitlines()[0]})"
+            self.reason = self.reason or f"vmap can't map it ({(str(error) or type(error).__name__).splitlines()[0]})"
+            return False
+        if not torch.allclose(pair[:, :1], alone, rtol=1e-3, atol=1e-4):
+            self.reason = self.reason or "its output for an example depends on the batch, and a batch may be padded"
             return False
         return True
 

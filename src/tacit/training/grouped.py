@@ -116,8 +116,9 @@ def _convolve_as_product(c: Convolution, value: Tensor, kernel: Tensor, bias: Te
     """
     clients, outputs, channels, high, wide = kernel.shape
     padded = F.pad(value, (c.padding[1], c.padding[1], c.padding[0], c.padding[0])) if any(c.padding) else value
-    windows = padded.unflatten(1, (clients, channels)).unfold(3, high, c.stride[0]).unfold(4, wide, c.stride[1])
-    batch, height, width = value.shape[0], *windows.shape[3:5]
+    own = padded.view(len(padded), clients, channels, *padded.shape[2:])
+    windows = own.unfold(3, high, c.stride[0]).unfold(4, wide, c.stride[1])
+    batch, height, width = len(value), windows.shape[3], windows.shape[4]
     rows = windows.permute(1, 0, 3, 4, 2, 5, 6).reshape(clients, batch * height * width, -1)
     matrix = kernel.flatten(2).transpose(1, 2)
     product = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias[:, None], rows, matrix)

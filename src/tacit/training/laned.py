@@ -1,11 +1,11 @@
-"""K clients with the native kernels: every SIMD lane is a client, or an example of one.
+r"""K clients with the native kernels: every SIMD lane is a client, or an example of one.
 
-Values are laid out with the lanes innermost (:mod:`tacit.training.lanes`). Which of two things a lane holds depends on the
-job: with batches of 64 the examples of a batch fill the lanes; with batches of 10 they would leave six of sixteen
+Values are laid out with the lanes innermost (:mod:`tacit.training.lanes`). Which of two things a lane holds depends on
+the job: with batches of 64 the examples of a batch fill the lanes; with batches of 10 they would leave six of sixteen
 empty, and the lanes hold sixteen clients instead.
 
-Convolution, max-pooling and rectifier that follow each other run as one kernel. Per-channel dropout in between is moved behind
-them: its factors are not negative, and so :math:`\\max(m x, m y) = m \\max(x, y)`.
+Convolution, max-pooling and rectifier that follow each other run as one kernel. Per-channel dropout in between is moved
+behind them: its factors are not negative, and so :math:`\max(m x, m y) = m \max(x, y)`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LaneNetwork:
             laid = padded.movedim(1, -1)  # (K, ..., batch)
         return (laid.movedim(1, 3) if self._input_axes == 3 else laid).contiguous()
 
-    def _run(
+    def _run(  # noqa: PLR0911 - a table of rules
         self, instruction: _Instruction, inputs: Sequence[Tensor], parameters: Sequence[Tensor], keys: Tensor | None
     ) -> Tensor:
         value = inputs[0]
@@ -109,9 +109,7 @@ class LaneNetwork:
                 if any(layer.padding):
                     high, wide = layer.padding
                     value = F.pad(value, (0, 0, 0, 0, wide, wide, high, high))
-                return lanes.conv2d(
-                    value, weight, bias, clients_in_lanes=self._clients_in_lanes, pool=pool, relu=relu
-                )
+                return lanes.conv2d(value, weight, bias, clients_in_lanes=self._clients_in_lanes, pool=pool, relu=relu)
             case Pool(kernel=kernel):
                 return lanes.max_pool2d(value, kernel[0])
             case Pointwise(function=pointwise):
@@ -178,9 +176,13 @@ def check(program: Program) -> None:
     """Raise :class:`NoProgram` if the native kernels are missing or don't cover ``program``."""
     if not lanes.available():
         raise NoProgram("the native kernels were not built here (no C compiler when tacit was installed)")
+    if not lanes.vectorised():
+        raise NoProgram("the native kernels are no faster than PyTorch's on a CPU without AVX2")
     for step in program.steps:
         match step.operation:
-            case Convolution(stride=(1, 1), dilation=(1, 1), groups=1) | Pointwise() | Combine() | Dropout() | Flatten():
+            case (
+                Convolution(stride=(1, 1), dilation=(1, 1), groups=1) | Pointwise() | Combine() | Dropout() | Flatten()
+            ):
                 continue
             case Linear() if len(step.before) == 1:
                 continue

@@ -190,7 +190,8 @@ def _stack(part: Tensor, clients: int, axis: int) -> Tensor:
 
 def _per_client(values: Tensor, axis: int) -> Tensor:
     """Return ``values`` as one row a client."""
-    return values.flatten(1) if axis == 0 else values.flatten(0, -2).t() if values.dim() > 1 else values[:, None]
+    clients = values.shape[axis]
+    return values.reshape(clients, -1) if axis == 0 else values.reshape(-1, clients).t()
 
 
 def _spread(each: Tensor, like: Tensor, axis: int) -> Tensor:

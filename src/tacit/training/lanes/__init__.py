@@ -7,6 +7,6 @@ layer's shape. The kernels are native, release the GIL and use one thread each, 
 scales. They are optional: :func:`available` says whether this installation has them.
 """
 
-from tacit.training.lanes.operations import available, conv2d, linear, max_pool2d
+from tacit.training.lanes.operations import available, conv2d, linear, max_pool2d, vectorised
 
-__all__ = ["available", "conv2d", "linear", "max_pool2d"]
+__all__ = ["available", "conv2d", "linear", "max_pool2d", "vectorised"]

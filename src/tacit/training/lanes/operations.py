@@ -34,6 +34,11 @@ def available() -> bool:
     return _kernels is not None
 
 
+def vectorised() -> bool:
+    """Whether this CPU has the wide registers (AVX2 or AVX-512) that make the kernels faster than PyTorch's."""
+    return _kernels is not None and len(_kernels.levels()) > 1
+
+
 def conv2d(
     x: Tensor,
     weight: Tensor,
