@@ -56,7 +56,7 @@ LocalEpochs = Annotated[
     int | None,
     typer.Option(help="Passes over its data a client makes.", rich_help_panel=_TRAINING, show_default="1"),
 ]
-BatchSize = Annotated[int | None, typer.Option(help="Examples a step.", rich_help_panel=_TRAINING, show_default="32")]
+BatchSize = Annotated[int | None, typer.Option(help="Examples a step.", rich_help_panel=_TRAINING, show_default="16")]
 Rate = Annotated[
     float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_TRAINING, show_default="0.05")
 ]

@@ -71,7 +71,7 @@ class Train(Section):
 
     local_epochs: PositiveInt = 1
     """Passes over a client's data in a round."""
-    batch_size: PositiveInt = 32
+    batch_size: PositiveInt = 16
     """Examples a step."""
     form: Literal["auto", "lanes", "grouped", "vmap", "loop"] = "auto"
     """How a cohort is computed; see docs/architecture.md."""
@@ -88,6 +88,8 @@ class Optimizer(Section):
     """Momentum, as in torch.optim.SGD."""
     weight_decay: NotNegative = 0.0
     """L2 penalty."""
+    final: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the rate that is left in the last round; it falls in a line. 1 keeps it constant."""
     decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The rate is multiplied by this after each round."""
     grad_clip: Positive | None = None
@@ -101,8 +103,8 @@ class Server(Section):
 
     name: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
     """FedAvg, FedAvgM, FedAdam or FedYogi."""
-    lr: Positive = 1.0
-    """Server learning rate."""
+    lr: Positive | None = None
+    """Server learning rate; 1 with fedavg is plain averaging. By default what suits the optimiser (1.5 for fedavg)."""
     momentum: Probability = 0.9
     """Momentum of FedAvgM, beta 1 of FedAdam and FedYogi."""
     beta2: Probability = 0.99

@@ -107,7 +107,10 @@ def assemble(
     _try(module, loss, *train)
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
     settings = LocalTraining(
-        epochs=config.train.local_epochs, batch_size=config.train.batch_size, **config.optimizer.model_dump()
+        epochs=config.train.local_epochs,
+        batch_size=config.train.batch_size,
+        rounds=config.federate.rounds,
+        **config.optimizer.model_dump(),
     )
     trainer = CohortTrainer(
         module=module,

@@ -12,6 +12,7 @@ from tacit.federated.server import ServerOptimizer
 from tacit.mechanisms.mechanism import Unprotected
 from tacit.protocols.clear import ClearSum
 from tacit.runs.config import RunConfig
+from tacit.runs.defaults import resolve
 
 
 def plain(config: RunConfig, clients: int) -> Plan:
@@ -29,7 +30,7 @@ def plain(config: RunConfig, clients: int) -> Plan:
         mechanism=Unprotected(),
         protocol=ClearSum(minimum_clients=minimum_clients(config, sampler)),
         weighting=config.federate.weighting,
-        optimizer=ServerOptimizer(**config.server.model_dump()),
+        optimizer=ServerOptimizer(**resolve(config).server.model_dump()),
     )
 
 

@@ -19,11 +19,14 @@ Shape = Sequence[int]
 
 
 def cnn(shape: Shape, classes: int) -> nn.Module:
-    """Return the CNN of the MNIST lab: 21,840 parameters on 28 x 28 images of ten classes."""
+    """Return the CNN of the MNIST lab: 21,840 parameters on 28 x 28 images of ten classes.
+
+    Biases start at zero, which makes the first rounds less a matter of luck.
+    """
     _need_images("cnn", shape)
     channels, height, width = shape
     side = [((length - 4) // 2 - 4) // 2 for length in (height, width)]
-    return nn.Sequential(
+    model = nn.Sequential(
         nn.Conv2d(channels, 10, 5),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -37,6 +40,10 @@ def cnn(shape: Shape, classes: int) -> nn.Module:
         nn.Dropout(),
         nn.Linear(50, classes),
     )
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return model
 
 
 def lenet(shape: Shape, classes: int) -> nn.Module:

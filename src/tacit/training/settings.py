@@ -17,7 +17,9 @@ class LocalTraining:
 
     A client minimises :math:`F_k(w) + \frac{\mu}{2} \lVert w - w_{global} \rVert^2`. In each step the gradient is
     clipped (``grad_clip``, an L2 norm over the whole model), weight decay is added, and momentum is applied as in
-    :class:`torch.optim.SGD`. In round t the rate is ``lr * decay ** (t - 1)``.
+    :class:`torch.optim.SGD`. The rate falls in a line from ``lr`` in the first of T rounds to ``final * lr`` in the
+    last, and is multiplied by ``decay`` after each round. Clients that end in smaller steps end closer together, and
+    their average is better.
     """
 
     epochs: int
@@ -25,13 +27,16 @@ class LocalTraining:
     lr: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+    final: float = 1.0
+    rounds: int = 1  # T
     decay: float = 1.0
     grad_clip: float | None = None
     mu: float = 0.0
 
     def rate(self, round_number: int) -> float:
         """Return the learning rate of a round; rounds count from 1."""
-        return float(self.lr * self.decay ** (round_number - 1))
+        share = (round_number - 1) / max(self.rounds - 1, 1)
+        return float(self.lr * (1.0 - (1.0 - self.final) * share) * self.decay ** (round_number - 1))
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
