@@ -34,6 +34,7 @@ def show(title: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     final = [row["accuracy"][-1] for row in rows]
     seconds = min(row["seconds"] for row in rows)
     each = ", ".join(f"{100 * value:.2f}" for value in final)
+    mean = 100 * sum(final) / len(final)
     print(f"{title:28} mean {mean:.2f}%  least {100 * min(final):.2f}%  ({each})  {seconds:.1f} s")
     return rows
 

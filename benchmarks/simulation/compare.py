@@ -47,7 +47,7 @@ PEERS = [
 
 
 def measure(peer: Peer, job: str, data: Path) -> dict[str, Any]:
-    """Run a peer once and return what it printed."""
+    """Run a peer once and return what it printed; a peer may crash at its exit, after its work is done."""
     command = [
         str(peer.python),
         str(HERE / peer.script),
@@ -58,11 +58,13 @@ def measure(peer: Peer, job: str, data: Path) -> dict[str, Any]:
         "--data",
         str(data),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{peer.name} failed on {job}:\n{done.stderr[-3000:]}")
-    printed: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return printed
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        lines = done.stdout.strip().splitlines()
+        if lines and lines[-1].startswith("{"):
+            printed: dict[str, Any] = json.loads(lines[-1])
+            return printed
+    raise SystemExit(f"{peer.name} failed on {job}:\n{done.stderr[-3000:]}")
 
 
 def mnist(folder: Path) -> Path:
