@@ -2,7 +2,7 @@
 
 Every frame is a fixed header and a body::
 
-    magic "TCT" | version u8 | kind u8 | round u32 | attempt u16 | body length u64        (19 bytes, big-endian)
+    magic "TCT" | version u8 | kind u8 | zero u8 | attempt u16 | round u32 | body length u64    (20 bytes, big-endian)
 
 =========  ==========================================================================================
 kind       body
@@ -12,6 +12,7 @@ VECTOR     one vector (float32, little-endian)
 FAILURE    a reason in UTF-8: the client could not answer
 =========  ==========================================================================================
 
+The header's length is a multiple of four, so that the floats behind it are aligned and are added without a copy.
 Round and attempt travel in every frame, so that a stale or replayed reply is refused by :func:`expect`.
 """
 
@@ -29,7 +30,7 @@ from tacit.vectors import Vector
 
 VERSION = 1
 _MAGIC = b"TCT"
-_HEADER = struct.Struct(">3sBBIHQ")
+_HEADER = struct.Struct(">3sBBBHIQ")
 _LENGTH = struct.Struct(">I")
 _FLOAT = np.dtype("<f4")
 
@@ -70,7 +71,7 @@ class Frame:
 
 def pack(kind: Kind, turn: Turn, body: bytes | memoryview) -> bytes:
     """Return a frame."""
-    return _HEADER.pack(_MAGIC, VERSION, kind, turn.round_number, turn.attempt, len(body)) + body
+    return b"".join((_HEADER.pack(_MAGIC, VERSION, kind, 0, turn.attempt, turn.round_number, len(body)), body))
 
 
 def unpack(data: bytes) -> Frame:
@@ -81,13 +82,15 @@ def unpack(data: bytes) -> Frame:
     """
     if len(data) < _HEADER.size:
         raise WireError(f"Expected a frame of at least {_HEADER.size} bytes, got {len(data)}.")
-    magic, version, kind, round_number, attempt, length = _HEADER.unpack_from(data)
+    magic, version, kind, zero, attempt, round_number, length = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise WireError(f"Expected a frame that starts with {_MAGIC!r}, got {magic!r}.")
     if version != VERSION:
         raise WireError(
             f"Expected wire version {VERSION}, got {version}. Install the same version of tacit on all sides."
         )
+    if zero != 0:
+        raise WireError(f"Expected 0 in the header's unused byte, got {zero}: the frame is damaged.")
     if length != len(data) - _HEADER.size:
         raise WireError(f"Expected a body of {length} bytes, got {len(data) - _HEADER.size}: the frame is damaged.")
     try:
@@ -124,7 +127,7 @@ def unpack_task(data: bytes) -> Task:
 
 def pack_vector(turn: Turn, vector: Vector) -> bytes:
     """Return the frame that carries one vector."""
-    return pack(Kind.VECTOR, turn, np.ascontiguousarray(vector, _FLOAT).tobytes())
+    return pack(Kind.VECTOR, turn, np.ascontiguousarray(vector, _FLOAT).data.cast("B"))
 
 
 def pack_failure(turn: Turn, reason: str) -> bytes:

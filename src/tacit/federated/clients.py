@@ -66,16 +66,16 @@ class LocalClients:
     def answer(self, requests: Frames) -> Frames:
         """Return every client's reply; those who were sent the same task train at once."""
         start = time.perf_counter()
-        by_task: defaultdict[bytes, list[ClientId]] = defaultdict(list)
+        asked: defaultdict[bytes, list[ClientId]] = defaultdict(list)
+        for client, request in requests.items():
+            asked[request].append(client)
         replies: dict[ClientId, bytes] = {}
         protecting: list[float] = []
-        for client, request in requests.items():
+        for request, clients in asked.items():
             if wire.unpack(request).kind is wire.Kind.TASK:
-                by_task[request].append(client)
+                self._train(request, clients, replies, protecting)
             else:
-                replies[client] = self._step(client, request, None)
-        for request, clients in by_task.items():
-            self._train(request, clients, replies, protecting)
+                replies |= {client: self._step(client, request, None) for client in clients}
         protect = sum(protecting) / self._trainer.workers
         self._stopwatch.add("protect", protect)
         self._stopwatch.add("train", time.perf_counter() - start - protect)

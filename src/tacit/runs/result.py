@@ -47,7 +47,7 @@ class Result:
     model: str
     parameters: int
     clients: int
-    per_round: float
+    per_round: int  # the mean with Poisson sampling
     seed: int | None
     simulation: bool
     form: str

@@ -204,7 +204,7 @@ class Runner:
             model=job.model_name,
             parameters=job.trainer.layout.size,
             clients=len(job.holdings.rows),
-            per_round=round(job.plan.sampler.expected, 9),
+            per_round=round(job.plan.sampler.expected),
             seed=config.seed,
             simulation=self._randomness.simulation,
             form=job.trainer.form,

@@ -130,7 +130,7 @@ class CohortTrainer:
         limit = min(_MOST_CLIENTS[kind], max(1, _EXAMPLES_A_STEP[kind] // batch))
         rounds = -(-len(clients) // (limit * self.workers))
         size = -(-len(clients) // (rounds * self.workers))  # as many chunks as keep all workers busy to the end
-        if self.form == "lanes" and prefers_clients(batch, LANES):
+        if self.form == "lanes" and prefers_clients(batch, LANES) and len(clients) >= LANES * self.workers:
             size = LANES
         chunk: list[int] = []
         for position in np.argsort(-steps, kind="stable").tolist():
