@@ -159,7 +159,7 @@ def test_the_summary_without_what_there_is_not() -> None:
     assert "trained by" not in text
     assert "from the system" in text
     assert "training data" not in text
-    assert "fedavgm" in text
+    assert "many small clients" in text
 
 
 def test_a_claim_is_printed_with_all_it_depends_on() -> None:

@@ -140,7 +140,7 @@ def summary(result: Result) -> Group:
     grid.add_row("accuracy", Text(accuracy, style="bold green"))
     grid.add_row(
         "time",
-        f"{seconds_text(result.seconds)} for {len(result.rounds)} rounds, {seconds_text(result.setup_seconds)} set-up",
+        f"{seconds_text(result.seconds)} for {_rounds(result)}, {seconds_text(result.setup_seconds)} set-up",
     )
     grid.add_row("bytes", f"{bytes_text(result.bytes_up)} up, {bytes_text(result.bytes_down)} down")
     grid.add_row("privacy", _privacy(result))
@@ -166,7 +166,7 @@ def _privacy(result: Result) -> str:
 def _next(result: Result) -> str:
     if result.split == "iid":
         return "tacit run --split dirichlet:0.3    # clients whose data differ"
-    return "tacit run server.name=fedavgm server.lr=0.5    # momentum on the server"
+    return "tacit run --clients 100 --per-round 20 --rounds 30    # many small clients"
 
 
 def _line(r: RoundRecord, rounds: int) -> str:
@@ -175,6 +175,10 @@ def _line(r: RoundRecord, rounds: int) -> str:
         f"test loss {_number(r.test_loss)}  accuracy {percent(r.test_accuracy)}  up {bytes_text(r.bytes_up)}  "
         f"{seconds_text(r.wall_seconds)}"
     )
+
+
+def _rounds(result: Result) -> str:
+    return "1 round" if len(result.rounds) == 1 else f"{len(result.rounds)} rounds"
 
 
 def _number(value: float | None) -> str:
