@@ -21,15 +21,17 @@ MAY_IMPORT = {
     "flow": {"errors", "vectors"},
     "wire": {"errors", "flow", "vectors"},
     "storage": {"errors"},
-    "mechanisms": BASE,
+    "accounting": BASE,
+    "mechanisms": BASE | {"accounting"},  # events only
     "protocols": BASE,
     "engines": BASE,
     "training": BASE,
     "tasks": BASE,
-    "federated": BASE | {"mechanisms", "protocols"},
-    "runs": BASE | {"mechanisms", "protocols", "engines", "training", "tasks", "federated", "tacit"},
+    "federated": BASE | {"accounting", "mechanisms", "protocols"},
+    "runs": BASE | {"accounting", "mechanisms", "protocols", "engines", "training", "tasks", "federated", "tacit"},
     "report": BASE | {"runs"},
-    "cli": BASE | {"mechanisms", "protocols", "engines", "training", "tasks", "federated", "runs", "report", "tacit"},
+    "cli": BASE
+    | {"accounting", "mechanisms", "protocols", "engines", "training", "tasks", "federated", "runs", "report", "tacit"},
     "tacit": BASE | {"runs", "training"},  # the names of `import tacit`
 }
 OUTSIDERS = {  # packages that only some rooms may import

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.federated.clients import Finish
-from tacit.federated.contribution import Weighting
 from tacit.federated.plan import Injector, Plan
 from tacit.federated.sampling import Everyone
 from tacit.federated.server import ServerOptimizer
-from tacit.mechanisms.mechanism import Mechanism, Unprotected
+from tacit.mechanisms.mechanism import Mechanism
+from tacit.mechanisms.weighted import WeightedMean, Weighting
 from tacit.protocols.clear import ClearSum
 from tacit.vectors import Vector
 
@@ -30,9 +30,8 @@ def make_plan(
     return Plan(
         mode="plain",
         sampler=Everyone(population=clients),
-        mechanism=mechanism or Unprotected(),
+        mechanism=mechanism or WeightedMean(weighting=weighting),
         protocol=ClearSum(minimum_clients=minimum),
-        weighting=weighting,
         optimizer=optimizer or ServerOptimizer(),
         injectors=injectors,
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import ClientError, DropoutError
@@ -14,6 +15,7 @@ from tacit.federated.server import ServerOptimizer, State
 from tacit.federated.stopwatch import Stopwatch
 from tacit.federated.unreliable import Unreliable
 from tacit.flow import drive
+from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 from tacit.wire import Turn
@@ -38,7 +40,7 @@ def _round(
     )
     answer = Unreliable(answer=clients.answer, rate=drop, randomness=randomness)
     cohort = plan.sampler.cohort(randomness.secret("cohort"))
-    flow = round_flow(plan, cohort, MODEL, state or {}, turn, randomness, watch)
+    flow = round_flow(plan, plan.mechanism, cohort, MODEL, state or {}, turn, randomness, watch)
     outcome = drive(flow, InProcessEngine(answer=answer))
     assert watch.seconds["train"] > 0
     assert watch.seconds["recover"] > 0
@@ -86,22 +88,37 @@ def test_the_servers_state_goes_in_and_comes_out() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Marking:
-    """A mechanism that leaves a mark on both sides, from the randomness it is given."""
+    """A mechanism that leaves a mark on both sides, from the randomness it is given, and counts its rounds."""
 
-    def on_client(self, update: Vector, randomness: Randomness) -> Vector:
-        return update + np.float32(randomness.stream("mark").random())
+    rounds: int = 0
+    event: None = None
 
-    def on_server(self, total: Vector, randomness: Randomness) -> Vector:
-        return total + np.float32(randomness.stream("mark").random())
+    def length(self, parameters: int) -> int:
+        return parameters
+
+    def public(self) -> bytes:
+        return bytes([self.rounds])
+
+    def told(self, public: bytes) -> Marking:
+        return Marking(rounds=public[0])
+
+    def on_client(self, work: Work, randomness: Randomness) -> Vector:
+        return work.update + np.float32(self.rounds + randomness.stream("mark").random())
+
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:
+        update = (total / 4 + randomness.stream("mark").random()).astype(np.float32)
+        return Release(update=update, train_loss=None, mechanism=Marking(rounds=self.rounds + 1))
 
 
 def test_the_mechanism_acts_on_both_sides_with_randomness_of_its_own() -> None:
     root = Randomness.of(seed=1)
     own = [root.within("client", 2, 0, client).stream("mark").random() for client in range(4)]
     server = root.within("server", 2, 0).stream("mark").random()
-    outcome = _round(make_plan(mechanism=Marking()), FakeTrainer())
-    np.testing.assert_allclose(outcome.model, MODEL + 2.5 + np.mean(own) + server, rtol=1e-6)
+    outcome = _round(make_plan(mechanism=Marking(rounds=7)), FakeTrainer())
+    np.testing.assert_allclose(outcome.model, MODEL + 2.5 + 7 + np.mean(own) + server, rtol=1e-6)
     assert len({*own, server}) == 5
+    assert outcome.mechanism == Marking(rounds=8)
+    assert outcome.train_loss is None
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
@@ -132,7 +149,9 @@ def test_replies_are_counted() -> None:
         on_reply=lambda: count.append(1),
     )
     plan = make_plan()
-    flow = round_flow(plan, range(4), MODEL, {}, Turn(round_number=1), Randomness.of(seed=1), Stopwatch())
+    flow = round_flow(
+        plan, plan.mechanism, range(4), MODEL, {}, Turn(round_number=1), Randomness.of(seed=1), Stopwatch()
+    )
     drive(flow, InProcessEngine(answer=clients.answer))
     assert len(count) == 4
 

@@ -6,6 +6,7 @@ import pytest
 
 from tacit.errors import ConfigError
 from tacit.federated.sampling import Everyone, FixedSize, Poisson, Sampler
+from tacit.mechanisms.weighted import WeightedMean
 from tacit.protocols.clear import ClearSum
 from tacit.runs.config import RunConfig
 from tacit.runs.modes import MODES, minimum_clients, plan_of
@@ -90,9 +91,9 @@ def test_privacy_options_without_privacy_are_explained(key: str, value: float) -
 
 def test_the_servers_settings_arrive() -> None:
     plan = plan_of(RunConfig(server={"name": "fedyogi", "lr": 0.1, "tau": 0.5}, federate={"weighting": "uniform"}), 4)
-    assert (plan.optimizer.name, plan.optimizer.lr, plan.optimizer.tau, plan.weighting) == (
+    assert (plan.optimizer.name, plan.optimizer.lr, plan.optimizer.tau, plan.mechanism) == (
         "fedyogi",
         0.1,
         0.5,
-        "uniform",
+        WeightedMean(weighting="uniform"),
     )

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import wire
-from tacit.federated import contribution
 from tacit.federated.plan import Plan
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId, Frames
+from tacit.mechanisms.mechanism import Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 
@@ -90,7 +90,7 @@ class LocalClients:
         def finish(client: ClientId, update: Vector, loss: float) -> None:
             start = time.perf_counter()
             if math.isfinite(loss):
-                replies[client] = self._step(client, request, self._contribute(client, turn, update, loss))
+                replies[client] = self._step(client, request, self._contribute(client, task, update, loss))
             else:
                 reason = f"its training loss became {loss}. Lower optimizer.lr, or set optimizer.grad_clip=1.0."
                 replies[client] = wire.pack_failure(turn, reason)
@@ -101,11 +101,11 @@ class LocalClients:
         keys = np.array([draw("train", turn.round_number, turn.attempt, c) >> 1 for c in clients], np.int64)
         self._trainer.train(task.model, clients, keys, turn.round_number, finish)
 
-    def _contribute(self, client: ClientId, turn: wire.Turn, update: Vector, loss: float) -> Vector:
+    def _contribute(self, client: ClientId, task: wire.Task, update: Vector, loss: float) -> Vector:
+        turn = task.turn
+        work = Work(update=update, examples=self._examples(client), loss=loss)
         own = self._randomness.within("client", turn.round_number, turn.attempt, client)
-        protected = self._plan.mechanism.on_client(update, own)
-        weight = self._examples(client) if self._plan.weighting == "examples" else 1
-        return contribution.pack(protected, weight=weight, loss=loss)
+        return self._plan.mechanism.told(task.extras).on_client(work, own)
 
     def _step(self, client: ClientId, request: bytes, vector: Vector | None) -> bytes:
         self._states[client], reply = self._plan.protocol.client(self._states[client], request, vector)

@@ -3,7 +3,7 @@
 Mechanism (what differential privacy hides) and protocol (what encryption hides) are separate axes. A mode is a
 choice of both, made in one place::
 
-    plain = Unprotected x ClearSum
+    plain = WeightedMean x ClearSum
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tacit.federated.contribution import Weighting
 from tacit.federated.sampling import Sampler
 from tacit.federated.server import ServerOptimizer
 from tacit.mechanisms.mechanism import Mechanism
@@ -53,7 +52,6 @@ class Plan:
     sampler: Sampler
     mechanism: Mechanism
     protocol: SumProtocol
-    weighting: Weighting
     optimizer: ServerOptimizer
     privacy: Privacy = NO_CLAIM
     injectors: tuple[Injector, ...] = ()

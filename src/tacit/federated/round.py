@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.federated import contribution
 from tacit.federated.plan import Plan
 from tacit.federated.server import State
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId, Flow
+from tacit.mechanisms.mechanism import Mechanism
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 from tacit.wire import Task, Turn
@@ -23,12 +23,14 @@ class Outcome:
 
     model: Vector
     state: State
-    train_loss: float
+    mechanism: Mechanism  # of the next round
+    train_loss: float | None
     clients: tuple[ClientId, ...]
 
 
 def round_flow(
     plan: Plan,
+    mechanism: Mechanism,
     cohort: Sequence[ClientId],
     model: Vector,
     state: State,
@@ -40,10 +42,16 @@ def round_flow(
     sent = model
     for inject in plan.injectors:
         sent = np.asarray(inject(sent, turn.round_number), np.float32)
-    length = contribution.length(len(model))
-    total = yield from plan.protocol.server(cohort, Task(turn=turn, model=sent), length)
+    task = Task(turn=turn, model=sent, extras=mechanism.public())
+    total = yield from plan.protocol.server(cohort, task, mechanism.length(len(model)))
     with stopwatch.measure("recover"), np.errstate(over="ignore", invalid="ignore"):  # the runner looks at the model
-        average = contribution.average(total.vector)
-        update = plan.mechanism.on_server(average.update, randomness.within("server", turn.round_number, turn.attempt))
-        moved, new_state = plan.optimizer.step(sent, update, state)
-    return Outcome(model=moved, state=new_state, train_loss=average.loss, clients=total.clients)
+        own = randomness.within("server", turn.round_number, turn.attempt)
+        release = mechanism.on_server(total.vector, own)
+        moved, new_state = plan.optimizer.step(sent, release.update, state)
+    return Outcome(
+        model=moved,
+        state=new_state,
+        mechanism=release.mechanism,
+        train_loss=release.train_loss,
+        clients=total.clients,
+    )

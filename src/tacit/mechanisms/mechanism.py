@@ -1,34 +1,63 @@
-"""The shape of a mechanism, and the one that does nothing."""
+"""The shape of a mechanism: what a client adds to the sum, and what is released of the sum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting.events import Event
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 
 
-class Mechanism(Protocol):
-    """Clip and noise in one object, so that the two can't disagree."""
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a client has after training."""
 
-    def on_client(self, update: Vector, randomness: Randomness) -> Vector:
-        """Return what leaves the client in place of its update."""
-        ...
-
-    def on_server(self, total: Vector, randomness: Randomness) -> Vector:
-        """Return what is released in place of the sum."""
-        ...
+    update: Vector
+    examples: int
+    loss: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unprotected:
-    """Leaves updates and sums as they are; no differential privacy is claimed."""
+class Release:
+    """What leaves the mechanism: the update that moves the model, and the mechanism of the next round.
 
-    def on_client(self, update: Vector, randomness: Randomness) -> Vector:  # noqa: ARG002
-        """Return the update."""
-        return update
+    The mean training loss is None where the clients did not send theirs.
+    """
 
-    def on_server(self, total: Vector, randomness: Randomness) -> Vector:  # noqa: ARG002
-        """Return the sum."""
-        return total
+    update: Vector
+    train_loss: float | None
+    mechanism: Mechanism
+
+
+class Mechanism(Protocol):
+    """Both sides of a round in one frozen object, so that clip, noise and what is charged can't disagree."""
+
+    @property
+    def event(self) -> Event | None:
+        """What a release costs a client that is in it; None where nothing is claimed."""
+        ...
+
+    def length(self, parameters: int) -> int:
+        """Return the length of the vectors that are summed, for a model of ``parameters``."""
+        ...
+
+    def public(self) -> bytes:
+        """Return what clients have to know this round; it travels with the task."""
+        ...
+
+    def told(self, public: bytes) -> Self:
+        """Return the mechanism as a client that was told ``public`` applies it."""
+        ...
+
+    def on_client(self, work: Work, randomness: Randomness) -> Vector:
+        """Return what the client adds to the sum."""
+        ...
+
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:
+        """Return what is released in place of the sum."""
+        ...

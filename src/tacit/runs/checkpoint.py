@@ -29,12 +29,17 @@ class Checkpoint:
     round_number: int
     model: Vector
     state: State
+    mechanism: bytes  # what the next round's mechanism tells its clients
     record: Mapping[str, Any] | None
 
     def write(self, path: Path) -> None:
         """Replace the file at ``path``."""
         tensors = {"model": self.model} | {_SERVER + name: vector for name, vector in self.state.items()}
-        metadata = {"round": str(self.round_number), "record": json.dumps(self.record, allow_nan=False)}
+        metadata = {
+            "round": str(self.round_number),
+            "mechanism": self.mechanism.hex(),
+            "record": json.dumps(self.record, allow_nan=False),
+        }
         write_atomically(path, save(tensors, metadata))
 
     @classmethod
@@ -46,6 +51,7 @@ class Checkpoint:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             return cls(
                 round_number=int(metadata["round"]),
+                mechanism=bytes.fromhex(metadata["mechanism"]),
                 record=json.loads(metadata["record"]),
                 model=tensors.pop("model"),
                 state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},

@@ -9,7 +9,7 @@ from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
 from tacit.federated.sampling import Everyone, FixedSize, Poisson, Sampler
 from tacit.federated.server import ServerOptimizer
-from tacit.mechanisms.mechanism import Unprotected
+from tacit.mechanisms.weighted import WeightedMean
 from tacit.protocols.clear import ClearSum
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
@@ -27,9 +27,8 @@ def plain(config: RunConfig, clients: int) -> Plan:
     return Plan(
         mode="plain",
         sampler=sampler,
-        mechanism=Unprotected(),
+        mechanism=WeightedMean(weighting=config.federate.weighting),
         protocol=ClearSum(minimum_clients=minimum_clients(config, sampler)),
-        weighting=config.federate.weighting,
         optimizer=ServerOptimizer(**resolve(config).server.model_dump()),
     )
 

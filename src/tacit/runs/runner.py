@@ -68,6 +68,7 @@ class Runner:
             round_number=0,
             model=layout.read(job.module).cpu().numpy(),
             state=job.plan.optimizer.start(layout.size),
+            mechanism=job.plan.mechanism.public(),
             record=None,
         )
         if len(checkpoint.model) != layout.size:
@@ -123,6 +124,7 @@ class Runner:
             round_number=number,
             model=outcome.model,
             state=outcome.state,
+            mechanism=outcome.mechanism.public(),
             record={"type": "round"} | asdict(record),
         )
         if self._folder is not None and after.record is not None:
@@ -139,8 +141,9 @@ class Runner:
             self._write({"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort)})
             self._replied = 0
             self._asked = len(cohort)
+            mechanism = self._job.plan.mechanism.told(before.mechanism)
             flow = round_flow(
-                self._job.plan, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
+                self._job.plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
             )
             try:
                 outcome = self._exchange(flow, traffic)

@@ -1,0 +1,147 @@
+"""The vocabulary of releases: what a ledger may hold.
+
+The vocabulary only grows: a kind is never renamed or removed, so that an old ledger stays readable and an unknown kind
+is refused rather than skipped. Noise multipliers are relative to what one unit (a client, an example) contributes at
+most: noise of standard deviation ``z * C`` on a sum of vectors of norm at most ``C``. What follows from the
+neighbouring relation (replacing one moves the sum by up to ``2C``) is the accountant's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from tacit.errors import ConfigError
+
+Sampling = Literal["poisson", "fixed", "shuffle"]
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianEvent:
+    """Gaussian noise on a sum to which everyone contributes; zero noise is legal and costs an infinite epsilon."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if not self.noise_multiplier >= 0.0:
+            raise ConfigError(f"Expected a noise multiplier of 0 or more, got {self.noise_multiplier}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureEvent:
+    """A release that is epsilon-DP on its own under the ledger's relation: Laplace noise, randomized response."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0.0:
+            raise ConfigError(f"Expected an epsilon of 0 or more, got {self.epsilon}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedEvent:
+    """Several releases of the same data, such as a sum of updates and the count of unclipped ones."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedEvent:
+    """The same release, ``count`` times, with fresh randomness each time."""
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise ConfigError(f"Expected a count of 1 or more, got {self.count}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledEvent:
+    """A release about a random part of the data; everything inside sees the same part.
+
+    ``poisson``: each unit by its own coin of probability ``rate``. ``fixed``: a set of fixed size without replacement,
+    ``rate`` its share. ``shuffle``: consecutive batches of a shuffled pass, 1/``rate`` of them a pass.
+    """
+
+    event: Event
+    rate: float
+    sampling: Sampling = "poisson"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.rate <= 1.0:
+            raise ConfigError(f"Expected a sampling rate in (0, 1], got {self.rate}.")
+        if self.sampling not in SAMPLINGS:
+            raise ConfigError(f"Unknown sampling {self.sampling!r}. Choose one of {', '.join(SAMPLINGS)}.")
+        gaussian_precision(self.event)
+
+
+Event = GaussianEvent | PureEvent | ComposedEvent | RepeatedEvent | SampledEvent
+
+_KINDS: dict[str, type[Event]] = {
+    "gaussian": GaussianEvent,
+    "pure": PureEvent,
+    "composed": ComposedEvent,
+    "repeated": RepeatedEvent,
+    "sampled": SampledEvent,
+}
+
+
+def gaussian_precision(event: Event) -> float:
+    """Return the sum of 1/z^2 over the Gaussian releases in ``event``: together they are one with that precision."""
+    match event:
+        case GaussianEvent(noise_multiplier=0.0):
+            return math.inf
+        case GaussianEvent():
+            return (1.0 / event.noise_multiplier) * (1.0 / event.noise_multiplier)
+        case ComposedEvent():
+            return sum(map(gaussian_precision, event.events))
+        case RepeatedEvent():
+            return event.count * gaussian_precision(event.event)
+        case _:
+            raise ConfigError(f"Only Gaussian releases can be sampled, got {type(event).__name__}.")
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """Return plain data for JSON, tagged with its ``kind``; an infinite number is the word ``infinity``."""
+    kind = next(name for name, cls in _KINDS.items() if cls is type(event))
+    fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
+    return {"kind": kind, **{name: _plain(value) for name, value in fields.items()}}
+
+
+def from_dict(data: Mapping[str, Any]) -> Event:
+    """Build the event that :func:`to_dict` wrote.
+
+    Raises:
+        ConfigError: the kind is unknown, or its fields are not what this kind has.
+    """
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    if kind not in _KINDS:
+        raise ConfigError(f"Unknown event {kind!r} in the ledger. This version knows {', '.join(_KINDS)}.")
+    fields = {name: _parsed(name, value) for name, value in data.items() if name != "kind"}
+    try:
+        return _KINDS[kind](**fields)
+    except TypeError as error:
+        raise ConfigError(f"The event {dict(data)} in the ledger is not a valid {kind!r} event: {error}.") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [to_dict(event) for event in value]
+    if isinstance(value, Event):
+        return to_dict(value)
+    return "infinity" if value == math.inf else value
+
+
+def _parsed(name: str, value: Any) -> Any:
+    if name == "events":
+        if not isinstance(value, list):
+            raise ConfigError(f"Expected a list of events in the ledger, got {value!r}.")
+        return tuple(from_dict(event) for event in value)
+    if name == "event":
+        return from_dict(value)
+    return math.inf if value == "infinity" else value

@@ -1,0 +1,55 @@
+"""The weighted mean: no differential privacy, whatever encryption is around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.mechanisms.mechanism import Release, Work
+from tacit.randomness import Randomness
+from tacit.vectors import Vector
+
+Weighting = Literal["examples", "uniform"]
+_EXTRA = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedMean:
+    r"""Releases :math:`\sum_i w_i u_i / \sum_i w_i`, with :math:`w_i` the number of examples or 1 (McMahan et al. 2017).
+
+    The weight is folded in before the vector leaves the client; the sum of weights and the weighted loss have slots of
+    their own. So a protocol only ever adds vectors: the same layout serves a sum in the clear and one under encryption.
+    """
+
+    weighting: Weighting = "examples"
+    event: None = None
+
+    def length(self, parameters: int) -> int:
+        """Return two more than the model has."""
+        return parameters + _EXTRA
+
+    def public(self) -> bytes:
+        """Return nothing: clients know their weight."""
+        return b""
+
+    def told(self, public: bytes) -> Self:  # noqa: ARG002
+        """Return the mechanism."""
+        return self
+
+    def on_client(self, work: Work, randomness: Randomness) -> Vector:  # noqa: ARG002
+        """Return the weighted update, the weight and the weighted loss."""
+        weight = work.examples if self.weighting == "examples" else 1
+        vector = np.empty(len(work.update) + _EXTRA, np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows here the server refuses by name
+            np.multiply(work.update, np.float32(weight), out=vector[:-_EXTRA])
+            vector[-_EXTRA:] = weight, weight * work.loss
+        return vector
+
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:  # noqa: ARG002
+        """Divide by the sum of weights."""
+        weight = float(total[-2])
+        update = (total[:-_EXTRA] / weight).astype(np.float32)
+        return Release(update=update, train_loss=float(total[-1]) / weight, mechanism=self)
