@@ -36,6 +36,7 @@ MAY_IMPORT = {
 }
 OUTSIDERS = {  # packages that only some rooms may import
     "torch": {"training", "tasks", "runs"},
+    "dp_accounting": {"accounting"},
     "flwr": set[str](),
     "gmpy2": set[str](),
     "pickle": set[str](),

@@ -8,6 +8,7 @@
     │   ├── DataError            a data set is missing, damaged or of the wrong shape
     │   ├── DeviceError          the device that was asked for is not here
     │   ├── StorageError         a file could not be written or read
+    │   ├── BudgetError          the next release would cost more than the budget allows
     │   └── RunError             the run's folder or state does not allow the request
     └── RemoteError              a peer's fault, or the network's
         ├── WireError            bytes that are no valid frame
@@ -42,6 +43,10 @@ class DeviceError(LocalError):
 
 class StorageError(LocalError):
     """A file or folder can't be read or written."""
+
+
+class BudgetError(LocalError):
+    """The privacy budget does not allow the next release."""
 
 
 class RunError(LocalError):

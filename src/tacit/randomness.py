@@ -17,6 +17,7 @@ import secrets
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.errors import ConfigError
 
@@ -68,6 +69,20 @@ class Randomness:
         if self.simulation:
             return self.stream("secret", *purpose)
         return np.random.Generator(np.random.PCG64(secrets.randbits(256)))
+
+    def normal(self, count: int, *purpose: str | int) -> NDArray[np.float64]:
+        """Return standard normal noise that nobody can predict, or reproducible noise in a simulation.
+
+        In a real run every bit comes from the operating system's generator, through the Box-Muller transform; no other
+        generator stretches a seed. A seeded generator's noise could be subtracted by whoever learns the seed.
+        """
+        if self.simulation:
+            return self.stream("secret", *purpose).standard_normal(count)
+        pairs = (count + 1) // 2
+        bits = np.frombuffer(secrets.token_bytes(16 * pairs), np.uint64).reshape(2, pairs)
+        uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1), never 0
+        radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
     def _digest(self, purpose: tuple[str | int, ...]) -> bytes:
         return hashlib.blake2b(repr(purpose).encode(), key=self.key, digest_size=32).digest()

@@ -14,7 +14,7 @@ def norm(vector: Vector) -> float:
     >>> norm(np.array([3.0, 4.0], np.float32))
     5.0
     """
-    return float(np.sqrt(np.dot(vector.astype(np.float64), vector.astype(np.float64))))
+    return float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
 
 
 def first_not_finite(vector: Vector) -> int | None:
@@ -25,3 +25,21 @@ def first_not_finite(vector: Vector) -> int | None:
     """
     finite = np.isfinite(vector)
     return None if finite.all() else int(np.argmin(finite))
+
+
+def clipped(vector: Vector, bound: float) -> tuple[Vector, bool]:
+    r"""Return :math:`v \min(1, C / \lVert v \rVert_2)` as a new vector, and whether it was within the bound already.
+
+    The scale is smaller by :math:`2^{-23}`, more than rounding to float32 can add, so that the result's norm is at most
+    the bound and not a rounding error more.
+
+    >>> vector, within = clipped(np.array([3.0, 4.0], np.float32), 1.0)
+    >>> vector.round(4), norm(vector) <= 1.0, within
+    (array([0.6, 0.8], dtype=float32), True, False)
+    >>> clipped(np.zeros(2, np.float32), 1.0)
+    (array([0., 0.], dtype=float32), True)
+    """
+    length = norm(vector)
+    if length <= bound:
+        return vector.copy(), True
+    return (vector * np.float64(bound / length * (1.0 - 2.0**-23))).astype(np.float32), False

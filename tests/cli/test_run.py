@@ -122,7 +122,7 @@ def test_every_flag_reaches_its_key(run: Tacit, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--mode", "magic"], "Unknown mode 'magic'. Modes of this version: plain"),
-        (["--mode", "DP"], "Modes of this version: plain"),
+        (["--mode", "DP"], "needs dp.noise (--sigma) or dp.epsilon (--epsilon)"),
         (["--C", "1.0"], "dp.clip has no effect in mode 'plain'"),
         (["--sigma", "0.5"], "dp.noise has no effect in mode 'plain'"),
         (["--per-round", "9"], "federate.per_round=9 is more than the 4 clients there are"),

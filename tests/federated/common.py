@@ -27,11 +27,13 @@ def make_plan(
     mechanism: Mechanism | None = None,
     optimizer: ServerOptimizer | None = None,
 ) -> Plan:
+    protocol = ClearSum(minimum_clients=minimum)
     return Plan(
         mode="plain",
         sampler=Everyone(population=clients),
         mechanism=mechanism or WeightedMean(weighting=weighting),
-        protocol=ClearSum(minimum_clients=minimum),
+        protocol=protocol,
+        guarantee=protocol.guarantee,
         optimizer=optimizer or ServerOptimizer(),
         injectors=injectors,
     )

@@ -167,4 +167,4 @@ def test_a_claim_is_printed_with_all_it_depends_on() -> None:
         epsilon=1.234, delta=1e-5, unit="client", neighbours="add-remove", accountant="pld", against="the clients"
     )
     text = _words(summary(replace(RESULT, privacy=claim)))
-    assert "epsilon 1.23 at delta 1e-05, unit client, add-remove, against the clients (pld)" in text
+    assert "epsilon 1.234 at delta 1e-05 (pld), unit: client, neighbours: add-remove, against the clients." in text

@@ -19,8 +19,8 @@ def _plan(clients: int = 10, **federate: Any) -> Any:
 def test_plain_claims_nothing() -> None:
     plan = _plan()
     assert plan.mode == "plain"
-    assert plan.privacy.epsilon is None
-    assert "No differential privacy is claimed" in plan.privacy.notes[0]
+    assert plan.claim is None
+    assert plan.mechanism.event is None
     assert isinstance(plan.protocol, ClearSum)
 
 
@@ -29,7 +29,7 @@ def test_plain_claims_nothing() -> None:
     [
         ({}, Everyone(population=10)),
         ({"per_round": 4}, FixedSize(population=10, size=4)),
-        ({"per_round": 10}, FixedSize(population=10, size=10)),
+        ({"per_round": 10}, Everyone(population=10)),
         ({"sampling": "all", "per_round": 10}, Everyone(population=10)),
         ({"sampling": "fixed"}, FixedSize(population=10, size=10)),
         ({"sampling": "poisson", "per_round": 4}, Poisson(population=10, rate=0.4)),

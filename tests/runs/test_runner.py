@@ -300,7 +300,7 @@ def test_a_journal_that_can_not_be_written_stops_the_run(tmp_path: Path, monkeyp
         ({"data": {"split": "sideways"}}, "sideways"),
         ({"model": {"name": "cnn"}}, "needs images"),
         ({"model": {"name": "torch.nn:Linear"}}, "Can't build model"),
-        ({"mode": "dp"}, "Unknown mode 'dp'"),
+        ({"mode": "signs"}, "Unknown mode 'signs'"),
         ({"train": {"form": "vmap", "workers": 1}, "model": {"name": "missing.module:Net"}}, "Can't load model"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import tacit
-from tacit.cli import config, data, resume, run
+from tacit.cli import calibrate, config, data, epsilon, ledger, resume, run
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -23,6 +23,9 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(resume.resume)
 app.command("config")(config.config)
+app.command("epsilon")(epsilon.epsilon)
+app.command("calibrate")(calibrate.calibrate)
+app.command("ledger")(ledger.ledger)
 app.add_typer(data.app, name="data")
 
 

@@ -20,8 +20,20 @@ Words = Annotated[
         show_default=False,
     ),
 ]
-Mode = Annotated[str | None, typer.Option(help="Protection: plain.", rich_help_panel=_PRIVACY, show_default="plain")]
+Mode = Annotated[
+    str | None, typer.Option(help="Protection: plain, dp or local-dp.", rich_help_panel=_PRIVACY, show_default="plain")
+]
 Clip = Annotated[float | None, typer.Option("--C", help="Clip bound C (dp.clip).", rich_help_panel=_PRIVACY)]
+ClipOption = Annotated[
+    str | None, typer.Option("--clip", help="The same, or adaptive.", rich_help_panel=_PRIVACY, show_default="0.5")
+]
+Epsilon = Annotated[
+    float | None, typer.Option(help="Budget of the run; calibrates the noise.", rich_help_panel=_PRIVACY)
+]
+Delta = Annotated[float | None, typer.Option(help="Its delta.", rich_help_panel=_PRIVACY, show_default="1e-05")]
+MaxEpsilon = Annotated[
+    float | None, typer.Option(help="Stop before the round that would exceed this.", rich_help_panel=_PRIVACY)
+]
 Sigma = Annotated[
     float | None, typer.Option("--sigma", help="Noise multiplier z (dp.noise).", rich_help_panel=_PRIVACY)
 ]

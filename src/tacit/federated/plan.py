@@ -3,7 +3,9 @@
 Mechanism (what differential privacy hides) and protocol (what encryption hides) are separate axes. A mode is a
 choice of both, made in one place::
 
-    plain = WeightedMean x ClearSum
+    plain    = WeightedMean x ClearSum
+    dp       = GaussianMechanism x ClearSum
+    local-dp = LocalGaussianMechanism x ClearSum
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tacit.accounting.events import Event, SampledEvent, Sampling
+from tacit.accounting.ledger import Neighbours, Unit
 from tacit.federated.sampling import Sampler
 from tacit.federated.server import ServerOptimizer
 from tacit.mechanisms.mechanism import Mechanism
-from tacit.protocols.protocol import SumProtocol
+from tacit.protocols.protocol import Guarantee, SumProtocol
 from tacit.vectors import Vector
 
 Injector = Callable[[Vector, int], Vector]  # model, round -> the model that is broadcast
@@ -22,7 +26,7 @@ Injector = Callable[[Vector, int], Vector]  # model, round -> the model that is 
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """The claim a run makes, or that it makes none; every field is printed beside epsilon."""
+    """What came of a run's claim, or that it makes none; every field is printed beside epsilon."""
 
     epsilon: float | None
     delta: float | None
@@ -45,6 +49,24 @@ NO_CLAIM = Privacy(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a run promises: how its releases are charged, at which delta, against whom, and within which budget."""
+
+    delta: float
+    unit: Unit
+    neighbours: Neighbours
+    against: str
+    rate: float = 1.0  # the share of clients in a round; 1 where all take part, or where amplification is not claimed
+    sampling: Sampling = "poisson"
+    max_epsilon: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def event(self, release: Event) -> Event:
+        """Return what a round costs whose mechanism costs ``release``."""
+        return release if self.rate >= 1.0 else SampledEvent(event=release, rate=self.rate, sampling=self.sampling)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything a round needs to know, fixed before the first one."""
 
@@ -53,5 +75,6 @@ class Plan:
     mechanism: Mechanism
     protocol: SumProtocol
     optimizer: ServerOptimizer
-    privacy: Privacy = NO_CLAIM
+    guarantee: Guarantee  # who sees what, mechanism and protocol together
+    claim: Claim | None = None
     injectors: tuple[Injector, ...] = ()

@@ -18,7 +18,7 @@ _EXTRA = 2
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedMean:
-    r"""Releases :math:`\sum_i w_i u_i / \sum_i w_i`, with :math:`w_i` the number of examples or 1 (McMahan et al. 2017).
+    r"""Releases :math:`\sum_i w_i u_i / \sum_i w_i`, with :math:`w_i` the examples or 1 (McMahan et al. 2017).
 
     The weight is folded in before the vector leaves the client; the sum of weights and the weighted loss have slots of
     their own. So a protocol only ever adds vectors: the same layout serves a sum in the clear and one under encryption.

@@ -159,8 +159,10 @@ def _privacy(result: Result) -> str:
     privacy = result.privacy
     if privacy.epsilon is None:
         return " ".join(privacy.notes)
-    claim = f"epsilon {privacy.epsilon:.3g} at delta {privacy.delta:.1g}, unit {privacy.unit}, {privacy.neighbours}"
-    return f"{claim}, against {privacy.against} ({privacy.accountant})"
+    claim = f"epsilon {privacy.epsilon:.4g} at delta {privacy.delta:.1g} ({privacy.accountant})"
+    return f"{claim}, unit: {privacy.unit}, neighbours: {privacy.neighbours}, against {privacy.against}. " + " ".join(
+        privacy.notes
+    )
 
 
 def _next(result: Result) -> str:

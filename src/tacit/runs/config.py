@@ -62,8 +62,8 @@ class Federate(Section):
     """Simulated drop-outs: the probability that a client of the cohort never answers."""
     retries: Annotated[int, Field(ge=0)] = 2
     """How often a round with too few replies is tried again, with a new cohort."""
-    weighting: Literal["examples", "uniform"] = "examples"
-    """Whether a client counts by its examples or as one."""
+    weighting: Literal["examples", "uniform"] | None = None
+    """Whether a client counts by its examples or as one; by its examples where no privacy is claimed."""
 
 
 class Train(Section):
@@ -123,12 +123,30 @@ class Evaluate(Section):
 
 
 class Dp(Section):
-    """Differential privacy; for the modes that have it."""
+    """Differential privacy, for the modes dp and local-dp."""
 
-    clip: Positive | None = None
-    """C: the largest L2 norm of an update (`--C`)."""
+    clip: Positive | Literal["adaptive"] | None = None
+    """C: the largest L2 norm of an update (`--C`), 0.5 by default; or adaptive (Andrew et al. 2021)."""
     noise: NotNegative | None = None
     """z: the noise multiplier (`--sigma`); the noise on the sum has standard deviation z C."""
+    epsilon: Positive | None = None
+    """The budget of the whole run; the noise is calibrated to it."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """The probability epsilon may fail with; well below one over the number of clients."""
+    max_epsilon: Positive | None = None
+    """Stop before the round that would exceed this."""
+    neighbours: Literal["add-remove", "replace-one"] | None = None
+    """What epsilon hides: that a client is there at all, or which of two clients it is (twice the sensitivity)."""
+    weight_cap: PositiveInt | None = None
+    """Weight a client by min(examples / this, 1); without it all clients count the same."""
+    denoise: Literal["none", "james-stein", "soft-threshold"] = "none"
+    """Post-processing of the noisy average; costs no privacy."""
+    clip_start: Positive = 0.1
+    """The first bound of adaptive clipping."""
+    clip_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """The share of updates that adaptive clipping leaves whole."""
+    clip_rate: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """How fast the adaptive bound moves."""
 
 
 class RunConfig(Section):

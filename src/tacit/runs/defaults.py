@@ -20,7 +20,13 @@ def resolve(config: RunConfig) -> RunConfig:
         update={
             "data": config.data.model_copy(update={"split": split}),
             "model": config.model.model_copy(update={"name": config.model.name or _SUITS.get(config.data.name, "cnn")}),
-            "server": config.server.model_copy(update={"lr": config.server.lr or _SERVER_RATES[config.server.name]}),
+            "server": config.server.model_copy(update={"lr": config.server.lr or _server_rate(config)}),
             "federate": config.federate.model_copy(update={"clients": clients}),
         }
     )
+
+
+def _server_rate(config: RunConfig) -> float:
+    if config.server.name == "fedavg" and config.mode != "plain":
+        return 1.0  # moving further than the average would move the noise further too
+    return _SERVER_RATES[config.server.name]

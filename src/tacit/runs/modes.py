@@ -4,36 +4,106 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 
+from tacit.accounting.calibration import calibrate
+from tacit.accounting.events import Sampling
+from tacit.accounting.ledger import Neighbours
 from tacit.errors import ConfigError
-from tacit.federated.plan import Plan
+from tacit.federated.plan import Claim, Plan
 from tacit.federated.sampling import Everyone, FixedSize, Poisson, Sampler
 from tacit.federated.server import ServerOptimizer
+from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism, LocalGaussianMechanism
+from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.weighted import WeightedMean
 from tacit.protocols.clear import ClearSum
-from tacit.runs.config import RunConfig
+from tacit.runs.config import Dp, RunConfig
 from tacit.runs.defaults import resolve
+
+_CLIP = 0.5
+_BITS = 20  # the clipping bits' noise is the expected cohort over this (Andrew et al. 2021)
 
 
 def plain(config: RunConfig, clients: int) -> Plan:
     """Federated averaging in the clear (McMahan et al. 2017)."""
-    unused = [f"dp.{key}" for key, value in config.dp.model_dump().items() if value is not None]
+    unused = [f"dp.{key}" for key, value in config.dp if value != getattr(Dp(), key)]
     if unused:
         raise ConfigError(
             f"{', '.join(unused)} has no effect in mode 'plain', which adds no noise. Remove it, or choose a mode with "
-            "differential privacy."
+            "differential privacy: --mode dp or --mode local-dp."
         )
     sampler = sampler_of(config, clients)
-    return Plan(
-        mode="plain",
-        sampler=sampler,
-        mechanism=WeightedMean(weighting=config.federate.weighting),
-        protocol=ClearSum(minimum_clients=minimum_clients(config, sampler)),
-        optimizer=ServerOptimizer(**resolve(config).server.model_dump()),
+    return _plan(config, sampler, WeightedMean(weighting=config.federate.weighting or "examples"))
+
+
+def dp(config: RunConfig, clients: int) -> Plan:
+    """Central DP-FedAvg: the server is trusted to clip-check, add noise and forget (McMahan et al. 2018)."""
+    _refuse_weights(config)
+    sampler = sampler_of(config, clients, default="poisson")
+    rate = sampler.expected / clients
+    sampling: Sampling = "fixed" if isinstance(sampler, FixedSize) else "poisson"
+    neighbours: Neighbours = config.dp.neighbours or (
+        "replace-one" if sampling == "fixed" and rate < 1 else "add-remove"
     )
+    noise = _noise(config, rate=rate, sampling=sampling, neighbours=neighbours)
+    adaptive = None
+    if config.dp.clip == "adaptive":
+        adaptive = AdaptiveClip(
+            quantile=config.dp.clip_quantile, rate=config.dp.clip_rate, bit_noise=sampler.expected / _BITS
+        )
+    mechanism = GaussianMechanism(
+        clip_bound=config.dp.clip_start if adaptive else _clip_bound(config),
+        noise_multiplier=noise,
+        expected_clients=sampler.expected,
+        weight_cap=config.dp.weight_cap,
+        adaptive=adaptive,
+        denoise=config.dp.denoise,
+    )
+    notes = ["The server is trusted: it sees every client's clipped update before the noise is added."]
+    if rate < 1.0:
+        notes.append("Who takes part in a round must stay hidden from whoever epsilon holds against.")
+    claim = Claim(
+        delta=config.dp.delta,
+        unit="client",
+        neighbours=neighbours,
+        against="whoever sees the released models: other clients, the public",
+        rate=rate,
+        sampling=sampling,
+        max_epsilon=_limit(config),
+        notes=tuple(notes),
+    )
+    return _plan(config, sampler, mechanism, claim, "every client's clipped update; it adds the noise")
 
 
-MODES: dict[str, Callable[[RunConfig, int], Plan]] = {"plain": plain}
+def local_dp(config: RunConfig, clients: int) -> Plan:
+    """Local DP: each client clips and noises its own update, and trusts nobody."""
+    _refuse_weights(config)
+    unused = [key for key in ("weight_cap", "neighbours") if getattr(config.dp, key) is not None]
+    if config.dp.clip == "adaptive" or config.dp.denoise != "none" or unused:
+        raise ConfigError(
+            "Mode 'local-dp' has a fixed clip bound, replace-one neighbours, no weights and no denoising. "
+            "Set dp.clip to a number and leave the others out."
+        )
+    sampler = sampler_of(config, clients)
+    mechanism = LocalGaussianMechanism(
+        clip_bound=_clip_bound(config),
+        noise_multiplier=_noise(config, rate=1.0, sampling="poisson", neighbours="replace-one"),
+        expected_clients=sampler.expected,
+    )
+    claim = Claim(
+        delta=config.dp.delta,
+        unit="client",
+        neighbours="replace-one",
+        against="everyone but the client itself, the server included",
+        max_epsilon=_limit(config),
+        notes=(
+            "Epsilon is that of a client that takes part in every round; one that is drawn less often spends less.",
+        ),
+    )
+    return _plan(config, sampler, mechanism, claim, "every client's clipped update under that client's own noise")
+
+
+MODES: dict[str, Callable[[RunConfig, int], Plan]] = {"plain": plain, "dp": dp, "local-dp": local_dp}
 
 
 def plan_of(config: RunConfig, clients: int) -> Plan:
@@ -46,34 +116,89 @@ def plan_of(config: RunConfig, clients: int) -> Plan:
     return build(config, clients)
 
 
-def sampler_of(config: RunConfig, clients: int) -> Sampler:
-    """Return who takes part, as the configuration says."""
+def sampler_of(config: RunConfig, clients: int, default: str = "fixed") -> Sampler:
+    """Return who takes part, as the configuration says; ``default`` is how a part of the clients is drawn."""
     federate = config.federate
     if federate.per_round is not None and federate.per_round > clients:
         raise ConfigError(
             f"federate.per_round={federate.per_round} is more than the {clients} clients there are. "
             "Lower it, or raise federate.clients."
         )
-    sampling = federate.sampling or ("all" if federate.per_round is None else "fixed")
-    match sampling:
-        case "all":
-            if federate.per_round not in (None, clients):
-                raise ConfigError(
-                    f"federate.sampling=all contradicts federate.per_round={federate.per_round}. Leave one out."
-                )
-            return Everyone(population=clients)
-        case "fixed":
-            return FixedSize(population=clients, size=federate.per_round or clients)
-        case "poisson":
-            return Poisson(population=clients, rate=(federate.per_round or clients) / clients)
+    sampling = federate.sampling or ("all" if federate.per_round in (None, clients) else default)
+    if sampling == "all":
+        if federate.per_round not in (None, clients):
+            raise ConfigError(
+                f"federate.sampling=all contradicts federate.per_round={federate.per_round}. Leave one out."
+            )
+        return Everyone(population=clients)
+    if sampling == "fixed":
+        return FixedSize(population=clients, size=federate.per_round or clients)
+    return Poisson(population=clients, rate=(federate.per_round or clients) / clients)
 
 
 def minimum_clients(config: RunConfig, sampler: Sampler) -> int:
     """Return how many replies a round needs: half the expected cohort, and two where there are two."""
     asked = config.federate.minimum_clients
-    largest = round(sampler.expected)  # q N may fall a rounding error short of a whole number
+    largest = round(sampler.expected)
     if asked is not None:
         if asked > largest and not isinstance(sampler, Poisson):
             raise ConfigError(f"federate.minimum_clients={asked} could never be met: a round has {largest} clients.")
         return asked
     return max(min(2, largest), -(-largest // 2), 1)
+
+
+def _plan(
+    config: RunConfig,
+    sampler: Sampler,
+    mechanism: Mechanism,
+    claim: Claim | None = None,
+    server_sees: str | None = None,
+) -> Plan:
+    protocol = ClearSum(minimum_clients=minimum_clients(config, sampler))
+    return Plan(
+        mode=config.mode,
+        sampler=sampler,
+        mechanism=mechanism,
+        protocol=protocol,
+        guarantee=replace(protocol.guarantee, server=server_sees or protocol.guarantee.server),
+        optimizer=ServerOptimizer(**resolve(config).server.model_dump()),
+        claim=claim,
+    )
+
+
+def _noise(config: RunConfig, *, rate: float, sampling: Sampling, neighbours: Neighbours) -> float:
+    """Return the noise multiplier that was asked for, or the least that keeps the budget."""
+    dp = config.dp
+    if (dp.noise is None) == (dp.epsilon is None):
+        given = "neither" if dp.noise is None else "both"
+        raise ConfigError(
+            f"Mode {config.mode!r} needs dp.noise (--sigma) or dp.epsilon (--epsilon), one of them; {given} was given."
+        )
+    if dp.noise is not None:
+        return dp.noise
+    assert dp.epsilon is not None
+    return calibrate(
+        epsilon=dp.epsilon,
+        delta=dp.delta,
+        rounds=config.federate.rounds,
+        rate=rate,
+        sampling=sampling,
+        neighbours=neighbours,
+    ).noise_multiplier
+
+
+def _clip_bound(config: RunConfig) -> float:
+    return config.dp.clip if isinstance(config.dp.clip, float) else _CLIP
+
+
+def _limit(config: RunConfig) -> float | None:
+    limits = [limit for limit in (config.dp.epsilon, config.dp.max_epsilon) if limit is not None]
+    return min(limits) if limits else None
+
+
+def _refuse_weights(config: RunConfig) -> None:
+    if config.federate.weighting == "examples" and config.dp.weight_cap is None:
+        raise ConfigError(
+            "federate.weighting=examples reveals how many examples a client has, and its sensitivity has no bound. "
+            "Leave it out, or set dp.weight_cap to a public number: weights are then min(examples / cap, 1)."
+        )

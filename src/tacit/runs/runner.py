@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +22,14 @@ from safetensors.torch import save
 
 import tacit
 from tacit.engines.in_process import InProcessEngine
-from tacit.errors import ClientError, DropoutError, RunError
+from tacit.errors import BudgetError, ClientError, DropoutError, RunError
 from tacit.federated.clients import LocalClients
 from tacit.federated.round import Outcome, round_flow
 from tacit.federated.stopwatch import Stopwatch
 from tacit.federated.unreliable import Unreliable
 from tacit.flow import Flow, Traffic, drive
 from tacit.randomness import Randomness
+from tacit.runs.account import Account
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.folder import MODEL, RESULT, RunFolder
 from tacit.runs.job import Job
@@ -41,12 +44,21 @@ from tacit.wire import Turn
 class Runner:
     """Runs a job to its last round, in a folder or in memory."""
 
-    def __init__(self, *, job: Job, randomness: Randomness, folder: RunFolder | None, observer: Observer) -> None:
+    def __init__(
+        self,
+        *,
+        job: Job,
+        randomness: Randomness,
+        folder: RunFolder | None,
+        observer: Observer,
+        charges: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
         self._job = job
         self._randomness = randomness
         self._folder = folder
         self._observer = observer
         self._stopwatch = Stopwatch()
+        self._account = Account(job.plan.claim, charges)
         self._replied = self._asked = 0
         answer = LocalClients(
             plan=job.plan,
@@ -86,17 +98,23 @@ class Runner:
         records = list(done)
         rounds = job.config.federate.rounds
         self._observer.started(title=job.title, rounds=rounds, done=done)
+        stopped: tuple[str, ...] = ()
         try:
             for number in range(checkpoint.round_number + 1, rounds + 1):
                 checkpoint, record = self._round(number, checkpoint, last=number == rounds)
                 records.append(record)
                 self._observer.round_done(record)
+        except BudgetError as error:
+            if not records:
+                raise BudgetError(f"{error} Not one round fits: raise the budget, the noise or the cohort.") from error
+            stopped = (f"Stopped after round {len(records)} of {rounds}: {error}",)
+            self._observer.note(stopped[0])
         finally:
             self._keep(checkpoint.model)
-        result = self._result(checkpoint.model, tuple(records), setup_seconds)
+        result = self._result(checkpoint.model, tuple(records), setup_seconds, stopped)
         if self._folder is not None:
             write_atomically(self._folder.path / RESULT, result.to_json().encode())
-            self._folder.journal.append({"type": "end", "rounds": rounds})
+            self._folder.journal.append({"type": "end", "rounds": len(records)})
         self._observer.finished(result)
         return result
 
@@ -116,7 +134,7 @@ class Runner:
             clients_replied=len(outcome.clients),
             bytes_up=traffic.bytes_up,
             bytes_down=traffic.bytes_down,
-            epsilon=self._job.plan.privacy.epsilon,
+            epsilon=self._account.epsilon,
             seconds={stage: round(seconds, 6) for stage, seconds in self._stopwatch.seconds.items()},
             wall_seconds=round(time.perf_counter() - start, 6),
         )
@@ -138,10 +156,13 @@ class Runner:
         for attempt in range(retries + 1):
             turn = Turn(round_number=number, attempt=attempt)
             cohort = self._job.plan.sampler.cohort(self._randomness.secret("cohort", number, attempt))
-            self._write({"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort)})
+            mechanism = self._job.plan.mechanism.told(before.mechanism)
+            charge = self._account.charge(mechanism, round_number=number, attempt=attempt)
+            self._write(
+                {"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort), "charge": charge}
+            )
             self._replied = 0
             self._asked = len(cohort)
-            mechanism = self._job.plan.mechanism.told(before.mechanism)
             flow = round_flow(
                 self._job.plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
             )
@@ -190,13 +211,14 @@ class Runner:
             )
         return score
 
-    def _result(self, model: Vector, rounds: tuple[RoundRecord, ...], setup_seconds: float) -> Result:
+    def _result(
+        self, model: Vector, rounds: tuple[RoundRecord, ...], setup_seconds: float, stopped: tuple[str, ...]
+    ) -> Result:
         job, config = self._job, self._job.config
         start = time.perf_counter()
         training: Score | None = None
         if config.evaluate.train:
             training = job.evaluator.score(model, *self._training_data())
-        guarantee = job.plan.protocol.guarantee
         return Result(
             version=tacit.__version__,
             mode=config.mode,
@@ -220,9 +242,9 @@ class Runner:
             setup_seconds=round(setup_seconds, 3),
             bytes_up=sum(r.bytes_up for r in rounds),
             bytes_down=sum(r.bytes_down for r in rounds),
-            privacy=job.plan.privacy,
-            sees=asdict(guarantee),
-            notes=job.notes,
+            privacy=self._account.privacy(),
+            sees=asdict(job.plan.guarantee),
+            notes=job.notes + stopped,
             folder=None if self._folder is None else str(self._folder.path),
         )
 

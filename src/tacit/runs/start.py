@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tacit.errors import RunError
 from tacit.randomness import Randomness
@@ -91,7 +91,7 @@ def resume(path: Path, *, observer: Observer | None = None) -> Result:
         folder.close()
 
 
-def _go_on(folder: RunFolder, records: list[dict[str, object]], observer: Observer) -> Result:
+def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer) -> Result:
     from tacit.runs import job as jobs
     from tacit.runs.runner import Runner
 
@@ -127,7 +127,8 @@ def _go_on(folder: RunFolder, records: list[dict[str, object]], observer: Observ
                 f"The run began on {began['dataset']} with {began['examples']} examples; now it is {job.dataset} with "
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
             )
-        runner = Runner(job=job, randomness=randomness, folder=folder, observer=observer)
+        charges = [record["charge"] for record in records if record["type"] == "attempt" and record["charge"]]
+        runner = Runner(job=job, randomness=randomness, folder=folder, observer=observer, charges=charges)
         done = tuple(RoundRecord.of(rounds[number]) for number in range(1, last + 1))
         return runner.run(checkpoint, done, setup_seconds=time.perf_counter() - start)
     finally:

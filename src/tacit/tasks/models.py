@@ -46,6 +46,29 @@ def cnn(shape: Shape, classes: int) -> nn.Module:
     return model
 
 
+def tanh_cnn(shape: Shape, classes: int) -> nn.Module:
+    """Return a small CNN for training under noise: 7,706 parameters on 28 x 28 images of ten classes.
+
+    Noise grows with the square root of the number of parameters, and bounded activations keep updates short
+    (Papernot et al. 2021).
+    """
+    _need_images("tanh-cnn", shape)
+    channels, height, width = shape
+    side = [((length - 4) // 2 - 4) // 2 for length in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(channels, 8, 5),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 5),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * side[0] * side[1], 16),
+        nn.Tanh(),
+        nn.Linear(16, classes),
+    )
+
+
 def lenet(shape: Shape, classes: int) -> nn.Module:
     """Return LeNet-5 with rectifiers and max-pooling (LeCun et al. 1998), its convolutions without bias.
 

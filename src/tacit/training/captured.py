@@ -21,6 +21,7 @@ from tacit.training.settings import LocalTraining
 from tacit.training.stacked import StackedTrainer, State, Trained
 
 _WARM_UPS = 3
+_MULTIPLES = ((64, 32), (16, 8), (1, 1))  # from so many clients on, a chunk is filled up to a multiple of
 _MOST_GRAPHS = 8  # a ragged federation has many shapes; old graphs are dropped
 
 
@@ -48,6 +49,11 @@ class CapturedTrainer:
         self, model: Tensor, holdings: Holdings, clients: Sequence[int], keys: NDArray[np.int64], rate: float
     ) -> Trained:
         """Train ``clients`` from ``model`` and return their updates."""
+        # Poisson cohorts differ in size every round: rounded up, they share a few graphs. Copies of the last client
+        # fill up, and their results are left out.
+        count = len(clients)
+        empty = -count % next(multiple for least, multiple in _MULTIPLES if count >= least)
+        clients, keys = [*clients, *[clients[-1]] * empty], np.concatenate([keys, keys[-1:].repeat(empty)])
         settings = self._settings
         plan = schedule(holdings, clients, keys, epochs=settings.epochs, batch_size=settings.batch_size)
         shape = (*plan.rows.shape, plan.ragged)
@@ -60,7 +66,8 @@ class CapturedTrainer:
         self._load(capture, model, plan, rate)
         for _ in range(len(plan.rows)):
             capture.graph.replay()
-        return self._trainer.finish(model, capture.state, capture.total, plan)
+        trained = self._trainer.finish(model, capture.state, capture.total, plan)
+        return Trained(updates=trained.updates[:count], losses=trained.losses[:count])
 
     def _capture(self, model: Tensor, holdings: Holdings, plan: Schedule) -> _Capture:
         clients = plan.rows.shape[1]

@@ -1,0 +1,124 @@
+"""The epsilon of a ledger, by the tightest accountant that is proved for what it holds.
+
+- Everyone contributes to every release: exact, no bound is lost (``gaussian.py``).
+- Poisson samples, pure releases, and mixtures: privacy loss distributions (``pld.py``).
+- Shuffled passes: nothing better than one full release a pass is proved and tight. A shuffled epoch of 100 batches at
+  noise 1 truly costs between 4.06 and 4.38 at delta = 1e-5, where the Poisson value would claim 0.72.
+- Sets of fixed size: Rényi bounds with their own amplification under replace-one, full price under add-remove.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from tacit.accounting.ledger import Ledger, Neighbours, Unit
+from tacit.accounting.parts import Parts
+from tacit.errors import ConfigError
+
+Name = Literal["exact-gaussian", "pld", "pld-google", "rdp", "basic", "advanced"]
+NAMES: tuple[Name, ...] = get_args(Name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """An epsilon with all that it needs to mean something.
+
+    Attributes:
+        epsilon: an upper bound on the privacy loss, composed over everything in the ledger; may be infinite.
+        delta: the probability the bound may fail with.
+        accountant: how it was computed.
+        neighbours: the relation it holds for.
+        sampling: how data were chosen.
+        unit: whose presence it hides.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: Name
+    neighbours: Neighbours
+    sampling: str
+    unit: Unit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, which knows no infinity: there ``epsilon`` is null and ``finite`` false."""
+        finite = math.isfinite(self.epsilon)
+        return {**asdict(self), "epsilon": self.epsilon if finite else None, "finite": finite}
+
+
+def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Answer:
+    """Return what a ledger costs at ``delta``.
+
+    Args:
+        ledger: what was released. An empty one costs nothing, one release without noise costs infinity.
+        delta: strictly between 0 and 1.
+        accountant: the accountant to use; the tightest that applies if None.
+
+    Raises:
+        ConfigError: delta is out of range, or the accountant does not apply to what the ledger holds.
+    """
+    if not 0.0 < delta < 1.0:
+        raise ConfigError(f"Expected a delta strictly between 0 and 1, got {delta}.")
+    if accountant is not None and accountant not in NAMES:
+        raise ConfigError(f"Unknown accountant {accountant!r}. Choose one of {', '.join(NAMES)}.")
+    parts = Parts.of(ledger)
+    value, name = _tightest(parts, delta) if accountant is None else (_account(accountant, parts, delta), accountant)
+    return Answer(
+        epsilon=value,
+        delta=delta,
+        accountant=name,
+        neighbours=ledger.neighbours,
+        sampling=parts.sampling,
+        unit=ledger.unit,
+    )
+
+
+def _tightest(parts: Parts, delta: float) -> tuple[float, Name]:
+    candidates: list[Name]
+    if not parts.poisson and not parts.pure:
+        candidates = ["exact-gaussian"]
+        if parts.fixed and parts.neighbours == "replace-one":
+            candidates.append("rdp")
+    elif not parts.poisson and parts.mu == 0.0:
+        candidates = ["basic", "pld"]
+    else:
+        candidates = ["pld"]
+    answers: list[tuple[float, Name]] = [(_account(name, parts, delta), name) for name in candidates]
+    return min(answers, key=lambda answer: answer[0])
+
+
+def _account(name: Name, parts: Parts, delta: float) -> float:
+    if parts.hopeless:
+        return math.inf
+    if parts.mu == 0.0 and not parts.poisson and not parts.pure:
+        return 0.0
+    return _function(name)(parts, delta)
+
+
+def _exact_gaussian(parts: Parts, delta: float) -> float:
+    if parts.poisson or parts.pure:
+        raise ConfigError(
+            "The exact Gaussian accountant needs Gaussian releases without Poisson sampling. Use pld for this ledger."
+        )
+    from tacit.accounting import gaussian
+
+    return gaussian.epsilon_of(delta=delta, mu=parts.mu)
+
+
+def _function(name: Name) -> Callable[[Parts, float], float]:
+    """Return an accountant; the modules that load NumPy or dp-accounting are imported only when chosen."""
+    if name == "exact-gaussian":
+        return _exact_gaussian
+    if name == "pld":
+        from tacit.accounting import pld
+
+        return pld.epsilon
+    if name in ("basic", "advanced"):
+        from tacit.accounting import composition
+
+        return composition.basic if name == "basic" else composition.advanced
+    from tacit.accounting import google
+
+    return google.pld if name == "pld-google" else google.rdp

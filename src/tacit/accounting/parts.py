@@ -1,0 +1,160 @@
+"""What a ledger comes to, sorted by how it can be accounted."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Self
+
+from tacit.accounting.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    RepeatedEvent,
+    SampledEvent,
+    gaussian_precision,
+)
+from tacit.accounting.ledger import Ledger, Neighbours
+from tacit.errors import ConfigError
+
+_WHOLE = 1e-9  # 100 batches of rate 0.01 are one pass, although 100 * 0.01 may exceed one by a rounding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Equal sampled Gaussian releases."""
+
+    noise_multiplier: float
+    rate: float
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The sum of a ledger; precisions are sums of 1/z^2 in units of one contribution.
+
+    Attributes:
+        neighbours: the ledger's relation.
+        full: precision of the releases everyone contributes to.
+        shuffle: precision of shuffled passes. Nothing is proved about the order that would help, so a unit is charged
+            for each pass it may take part in, at the smallest noise of that stretch.
+        fixed: releases about sets of fixed size.
+        poisson: releases about Poisson samples.
+        pure: epsilon -> count of the pure releases.
+    """
+
+    neighbours: Neighbours
+    full: float
+    shuffle: float
+    fixed: tuple[Group, ...]
+    poisson: tuple[Group, ...]
+    pure: tuple[tuple[float, int], ...]
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Self:
+        """Sort out a ledger.
+
+        Raises:
+            ConfigError: it holds something that is no event of the vocabulary.
+        """
+        sorter = _Sorter()
+        for charge in ledger.charges:
+            sorter.add(charge.event, 1)
+        return cls(
+            neighbours=ledger.neighbours,
+            full=sorter.full,
+            shuffle=sum(passes * precision for passes, precision in sorter.shuffled()),
+            fixed=_groups(sorter.fixed),
+            poisson=_groups(sorter.poisson),
+            pure=tuple((epsilon, count) for epsilon, count in sorter.pure.items() if epsilon > 0.0),
+        )
+
+    @property
+    def reach(self) -> float:
+        """How far one change of the data moves a sum, in contributions: 1, or 2 when one unit replaces another."""
+        return 2.0 if self.neighbours == "replace-one" else 1.0
+
+    @property
+    def mu(self) -> float:
+        """Sensitivity over standard deviation of all that is accounted as one Gaussian release without amplification.
+
+        A set of fixed size always swaps: where one unit comes in, another has to leave, also when the neighbouring
+        relation adds or removes. Such a release therefore has reach 2 under both relations.
+        """
+        fixed = sum(4.0 * group.count / group.noise_multiplier / group.noise_multiplier for group in self.fixed)
+        return math.sqrt(self.reach**2 * (self.full + self.shuffle) + fixed)
+
+    def without_fixed(self) -> Self:
+        """Return the same parts without the sets of fixed size, for an accountant that treats them apart."""
+        return replace(self, fixed=())
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether something was released without any protection."""
+        return math.isinf(self.full + self.shuffle) or any(math.isinf(epsilon) for epsilon, _ in self.pure)
+
+    @property
+    def sampling(self) -> str:
+        """How data were chosen: full, poisson, fixed or shuffle, several joined with a plus sign, or none."""
+        named = {
+            "full": self.full > 0.0 or bool(self.pure),
+            "poisson": bool(self.poisson),
+            "fixed": bool(self.fixed),
+            "shuffle": self.shuffle > 0.0,
+        }
+        return "+".join(name for name, present in named.items() if present) or "none"
+
+
+class _Sorter:
+    """Walks events in order; the order matters for shuffled passes only."""
+
+    def __init__(self) -> None:
+        self.full = 0.0
+        self.fixed: Counter[tuple[float, float]] = Counter()
+        self.poisson: Counter[tuple[float, float]] = Counter()
+        self.pure: Counter[float] = Counter()
+        self._stretches: list[tuple[float, int, float]] = []  # rate, batches, largest precision
+
+    def add(self, event: Event, count: int) -> None:
+        match event:
+            case GaussianEvent():
+                self.full += count * gaussian_precision(event)
+            case PureEvent():
+                self.pure[event.epsilon] += count
+            case ComposedEvent():
+                for part in event.events:
+                    self.add(part, count)
+            case RepeatedEvent():
+                self.add(event.event, count * event.count)
+            case SampledEvent():
+                self._add_sampled(event, count)
+            case _:
+                raise ConfigError(f"Unknown event {type(event).__name__} in the ledger: its cost can't be told.")
+
+    def shuffled(self) -> list[tuple[int, float]]:
+        """Return how many passes each stretch of equal rate began, and the precision of a pass."""
+        return [
+            (math.ceil(rate * batches - _WHOLE), precision) for rate, batches, precision in self._stretches if precision
+        ]
+
+    def _add_sampled(self, event: SampledEvent, count: int) -> None:
+        precision = gaussian_precision(event.event)
+        if precision == 0.0:
+            return
+        if event.rate == 1.0 or math.isinf(precision):
+            # Without noise no sampling helps: with probability `rate` the data lie open.
+            self.full += count * precision
+        elif event.sampling == "shuffle":
+            stretch = (event.rate, 0, 0.0)
+            if self._stretches and self._stretches[-1][0] == event.rate:
+                stretch = self._stretches.pop()
+            self._stretches.append((event.rate, stretch[1] + count, max(stretch[2], precision)))
+        else:
+            groups = self.poisson if event.sampling == "poisson" else self.fixed
+            groups[1.0 / math.sqrt(precision), event.rate] += count
+
+
+def _groups(counts: Counter[tuple[float, float]]) -> tuple[Group, ...]:
+    return tuple(Group(noise_multiplier=noise, rate=rate, count=count) for (noise, rate), count in counts.items())

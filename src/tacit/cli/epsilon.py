@@ -1,0 +1,81 @@
+"""``tacit epsilon``: what noise, a sampling rate and a number of rounds cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.cli.output import JsonFlag, console, emit_json
+
+if TYPE_CHECKING:
+    from tacit.accounting.accountant import Answer
+
+Delta = Annotated[float, typer.Option(help="Probability the guarantee may fail with, between 0 and 1.")]
+Rate = Annotated[float, typer.Option(help="Share of the clients (or examples) in a round, in (0, 1].")]
+Rounds = Annotated[int, typer.Option(help="How many rounds.")]
+Sampling = Annotated[
+    str,
+    typer.Option(
+        help="How a round is drawn: poisson (each by its own coin), fixed (a set of fixed size) or shuffle "
+        "(batches of a shuffled pass). Amplification is claimed only where it is proved."
+    ),
+]
+Neighbours = Annotated[
+    str | None,
+    typer.Option(
+        help="add-remove (one more or less) or replace-one (one exchanged, twice the sensitivity).",
+        show_default="add-remove; replace-one for fixed",
+    ),
+]
+Accountant = Annotated[
+    str | None,
+    typer.Option(
+        help="exact-gaussian, pld, pld-google, rdp, basic or advanced.", show_default="the tightest that is proved"
+    ),
+]
+
+
+def epsilon(
+    *,
+    noise: Annotated[float, typer.Option(help="Noise multiplier z: the noise on the sum has deviation z * clip.")],
+    rate: Rate = 1.0,
+    rounds: Rounds = 1,
+    delta: Delta = 1e-5,
+    sampling: Sampling = "poisson",
+    neighbours: Neighbours = None,
+    accountant: Accountant = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a run costs: the composed epsilon of noise, sampling rate and rounds.
+
+    Examples:
+      tacit epsilon --noise 1.1 --rate 0.01 --rounds 1000
+      tacit epsilon --noise 10 --rounds 100 --delta 1e-6 --neighbours replace-one
+    """
+    from tacit.accounting import accountant as accounting
+    from tacit.accounting.whole_run import whole_run
+
+    ledger = whole_run(
+        noise_multiplier=noise,
+        rounds=rounds,
+        rate=rate,
+        sampling=sampling,  # type: ignore[arg-type]  # checked there, with a sentence for people
+        neighbours=neighbours,  # type: ignore[arg-type]
+    )
+    answer = accounting.epsilon(ledger, delta, accountant=accountant)  # type: ignore[arg-type]
+    if as_json:
+        emit_json(
+            {**answer.to_dict(), "noise": noise if noise < float("inf") else None, "rate": rate, "rounds": rounds}
+        )
+        return
+    console().print(sentence(answer), markup=False)
+
+
+def sentence(answer: Answer) -> str:
+    """Return an epsilon with everything that it needs to mean something, for people."""
+    value = f"{answer.epsilon:.6g}" if answer.epsilon < float("inf") else "infinite: no privacy"
+    return (
+        f"epsilon {value} at delta {answer.delta:g}\n"
+        f"  neighbours  {answer.neighbours}\n  sampling    {answer.sampling}\n  accountant  {answer.accountant}"
+    )

@@ -1,0 +1,80 @@
+"""The account of a run: its ledger, charged before each release, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from tacit.accounting import accountant
+from tacit.accounting.accountant import Answer
+from tacit.accounting.ledger import Charge, Ledger
+from tacit.errors import BudgetError
+from tacit.federated.plan import NO_CLAIM, Claim, Privacy
+from tacit.mechanisms.mechanism import Mechanism
+
+
+class Account:
+    """Charges a run's releases, and refuses one that would break the budget."""
+
+    def __init__(self, claim: Claim | None, earlier: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Open the account.
+
+        Args:
+            claim: what the run promises; without one nothing is charged.
+            earlier: the charges that the journal of an interrupted run holds.
+        """
+        self._claim = claim
+        self._answer: Future[Answer] | None = None
+        self._pool = ThreadPoolExecutor(1, "tacit-account")
+        if claim is not None:
+            charges = tuple(Charge.from_dict(charge) for charge in earlier)
+            self._ledger = Ledger(unit=claim.unit, neighbours=claim.neighbours, charges=charges)
+
+    def charge(self, mechanism: Mechanism, *, round_number: int, attempt: int) -> dict[str, Any] | None:
+        """Charge one release and return the charge for the journal; over budget, nothing is charged or sent."""
+        if self._claim is None or mechanism.event is None:
+            return None
+        event = self._claim.event(mechanism.event)
+        charged = self._ledger.charged(event, round_number=round_number, note=f"try {attempt + 1}" if attempt else "")
+        limit = self._claim.max_epsilon
+        answer = self._pool.submit(accountant.epsilon, charged, self._claim.delta)  # while the cohort trains
+        if limit is not None and (spent := answer.result().epsilon) > limit * (1 + 1e-9):
+            raise BudgetError(
+                f"Round {round_number} would bring epsilon to {spent:.4g}, over the budget of {limit:g} "
+                f"(delta {self._claim.delta:g})."
+            )
+        self._ledger, self._answer = charged, answer
+        return self._ledger.charges[-1].to_dict()
+
+    @property
+    def epsilon(self) -> float | None:
+        """What was spent so far; None where nothing is claimed, or where it is infinite."""
+        answer = self._spent()
+        return None if answer is None or not math.isfinite(answer.epsilon) else answer.epsilon
+
+    def privacy(self) -> Privacy:
+        """Return what the run can claim now."""
+        answer, claim = self._spent(), self._claim
+        if answer is None or claim is None:
+            return NO_CLAIM
+        notes = claim.notes
+        if not math.isfinite(answer.epsilon):
+            notes = ("There is no guarantee: epsilon is infinite, because a release had no noise.", *notes)
+        return Privacy(
+            epsilon=self.epsilon,
+            delta=answer.delta,
+            unit=answer.unit,
+            neighbours=answer.neighbours,
+            accountant=answer.accountant,
+            against=claim.against,
+            notes=notes,
+        )
+
+    def _spent(self) -> Answer | None:
+        if self._claim is None:
+            return None
+        if self._answer is None:
+            return accountant.epsilon(self._ledger, self._claim.delta)
+        return self._answer.result()
