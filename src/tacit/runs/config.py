@@ -42,7 +42,7 @@ class Model(Section):
     """Which model."""
 
     name: str | None = None
-    """cnn, lenet, mlp, logistic, or your own as package.module:Class; by default what suits the data."""
+    """cnn, tanh-cnn, lenet, mlp, logistic, or your own as package.module:Class; by default what suits the data."""
 
 
 class Federate(Section):

@@ -115,6 +115,7 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
 
 MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "cnn": cnn,
+    "tanh-cnn": tanh_cnn,
     "lenet": lenet,
     "mlp": mlp,
     "logistic": logistic,
