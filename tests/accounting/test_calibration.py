@@ -65,7 +65,7 @@ def test_enough_and_hardly_more(asked: dict[str, Any]) -> None:
 
 
 def test_a_sample_rarer_than_delta_needs_next_to_no_noise() -> None:
-    found = calibrate(epsilon=1.0, delta=0.1, rate=0.001, rounds=2)
+    found = calibrate(epsilon=1.0, delta=0.1, rate=0.001)
     assert found.noise_multiplier < 0.01
     assert found.answer.epsilon <= 1.0
 

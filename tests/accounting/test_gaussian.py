@@ -35,7 +35,8 @@ def test_epsilon_is_the_smallest_that_holds(mu: float, delta: float) -> None:
 @pytest.mark.parametrize(("epsilon", "delta"), [(1e-6, 1e-5), (0.5, 1e-100), (1.0, 1e-5), (10.0, 1e-3), (1e3, 0.5)])
 def test_noise_and_epsilon_are_inverse(epsilon: float, delta: float) -> None:
     mu = gaussian.mu_of(epsilon=epsilon, delta=delta)
-    assert gaussian.epsilon_of(delta=delta, mu=mu) <= epsilon
+    assert gaussian.log_delta(epsilon=epsilon, mu=mu) <= math.log(delta)
+    assert gaussian.epsilon_of(delta=delta, mu=mu) == pytest.approx(epsilon, rel=1e-9)
     assert gaussian.epsilon_of(delta=delta, mu=mu * (1 + 1e-6)) > epsilon
 
 

@@ -81,13 +81,13 @@ def calibrate(
     unamplified = math.sqrt(one.mu**2 + sum(one.reach**2 * group.count for group in one.poisson))
     noise = unamplified / gaussian.mu_of(epsilon=epsilon, delta=delta)
     if not _closed(one, accountant):
-        tolerance = _SLOW_TOLERANCE
+        tolerance, factor = _SLOW_TOLERANCE, 0.5
         if one.poisson and accountant in (None, "pld"):
-            tolerance = _TOLERANCE
+            tolerance, factor = _TOLERANCE, 1.0 - 10.0 * _ROUGH
             noise = _rough(ledger, epsilon * (1.0 - _MARGIN), delta, noise)
         while excess(noise) > 0.0:  # an accountant looser than the exact one needs more
             noise *= 1.5
-        low, high = _narrowed(excess, noise, factor=1.0 - 10.0 * _ROUGH)
+        low, high = _narrowed(excess, noise, factor=factor)
         noise = first_at_most_zero(excess, low, high, relative=tolerance)
     final = answer(noise)
     nudge = 1e-15
@@ -110,6 +110,7 @@ def _rough(ledger: Callable[[float], Ledger], epsilon: float, delta: float, high
     """Return enough noise by a coarse grid: its epsilon is an upper bound, so that its answer is on the safe side."""
     from tacit.accounting import pld
 
+    @functools.cache
     def excess(noise: float) -> float:
         return _log_excess(pld.epsilon(Parts.of(ledger(noise)), delta, coarser=_COARSER), epsilon)
 

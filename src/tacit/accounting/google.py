@@ -42,7 +42,7 @@ def rdp(parts: Parts, delta: float) -> float:
 
     The one accountant here that knows sets of fixed size without replacement, under replace-one (Wang, Balle &
     Kasiviswanathan 2019). Under add-remove they are charged in full. An epsilon-DP release is ``epsilon^2/2``-zCDP
-    (Bun & Steinke 2016). Poisson sampling under replace-one is refused: nothing is proved for it in this form.
+    (Bun & Steinke 2016). Poisson sampling under replace-one is refused: there is no Rényi bound for it here.
     """
     from dp_accounting import NeighboringRelation, dp_event
     from dp_accounting.rdp import RdpAccountant

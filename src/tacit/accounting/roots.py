@@ -11,34 +11,38 @@ _STEPS = 400  # bisection alone needs about 60 for all the bits of a float; the 
 def first_at_most_zero(f: Callable[[float], float], low: float, high: float, *, relative: float = 1e-13) -> float:
     """Return ``x`` in ``[low, high]`` with ``f(x) <= 0`` that lies within ``relative`` of the crossing.
 
-    The function falls, ``f(low) > 0`` and ``f(high) <= 0``. Secant steps with the Illinois weighting, and a bisection
-    whenever the bracket did not halve, so that the worst case stays logarithmic. The upper end of the last bracket is
-    returned, never the lower one: a caller who asks for a privacy loss or for noise never gets too little.
+    The function falls, ``f(low) > 0`` and ``f(high) <= 0``. Secant steps with the Illinois weighting; each aims half a
+    tolerance past the crossing, on the side that did not move last, so that the bracket closes from both sides. Every
+    third step bisects if the bracket has not halved, which keeps the worst case logarithmic. The upper end of the last
+    bracket is returned, never the lower one: who asks for a privacy loss or for noise never gets too little.
 
     >>> round(first_at_most_zero(lambda x: 2.0 - x * x, 0.0, 2.0), 12) == round(math.sqrt(2.0), 12)
     True
     """
-    below, above = f(high), f(low)
-    for _ in range(_STEPS):
-        if high - low <= relative * abs(high) or high - low < 1e-300:
+    above, below = f(low), f(high)
+    width, side = high - low, 0.0
+    for step in range(_STEPS):
+        tolerance = max(relative * abs(high), 1e-300)
+        if high - low <= tolerance:
             break
-        width = high - low
-        for secant in (True, False):
-            middle = low + 0.5 * (high - low)
-            if secant and math.isfinite(above) and math.isfinite(below) and above > below:
-                guess = high + below * (high - low) / (above - below)
-                # A step onto an end makes no progress; stay one tolerance inside, which also closes the bracket.
-                inside = 0.25 * relative * abs(high)
-                middle = min(max(guess, low + inside), high - inside) if high - low > 4 * inside else middle
-            if not low < middle < high:
-                break
-            value = f(middle)
-            if value <= 0.0:
-                high, below, above = middle, value, above / 2 if secant else above
-            else:
-                low, above, below = middle, value, below / 2 if secant else below
-            if high - low <= 0.5 * width:
-                break
+        guess = low + 0.5 * (high - low)
+        slow = step % 3 == 2 and high - low > 0.5 * width
+        if step % 3 == 2:
+            width = high - low
+        if not slow and math.isfinite(above - below) and above > below:
+            aimed = high + below * (high - low) / (above - below) + side * 0.5 * tolerance
+            guess = min(max(aimed, low + 0.25 * tolerance), high - 0.25 * tolerance)
+        if not low < guess < high:
+            break
+        value = f(guess)
+        if value <= 0.0:
+            high, below = guess, value
+            above = above / 2.0 if side < 0.0 else above
+            side = -1.0
+        else:
+            low, above = guess, value
+            below = below / 2.0 if side > 0.0 else below
+            side = 1.0
     return high
 
 

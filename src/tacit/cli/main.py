@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import tacit
-from tacit.cli import calibrate, config, data, epsilon, ledger, resume, run
+from tacit.cli import calibrate, config, data, epsilon, ledger, resume, run, sweep
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("config")(config.config)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 app.command("ledger")(ledger.ledger)
+app.command("sweep")(sweep.sweep)
 app.add_typer(data.app, name="data")
 
 

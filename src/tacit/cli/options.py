@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,18 +82,51 @@ Engine = Annotated[str | None, typer.Option(help="What moves the bytes: in-proce
 Out = Annotated[Path | None, typer.Option(help="Folder of the run.", rich_help_panel=_OUTPUT, show_default="runs/...")]
 
 
-def configuration(words: list[str] | None, flags: dict[str, Any]) -> RunConfig:
-    """Build the configuration: job file, then overrides, then flags, the later winning.
+FLAGS = {  # a command's parameter -> the key it sets; of two for one key the later wins
+    "mode": "mode",
+    "data": "data.name",
+    "data_dir": "data.folder",
+    "split": "data.split",
+    "model": "model.name",
+    "clients": "federate.clients",
+    "per_round": "federate.per_round",
+    "sampling": "federate.sampling",
+    "rounds": "federate.rounds",
+    "drop": "federate.drop",
+    "local_epochs": "train.local_epochs",
+    "batch_size": "train.batch_size",
+    "lr": "optimizer.lr",
+    "clip": "dp.clip",
+    "clip_rule": "dp.clip",
+    "sigma": "dp.noise",
+    "epsilon": "dp.epsilon",
+    "delta": "dp.delta",
+    "max_epsilon": "dp.max_epsilon",
+    "gpu": "gpu",
+    "seed": "seed",
+    "engine": "engine",
+    "out": "out",
+}
+
+
+def settings(words: Sequence[str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings: job file, then overrides, then flags, the later winning.
 
     Args:
         words: the positional words.
-        flags: dotted key -> value; None where the flag was not given.
+        given: a command's parameters by name; None where a flag was not given.
     """
     from tacit.runs import overrides
+
+    parsed = overrides.parse(words or [])
+    for name, key in FLAGS.items():
+        if given.get(name) is not None:
+            overrides.put(parsed, key, given[name])
+    return parsed
+
+
+def configuration(words: Sequence[str] | None, given: Mapping[str, Any]) -> RunConfig:
+    """Build the configuration that words and flags ask for; see :func:`settings`."""
     from tacit.runs.config import from_mapping
 
-    settings = overrides.parse(words or [])
-    for key, value in flags.items():
-        if value is not None:
-            overrides.put(settings, key, value)
-    return from_mapping(settings)
+    return from_mapping(settings(words, given))

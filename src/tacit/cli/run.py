@@ -58,34 +58,10 @@ def run(
     Examples:
       tacit run --clients 100 --per-round 20 --rounds 30 --split dirichlet:0.3
       tacit run job.yaml federate.rounds=20 optimizer.grad_clip=1.0
+      tacit run --mode dp --epsilon 8 --clients 1000 --per-round 200 --rounds 60
     """
-    config = options.configuration(
-        words,
-        {
-            "mode": mode,
-            "data.name": data,
-            "data.folder": data_dir,
-            "data.split": split,
-            "model.name": model,
-            "federate.clients": clients,
-            "federate.per_round": per_round,
-            "federate.sampling": sampling,
-            "federate.rounds": rounds,
-            "federate.drop": drop,
-            "train.local_epochs": local_epochs,
-            "train.batch_size": batch_size,
-            "optimizer.lr": lr,
-            "dp.clip": clip if clip_rule is None else clip_rule,
-            "dp.noise": sigma,
-            "dp.epsilon": epsilon,
-            "dp.delta": delta,
-            "dp.max_epsilon": max_epsilon,
-            "gpu": gpu,
-            "seed": seed,
-            "engine": engine,
-            "out": out,
-        },
-    )
+    given = locals()
+    config = options.configuration(words, given)
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
     from tacit.runs import start

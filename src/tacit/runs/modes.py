@@ -177,14 +177,15 @@ def _noise(config: RunConfig, *, rate: float, sampling: Sampling, neighbours: Ne
     if dp.noise is not None:
         return dp.noise
     assert dp.epsilon is not None
-    return calibrate(
+    calibrated = calibrate(
         epsilon=dp.epsilon,
         delta=dp.delta,
         rounds=config.federate.rounds,
         rate=rate,
         sampling=sampling,
         neighbours=neighbours,
-    ).noise_multiplier
+    )
+    return calibrated.noise_multiplier * (1.0 + 1e-9)  # so that no order of adding up the rounds exceeds the budget
 
 
 def _clip_bound(config: RunConfig) -> float:

@@ -1,0 +1,187 @@
+"""``tacit sweep``: a grid of runs, with its table and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli import options
+from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.cli.run import Quiet
+from tacit.errors import RunError
+
+if TYPE_CHECKING:
+    from tacit.runs.sweep import Axis, Row
+
+_SWEEP = "Sweep"
+_CHOICE = (
+    "Each epsilon is that of one point alone. To choose a point by its result, or to publish several, costs more than "
+    "any of them: all points saw the same data."
+)
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[JOB.yaml] [KEY=VALUE]... KEY=VALUES...",
+        help="A job file, settings, and axes: FIRST:LAST:N is N values in equal steps, log:FIRST:LAST:N by equal "
+        "factors, A,B,C a list. `tacit config` prints every key.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder of the sweep.", rich_help_panel="Output", show_default="runs/sweep-...")
+]
+
+
+def sweep(
+    words: Words = None,
+    mode: options.Mode = None,
+    data: options.DataName = None,
+    model: options.ModelName = None,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    per_round: options.PerRound = None,
+    sampling: options.Sampling = None,
+    rounds: options.Rounds = None,
+    drop: options.Drop = None,
+    local_epochs: options.LocalEpochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Rate = None,
+    clip: options.Clip = None,
+    clip_rule: options.ClipOption = None,
+    sigma: options.Sigma = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    max_epsilon: options.MaxEpsilon = None,
+    gpu: options.Gpu = None,
+    seed: options.Seed = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Run each point with so many seeds.", rich_help_panel=_SWEEP)] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Points at a time.", rich_help_panel=_SWEEP, show_default="one a core"),
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw heat maps and surfaces.", rich_help_panel="Output")
+    ] = True,
+    engine: options.Engine = None,
+    data_dir: options.DataFolder = None,
+    out: Out = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin anew in a folder that holds a sweep.", rich_help_panel="Output")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a grid of settings: a table, heat maps and surfaces of accuracy and epsilon.
+
+    The same command with the same --out goes on with a sweep that was stopped.
+
+    Examples:
+      tacit sweep --mode dp dp.clip=0.1:0.9:5 dp.noise=0.1:0.4:4 --rounds 2 --out runs/sweep
+      tacit sweep optimizer.lr=log:0.01:1:5 --seeds 3
+    """
+    given = locals()
+    from tacit.report import surfaces
+    from tacit.runs import sweep as grids
+
+    axes, others = grids.parse_axes(words or [])
+    settings = options.settings(others, given)
+    if figures:
+        surfaces.check()
+    folder = Path(settings.pop("out", None) or Path("runs") / f"sweep-{datetime.now():%Y%m%d-%H%M%S}")
+    try:
+        with _watching(grids.count(axes, seeds=seeds), quiet=quiet, lines=not (quiet or as_json)) as on_done:
+            rows = grids.sweep(settings, axes, out=folder, seeds=seeds, workers=workers, force=force, on_done=on_done)
+    except KeyboardInterrupt:
+        told = f"Stopped. What is done is kept; the same command goes on with it, with --out {folder}"
+        console(stderr=True).print(told, soft_wrap=True, markup=False, emoji=False)
+        raise typer.Exit(130) from None
+    failed = [row for row in rows if row.error is not None]
+    if len(failed) == len(rows):
+        raise RunError(f"All {len(rows)} points failed, the first because: {failed[0].error}")
+    drawn = surfaces.draw(rows, axes, folder) if figures else surfaces.Drawn(paths=(), notes=())
+    notes = [*dict.fromkeys(note for row in rows for note in row.notes), *drawn.notes]
+    if len(rows) > 1 and any(row.epsilon is not None for row in rows):
+        notes.append(_CHOICE)
+    table = folder / grids.TABLE
+    if as_json:
+        best = grids.best(grids.cells(rows))
+        emit_json(
+            {
+                "axes": {axis.key: list(axis.values) for axis in axes},
+                "rows": [row.to_dict() for row in rows],
+                "best": None if best is None else best.to_dict(),
+                "failed": len(failed),
+                "csv": str(table),
+                "figures": [str(path) for path in drawn.paths],
+                "notes": notes,
+                "folder": str(folder),
+            }
+        )
+    elif not quiet:
+        _show(rows, axes, notes, [table, *drawn.paths])
+
+
+@contextmanager
+def _watching(total: int, *, quiet: bool, lines: bool) -> Iterator[Callable[[Row], None]]:
+    """Show points as they are done: a bar on stderr where that is a terminal, a line each elsewhere."""
+    errors = console(stderr=True)
+    if errors.is_terminal and not quiet:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("points"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, TextColumn("{task.description}"), console=errors, transient=True) as progress:
+            task = progress.add_task("", total=total)
+            yield lambda row: progress.update(task, advance=1, description=_words(row.values))
+        return
+    done = 0
+    plain = console()
+
+    def line(row: Row) -> None:
+        nonlocal done
+        done += 1
+        if lines:
+            plain.print(
+                f"point {done}/{total}  {_words(row.values)}  {_outcome(row)}",
+                markup=False,
+                emoji=False,
+                soft_wrap=True,
+            )
+
+    yield line
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    return " ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
+    )
+
+
+def _outcome(row: Row) -> str:
+    from tacit.report.words import percent, seconds_text
+
+    if row.error is not None:
+        return f"failed: {row.error}"
+    seed = "" if row.seed is None else f"seed {row.seed}  "
+    epsilon = "" if row.epsilon is None else f"  epsilon {row.epsilon:.4g}"
+    return f"{seed}accuracy {percent(row.test_accuracy)}{epsilon}  {seconds_text(row.seconds or 0.0)}"
+
+
+def _show(rows: list[Row], axes: list[Axis], notes: list[str], paths: list[Path]) -> None:
+    from rich.text import Text
+
+    from tacit.report import surfaces
+
+    out = console()
+    out.print(surfaces.table(rows, axes))
+    for row in rows:
+        if row.error is not None:
+            out.print(Text(f"failed: {_words(row.values)}: {row.error}", style="red"), soft_wrap=True)
+    for note in notes:
+        out.print(Text(note, style="yellow"), soft_wrap=True)
+    for path in paths:
+        out.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)

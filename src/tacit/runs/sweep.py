@@ -1,0 +1,504 @@
+"""A grid of runs: every combination of some settings' values, each a run in a folder of its own.
+
+A sweep can be stopped at any moment. What is on disk decides what is left to do: a point with a result is done, a point
+that has begun goes on from its last round.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tacit.errors import ConfigError, RunError, StorageError, TacitError
+from tacit.runs import config as configuration
+from tacit.runs import overrides
+from tacit.runs.folder import JOURNAL, RESULT
+from tacit.runs.result import Result
+from tacit.storage import cannot_write, write_atomically
+
+RECORD, TABLE, POINTS = "sweep.json", "sweep.csv", "points"
+MEASURES = ("test_accuracy", "train_accuracy", "test_loss", "epsilon", "delta", "seconds", "error")
+MOST = 10_000  # points of a sweep
+
+_ADVICE = "Free some space, or choose another folder with --out; the same command goes on with a sweep that has begun."
+_FORMS = "a:b:n (n values from a to b), log:a:b:n (by equal factors) or a,b,c (a list)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A setting and the values it takes, in order."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ConfigError(f"The axis {self.key} has no values. Expected {_FORMS}.")
+        for value in self.values:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"The axis {self.key} has the value {value}; expected finite numbers.")
+        if len(set(map(repr, self.values))) < len(self.values):
+            raise ConfigError(f"The axis {self.key} has a value more than once: {', '.join(map(str, self.values))}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one run of a sweep gave; the measures are None where it failed or did not measure."""
+
+    values: Mapping[str, Any]  # the axes' keys -> this point's values
+    seed: int | None
+    test_accuracy: float | None = None
+    train_accuracy: float | None = None
+    test_loss: float | None = None
+    epsilon: float | None = None  # infinite where privacy is claimed without noise
+    delta: float | None = None
+    seconds: float | None = None
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    folder: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain containers; an infinite epsilon is the text "infinite", which JSON can hold."""
+        return asdict(self) | {"epsilon": "infinite" if self.epsilon == math.inf else self.epsilon}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A point of the grid over its seeds: means of what was measured, and the largest epsilon."""
+
+    values: Mapping[str, Any]
+    runs: int  # that have a result
+    failed: int
+    test_accuracy: float | None
+    train_accuracy: float | None
+    test_loss: float | None
+    epsilon: float | None
+    delta: float | None
+    seconds: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain containers, as :meth:`Row.to_dict` does."""
+        return asdict(self) | {"epsilon": "infinite" if self.epsilon == math.inf else self.epsilon}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """One run that is to be made."""
+
+    index: int
+    values: dict[str, Any]
+    seed: int | None
+    settings: dict[str, Any]
+    folder: Path
+
+
+def parse_axes(words: Sequence[str]) -> tuple[list[Axis], list[str]]:
+    """Return the axes among the words of a command line, and the other words.
+
+    >>> axes, rest = parse_axes(["job.yaml", "dp.clip=0.1:0.5:3", "dp.noise=log:0.1:10:3", "mode=dp,local-dp"])
+    >>> for axis in axes:
+    ...     print(axis.key, axis.values)
+    dp.clip (0.1, 0.3, 0.5)
+    dp.noise (0.1, 1.0, 10.0)
+    mode ('dp', 'local-dp')
+    >>> rest
+    ['job.yaml']
+    """
+    axes: list[Axis] = []
+    others: list[str] = []
+    known = set(configuration.known_keys())
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        key, equals, text = word.partition("=")
+        taken = [word]
+        if not equals and word in known and waiting:
+            text = waiting.pop(0)
+            taken.append(text)
+        values = _values(key.strip(), text)
+        if values is None:
+            others += taken
+        else:
+            axes.append(Axis(key=key.strip(), values=values))
+    return axes, others
+
+
+def count(axes: Sequence[Axis], *, seeds: int = 1) -> int:
+    """Return how many runs a sweep has."""
+    return math.prod(len(axis.values) for axis in axes) * seeds
+
+
+def sweep(
+    base: Mapping[str, Any],
+    axes: Sequence[Axis],
+    *,
+    out: Path,
+    seeds: int = 1,
+    workers: int | None = None,
+    force: bool = False,
+    on_done: Callable[[Row], None] | None = None,
+) -> list[Row]:
+    """Run every point of a grid and return what came of each, in the order of the grid (the last axis fastest).
+
+    Points that ``out`` holds already are not run again. A point that fails is a row with its error; the others go on.
+
+    Args:
+        base: the settings that all points share; an axis goes before them.
+        axes: what varies.
+        out: the folder of the sweep: ``sweep.csv``, ``sweep.json`` and a folder for each point.
+        seeds: how often each point is run: with the seed of ``base`` (0 where it has none) and those that follow it.
+        workers: processes; by default one a core, or a single one on a GPU.
+        force: begin anew in a folder that holds a sweep, this one or another.
+        on_done: is told of every row as it comes, those of an earlier session first.
+    """
+    settings = _settings(base)
+    points = _points(settings, axes, seeds=seeds, out=out)
+    workers = _workers(workers, settings, len(points))
+    _claim(out, settings, axes, seeds=seeds, force=force)
+    rows: dict[int, Row] = {}
+    table = _Table(out / TABLE, axes)
+    left = []
+    for point in points:
+        result = _finished(point.folder)
+        if result is None:
+            left.append(point)
+            continue
+        rows[point.index] = _row(point, result)
+        if on_done is not None:
+            on_done(rows[point.index])
+    try:
+        with closing(_run_all(left, workers)) as done:
+            for index, row in done:
+                rows[index] = row
+                table.update(rows)
+                if on_done is not None:
+                    on_done(row)
+    finally:
+        table.write(rows)
+    return [rows[point.index] for point in points]
+
+
+def cells(rows: Sequence[Row]) -> list[Cell]:
+    """Return the points of the grid, each over its seeds. Epsilon is the largest: the one that holds for all."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(repr(tuple(row.values.values())), []).append(row)
+    found = []
+    for group in groups.values():
+        done = [row for row in group if row.error is None]
+        epsilons = [row.epsilon for row in done if row.epsilon is not None]
+        found.append(
+            Cell(
+                values=group[0].values,
+                runs=len(done),
+                failed=len(group) - len(done),
+                test_accuracy=_mean([row.test_accuracy for row in done]),
+                train_accuracy=_mean([row.train_accuracy for row in done]),
+                test_loss=_mean([row.test_loss for row in done]),
+                epsilon=max(epsilons, default=None),
+                delta=max((row.delta for row in done if row.delta is not None), default=None),
+                seconds=_mean([row.seconds for row in done]),
+            )
+        )
+    return found
+
+
+def best(points: Sequence[Cell]) -> Cell | None:
+    """Return the point of the highest test accuracy, of several the one with the least epsilon; None without any."""
+    measured = [cell for cell in points if cell.test_accuracy is not None]
+    return min(measured, key=lambda cell: (-(cell.test_accuracy or 0.0), cell.epsilon or 0.0), default=None)
+
+
+def _values(key: str, text: str) -> tuple[Any, ...] | None:
+    """Return the values of an axis, or None where the text is a plain value such as ``dirichlet:0.3``."""
+    if "," in text and text.lstrip()[0] not in "[{'\"":
+        return tuple(_scalar(key, part) for part in text.split(","))
+    first, *rest = text.split(":")
+    if first.strip() == "log" and rest:
+        return _range(key, text, rest, logarithmic=True)
+    if len(rest) == 2 or (rest and _is_number(first)):
+        return _range(key, text, [first, *rest], logarithmic=False)
+    return None
+
+
+def _range(key: str, text: str, parts: list[str], *, logarithmic: bool) -> tuple[Any, ...]:
+    """Return values at equal distances, or at equal factors."""
+    wrong = f"{key}={text} is no range: expected {_FORMS}"
+    try:
+        first, last, number = float(parts[0]), float(parts[1]), int(parts[2])
+    except (ValueError, IndexError):
+        raise ConfigError(f"{wrong}.") from None
+    if len(parts) != 3 or not (math.isfinite(first) and math.isfinite(last)):
+        raise ConfigError(f"{wrong}, with finite numbers.")
+    if not 1 <= number <= MOST:
+        raise ConfigError(f"{wrong}, with n from 1 to {MOST:,}; got n = {number}.")
+    if logarithmic and min(first, last) <= 0:
+        raise ConfigError(f"{wrong}, and above 0 where it is logarithmic.")
+    shares = [step / max(number - 1, 1) for step in range(number)]
+    if logarithmic:
+        found = [math.exp(math.log(first) * (1 - share) + math.log(last) * share) for share in shares]
+    else:
+        found = [first * (1 - share) + last * share for share in shares]
+    values = [float(f"{value:.12g}") for value in found]  # 0.3, not 0.30000000000000004
+    written_whole = not logarithmic and all(part.strip().lstrip("+-").isdecimal() for part in parts[:2])
+    if written_whole and all(value.is_integer() for value in values):
+        return tuple(int(value) for value in values)
+    return tuple(values)
+
+
+def _scalar(key: str, text: str) -> Any:
+    """Return one value of a list; 1e-5 is a number, unlike in YAML."""
+    text = text.strip()
+    if not text:
+        raise ConfigError(f"The axis {key} has an empty value. Expected {_FORMS}.")
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"The axis {key} has the value {text!r}, which YAML does not understand: {error}") from error
+    if not (value is None or isinstance(value, str | bool)):
+        raise ConfigError(f"The axis {key} has the value {text!r}; expected a number or a word.")
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _settings(base: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the shared settings as JSON keeps them, without a folder."""
+    settings: dict[str, Any] = {}
+    overrides.merge(settings, json.loads(json.dumps(dict(base), default=str)))
+    settings.pop("out", None)
+    return settings
+
+
+def _points(settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, out: Path) -> list[_Point]:
+    """Return every run of the grid; a setting that can't be is refused here, before anything runs."""
+    keys = [axis.key for axis in axes]
+    if not axes:
+        raise ConfigError(f"A sweep needs an axis, such as dp.clip=0.1:0.9:5. An axis is {_FORMS}.")
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"The axis {key} was given more than once. Write its values as one list.")
+        if key == "out":
+            raise ConfigError("out can't be an axis: every point has a folder of its own below --out.")
+    if seeds < 1:
+        raise ConfigError(f"Expected one seed or more, got {seeds}.")
+    if seeds > 1 and "seed" in keys:
+        raise ConfigError(f"Give seeds as an axis or as a number ({seeds}), not both.")
+    number = count(axes, seeds=seeds)
+    if number > MOST:
+        raise ConfigError(f"The grid has {number:,} points; a sweep has at most {MOST:,}. Take fewer values an axis.")
+    start = {axis.key: axis.values[0] for axis in axes}
+    for axis in axes:
+        for value in axis.values:  # settings are checked one by one, so the combinations need no check of their own
+            configuration.from_mapping(_with(settings, start | {axis.key: value}))
+    seed = configuration.from_mapping(settings).seed
+    repeats = [seed] if seeds == 1 else [(seed or 0) + step for step in range(seeds)]
+    points = []
+    for index, (*chosen, again) in enumerate(itertools.product(*(axis.values for axis in axes), repeats)):
+        values = dict(zip(keys, chosen, strict=True))
+        drawn = values.get("seed", again)
+        folder = out / POINTS / _name(index, values | ({} if drawn is None else {"seed": drawn}))
+        full = _with(settings, values | {"seed": drawn, "out": str(folder)})
+        points.append(_Point(index=index, values=values, seed=drawn, settings=full, folder=folder))
+    return points
+
+
+def _with(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    full = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    for key, value in values.items():
+        overrides.put(full, key, value)
+    return full
+
+
+def _name(index: int, values: Mapping[str, Any]) -> str:
+    """Return a point's folder: its number, which makes it unique, and its values for people."""
+    words = "_".join(f"{key}={value}" for key, value in values.items())
+    return f"{index:04d}_" + "".join(c if c.isascii() and (c.isalnum() or c in "._=+-") else "-" for c in words)[:120]
+
+
+def _workers(asked: int | None, settings: Mapping[str, Any], points: int) -> int:
+    if asked is not None and asked < 1:
+        raise ConfigError(f"Expected one worker or more, got {asked}.")
+    if asked is None:
+        on_gpu = configuration.from_mapping(settings).gpu >= 0
+        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+        cores = (len(affinity(0)) if affinity is not None else os.cpu_count()) or 1
+        asked = 1 if on_gpu else cores
+    return min(asked, points)
+
+
+def _claim(out: Path, settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, force: bool) -> None:
+    """Write down which sweep the folder holds; another one's folder is refused unless ``force`` is given."""
+    ours = {"settings": settings, "axes": [{"key": a.key, "values": list(a.values)} for a in axes], "seeds": seeds}
+    if (out / JOURNAL).exists():
+        raise RunError(f"{out} is the folder of a run, not of a sweep. Choose another with --out.")
+    held = _held(out)
+    if held == ours and not force:
+        return
+    if (held is not None or (out / POINTS).exists()) and not force:
+        differs = [name for name in ours if not isinstance(held, dict) or held.get(name) != ours[name]]
+        raise RunError(
+            f"{out} holds another sweep: its {', '.join(differs)} differ. Give the same command to go on with it, "
+            "choose another folder with --out, or begin anew with --force."
+        )
+    try:
+        if (out / POINTS).exists():
+            shutil.rmtree(out / POINTS)
+    except OSError as error:
+        raise cannot_write(out / POINTS, error, _ADVICE) from error
+    write_atomically(out / RECORD, json.dumps(ours, indent=2).encode() + b"\n", advice=_ADVICE)
+
+
+def _held(out: Path) -> Any:
+    """Return what ``sweep.json`` holds: None where there is none, its text where it is damaged."""
+    path = out / RECORD
+    if not path.exists():
+        return None
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"Can't read {path}: {error.strerror or error}. Choose another folder with --out."
+        ) from error
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _finished(folder: Path) -> Result | None:
+    """Return the result of a point that is complete."""
+    try:
+        return Result.read(folder / RESULT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _run_all(points: Sequence[_Point], workers: int) -> Generator[tuple[int, Row], None, None]:
+    """Run points, several at once where there are several workers, and yield each as it is done."""
+    if workers == 1 or len(points) <= 1:
+        yield from map(_run, points)
+        return
+    executor = ProcessPoolExecutor(
+        max_workers=min(workers, len(points)), mp_context=get_context("spawn"), initializer=_begin_worker
+    )
+    try:
+        for future in as_completed([executor.submit(_run, _narrow(point)) for point in points]):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise RunError(
+            "A process of the sweep was killed; was there too little memory? What is done is kept: give the same "
+            "command again, perhaps with fewer --workers."
+        ) from error
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _narrow(point: _Point) -> _Point:
+    """Return the point with one training thread, unless a number was asked for: the processes fill the cores."""
+    if (point.settings.get("train") or {}).get("workers") is not None:
+        return point
+    return _Point(**vars(point) | {"settings": _with(point.settings, {"train.workers": 1})})
+
+
+def _begin_worker() -> None:
+    """Let Ctrl-C end the process without a traceback, and keep torch, not yet loaded, to one thread."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _run(point: _Point) -> tuple[int, Row]:
+    try:
+        return point.index, _row(point, _result(point))
+    except TacitError as error:
+        return point.index, Row(values=point.values, seed=point.seed, error=str(error), folder=str(point.folder))
+
+
+def _result(point: _Point) -> Result:
+    """Go on with a run that has begun, or begin it where there is none that can go on."""
+    from tacit.runs import start
+
+    if (point.folder / JOURNAL).exists():
+        (point.folder / RESULT).unlink(missing_ok=True)  # one that could be read would not be run again
+        try:
+            return start.resume(point.folder)
+        except (ConfigError, RunError, StorageError):
+            pass  # damaged, or stopped before its first round; what is wrong with the settings shows again below
+    return start.run(configuration.from_mapping(point.settings), force=True)
+
+
+def _row(point: _Point, result: Result) -> Row:
+    privacy = result.privacy
+    return Row(
+        values=point.values,
+        seed=point.seed,
+        test_accuracy=result.test_accuracy,
+        train_accuracy=result.train_accuracy,
+        test_loss=result.test_loss,
+        epsilon=math.inf if privacy.epsilon is None and privacy.delta is not None else privacy.epsilon,
+        delta=privacy.delta,
+        seconds=result.seconds,
+        notes=result.notes,
+        folder=str(point.folder),
+    )
+
+
+class _Table:
+    """Keeps ``sweep.csv`` up to date, at the cost of at most a tenth of the time."""
+
+    def __init__(self, path: Path, axes: Sequence[Axis]) -> None:
+        self._path = path
+        self._keys = [axis.key for axis in axes]
+        self._due = 0.0
+
+    def update(self, rows: Mapping[int, Row]) -> None:
+        """Write the rows, unless the last writing was a moment ago."""
+        start = time.monotonic()
+        if start >= self._due:
+            self.write(rows)
+            now = time.monotonic()
+            self._due = now + 10 * (now - start)
+
+    def write(self, rows: Mapping[int, Row]) -> None:
+        """Write the rows in the order of the grid."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        seed = [] if "seed" in self._keys else ["seed"]
+        writer.writerow([*self._keys, *seed, *MEASURES])
+        for _, row in sorted(rows.items()):
+            fixed = [row.seed] if seed else []
+            writer.writerow([*row.values.values(), *fixed, *(getattr(row, name) for name in MEASURES)])
+        write_atomically(self._path, text.getvalue().encode(), advice=_ADVICE)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
