@@ -93,6 +93,9 @@ class Marking:
     rounds: int = 0
     event: None = None
 
+    def fitted(self, layers: tuple[int, ...]) -> Marking:
+        return self
+
     def length(self, parameters: int) -> int:
         return parameters
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from tacit.accounting.events import ComposedEvent, GaussianEvent, gaussian_precision
 from tacit.errors import ConfigError, WireError
-from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism, LocalGaussianMechanism
+from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism, LocalGaussianMechanism, NoiseSplit
 from tacit.mechanisms.mechanism import Mechanism, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, norm
@@ -20,6 +20,9 @@ LOCAL = LocalGaussianMechanism(clip_bound=0.5, noise_multiplier=2.0, expected_cl
 
 def work(update: Vector, examples: int = 10) -> Work:
     return Work(update=update, examples=examples, loss=1.0)
+
+
+SPLITS: tuple[NoiseSplit, NoiseSplit] = ("even", "variance-minimal")
 
 
 def vector(length: float, size: int = 20) -> Vector:
@@ -179,3 +182,41 @@ def test_bad_settings(changes: dict[str, float], words: str) -> None:
 def test_bad_adaptive_settings(changes: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(changes))):
         AdaptiveClip(**{"bit_noise": 1.0} | changes)
+
+
+def test_clipping_by_layer_keeps_the_whole_within_the_bound() -> None:
+    mechanism = GaussianMechanism(clip_bound=1.0, noise_multiplier=1.0, expected_clients=1.0, per_layer=True).fitted(
+        (15, 5)
+    )
+    update = np.concatenate([vector(10.0, 15), vector(0.1, 5)])
+    sent = mechanism.on_client(work(update), SEEDED)
+    assert norm(sent[:15]) == pytest.approx(1 / math.sqrt(2), rel=1e-6)
+    assert sent[15:].tolist() == update[15:].tolist()
+    both = mechanism.on_client(work(np.concatenate([vector(10.0, 15), vector(10.0, 5)])), SEEDED)
+    assert norm(both) <= 1.0
+
+
+def test_a_variance_minimal_split_costs_the_same_and_adds_less_noise() -> None:
+    layers = (16_000, 50, 500, 10)
+    even, shared = (
+        GaussianMechanism(
+            clip_bound=1.0,
+            noise_multiplier=1.0,
+            expected_clients=1.0,
+            per_layer=True,
+            noise_split=split,
+        ).fitted(layers)
+        for split in SPLITS
+    )
+    assert even.event == shared.event
+    parameters = sum(layers)
+    noises = [m.on_server(np.zeros(parameters), SEEDED).update.astype(np.float64) for m in (even, shared)]
+    assert norm(noises[1].astype(np.float32)) < 0.9 * norm(noises[0].astype(np.float32))
+    stds = [float(np.std(part)) for part in np.split(noises[1], np.cumsum(layers)[:-1])]
+    whitened = math.sqrt(sum((0.5 / std) ** 2 for std in stds))  # each layer's bound is 1 / sqrt(4)
+    assert whitened == pytest.approx(1.0, rel=0.25)  # the sensitivity in units of the noise is 1 / z
+
+
+def test_a_split_of_the_noise_needs_bounds_by_layer() -> None:
+    with pytest.raises(ConfigError, match="needs per_layer"):
+        GaussianMechanism(clip_bound=1.0, noise_multiplier=1.0, expected_clients=1.0, noise_split="variance-minimal")

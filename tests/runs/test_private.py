@@ -205,3 +205,23 @@ def test_weights_may_be_capped() -> None:
     plan = plan_of(private(federate={"weighting": "examples"}, dp={"weight_cap": 50}), 20)
     assert isinstance(plan.mechanism, GaussianMechanism)
     assert plan.mechanism.weight_cap == 50
+
+
+def test_local_dp_by_a_named_mechanism() -> None:
+    base = {"noise": None, "epsilon": 3.0}
+    noises = {
+        name: plan_of(private(mode="local-dp", dp=base | {"mechanism": name}), 20).mechanism
+        for name in ("classical", "analytic", "dp-opt", "zhao-1", "zhao-2", "extended")
+    }
+    values = {name: m.noise_multiplier for name, m in noises.items() if isinstance(m, LocalGaussianMechanism)}
+    assert values["analytic"] == values["dp-opt"] < values["zhao-1"] < values["zhao-2"] < values["extended"]
+    result = run(private(mode="local-dp", dp=base | {"mechanism": "zhao-2"}))
+    assert result.privacy.epsilon is not None
+    assert result.privacy.epsilon < 3.0  # the exact cost of the whole run is below the sum of its rounds' claims
+    with pytest.raises(ConfigError, match="analytic"):
+        plan_of(private(mode="local-dp", dp={"noise": None, "epsilon": 30.0, "mechanism": "classical"}), 20)
+
+
+def test_layers_and_their_noise_in_a_run() -> None:
+    result = run(private(dp={"per_layer": True, "noise_split": "variance-minimal"}))
+    assert result.privacy.epsilon == run(private()).privacy.epsilon

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from tacit.accounting.events import ComposedEvent, Event, GaussianEvent
 from tacit.errors import ConfigError, WireError
 from tacit.mechanisms.denoising import james_stein, soft_threshold
+from tacit.mechanisms.heterogeneous import variance_minimal
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, clipped
 
 Denoise = Literal["none", "james-stein", "soft-threshold"]
+NoiseSplit = Literal["even", "variance-minimal"]
 _PUBLIC = struct.Struct(">d")
 
 
@@ -68,9 +70,17 @@ class GaussianMechanism:
     weight_cap: int | None = None
     adaptive: AdaptiveClip | None = None
     denoise: Denoise = "none"
+    per_layer: bool = False
+    noise_split: NoiseSplit = "even"
+    layers: tuple[int, ...] = ()  # sizes of the model's tensors, where clipping or noise goes by them
 
     def __post_init__(self) -> None:
         _check(self.clip_bound, self.noise_multiplier, self.expected_clients)
+        if self.noise_split != "even" and (not self.per_layer or self.denoise != "none"):
+            raise ConfigError(
+                f"noise_split={self.noise_split} needs per_layer clipping (with one bound for the whole update, every "
+                "layer's noise has to be as large as an even one) and no denoising (it knows one standard deviation)."
+            )
         if self.adaptive is not None and 2.0 * self.adaptive.bit_noise <= self.noise_multiplier:
             raise ConfigError(
                 f"Expected 2 * bit_noise = {2 * self.adaptive.bit_noise} > noise_multiplier={self.noise_multiplier}: "
@@ -93,6 +103,10 @@ class GaussianMechanism:
             return updates
         return ComposedEvent(events=(updates, GaussianEvent(noise_multiplier=2.0 * self.adaptive.bit_noise)))
 
+    def fitted(self, layers: tuple[int, ...]) -> Self:
+        """Return the mechanism for a model whose tensors have these sizes."""
+        return replace(self, layers=layers) if self.per_layer else self
+
     def length(self, parameters: int) -> int:
         """Return the model's length, and one more for the clipping bit."""
         return parameters + (self.adaptive is not None)
@@ -109,7 +123,7 @@ class GaussianMechanism:
 
     def on_client(self, work: Work, randomness: Randomness) -> Vector:  # noqa: ARG002
         """Return the clipped update, weighted where a cap is set, and the clipping bit."""
-        update, within = clipped(work.update, self.clip_bound)
+        update, within = self._clipped(work.update)
         if self.weight_cap is not None:
             update *= np.float32(min(work.examples / self.weight_cap, 1.0))
         if self.adaptive is None:
@@ -119,7 +133,7 @@ class GaussianMechanism:
     def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:
         """Add the noise and divide by the expected cohort."""
         parameters = len(total) - (self.adaptive is not None)
-        noise = randomness.normal(parameters, "updates") * (self.update_noise * self.clip_bound)
+        noise = randomness.normal(parameters, "updates") * self._stds()
         update = ((total[:parameters] + noise) / self.expected_clients).astype(np.float32)
         std = self.update_noise * self.clip_bound / self.expected_clients
         if self.denoise == "james-stein":
@@ -127,6 +141,26 @@ class GaussianMechanism:
         elif self.denoise == "soft-threshold":
             update = soft_threshold(update, std)
         return Release(update=update, train_loss=None, mechanism=self._next(total, randomness))
+
+    @property
+    def _layer_bound(self) -> float:
+        return self.clip_bound / math.sqrt(len(self.layers))
+
+    def _clipped(self, update: Vector) -> tuple[Vector, bool]:
+        """Return the update within its bounds, and whether it was so already."""
+        if not self.per_layer:
+            return clipped(update, self.clip_bound)
+        parts = [clipped(part, self._layer_bound) for part in np.split(update, np.cumsum(self.layers)[:-1])]
+        return np.concatenate([part for part, _ in parts]), all(within for _, within in parts)
+
+    def _stds(self) -> float | NDArray[np.float64]:
+        """Return the noise's standard deviation, one for all coordinates or one for each."""
+        if self.noise_split == "even":
+            return self.update_noise * self.clip_bound
+        bounds = [self._layer_bound] * len(self.layers)
+        shared = variance_minimal(self.layers, bounds)
+        stds = shared.stds(self.update_noise * shared.whitened_sensitivity(bounds))
+        return np.repeat(np.array(stds), self.layers)
 
     def _next(self, total: NDArray[np.float64], randomness: Randomness) -> Self:
         if self.adaptive is None:
@@ -155,6 +189,10 @@ class LocalGaussianMechanism:
     def event(self) -> Event:
         """What a message costs its client."""
         return GaussianEvent(noise_multiplier=self.noise_multiplier)
+
+    def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
+        """Return the mechanism: the whole update is clipped."""
+        return self
 
     def length(self, parameters: int) -> int:
         """Return the model's length."""

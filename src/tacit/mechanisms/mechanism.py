@@ -42,6 +42,10 @@ class Mechanism(Protocol):
         """What a release costs a client that is in it; None where nothing is claimed."""
         ...
 
+    def fitted(self, layers: tuple[int, ...]) -> Self:
+        """Return the mechanism for a model whose tensors have these sizes, which are public."""
+        ...
+
     def length(self, parameters: int) -> int:
         """Return the length of the vectors that are summed, for a model of ``parameters``."""
         ...

@@ -27,6 +27,10 @@ class WeightedMean:
     weighting: Weighting = "examples"
     event: None = None
 
+    def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
+        """Return the mechanism."""
+        return self
+
     def length(self, parameters: int) -> int:
         """Return two more than the model has."""
         return parameters + _EXTRA

@@ -141,6 +141,12 @@ class Dp(Section):
     """Weight a client by min(examples / this, 1); without it all clients count the same."""
     denoise: Literal["none", "james-stein", "soft-threshold"] = "none"
     """Post-processing of the noisy average; costs no privacy."""
+    per_layer: bool = False
+    """Clip each of the model's G tensors to C / sqrt(G) instead of the whole update to C."""
+    noise_split: Literal["even", "variance-minimal"] = "even"
+    """Whether layers share the noise evenly or with the least total variance (needs per_layer)."""
+    mechanism: Literal["analytic", "classical", "dp-opt", "zhao-1", "zhao-2", "extended"] | None = None
+    """How local-dp calibrates a message to its share of epsilon; by the whole run's exact cost if left out."""
     clip_start: Positive = 0.1
     """The first bound of adaptive clipping."""
     clip_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5

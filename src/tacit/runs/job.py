@@ -127,7 +127,11 @@ def assemble(
         dataset=dataset,
         model_name=model_name,
         module=module,
-        plan=replace(plan, injectors=plan.injectors + injectors),
+        plan=replace(
+            plan,
+            mechanism=plan.mechanism.fitted(tuple(slot.size for slot in trainer.layout.slots)),
+            injectors=plan.injectors + injectors,
+        ),
         holdings=holdings,
         trainer=trainer,
         evaluator=Evaluator(module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks),

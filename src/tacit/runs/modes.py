@@ -13,6 +13,7 @@ from tacit.errors import ConfigError
 from tacit.federated.plan import Claim, Plan
 from tacit.federated.sampling import Everyone, FixedSize, Poisson, Sampler
 from tacit.federated.server import ServerOptimizer
+from tacit.mechanisms import calibration as gaussians
 from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism, LocalGaussianMechanism
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.weighted import WeightedMean
@@ -39,6 +40,8 @@ def plain(config: RunConfig, clients: int) -> Plan:
 def dp(config: RunConfig, clients: int) -> Plan:
     """Central DP-FedAvg: the server is trusted to clip-check, add noise and forget (McMahan et al. 2018)."""
     _refuse_weights(config)
+    if config.dp.mechanism is not None:
+        raise ConfigError("dp.mechanism is for mode 'local-dp'; mode 'dp' calibrates by the whole run's tight cost.")
     sampler = sampler_of(config, clients, default="poisson")
     rate = sampler.expected / clients
     sampling: Sampling = "fixed" if isinstance(sampler, FixedSize) else "poisson"
@@ -58,6 +61,8 @@ def dp(config: RunConfig, clients: int) -> Plan:
         weight_cap=config.dp.weight_cap,
         adaptive=adaptive,
         denoise=config.dp.denoise,
+        per_layer=config.dp.per_layer,
+        noise_split=config.dp.noise_split,
     )
     notes = ["The server is trusted: it sees every client's clipped update before the noise is added."]
     if rate < 1.0:
@@ -78,16 +83,17 @@ def dp(config: RunConfig, clients: int) -> Plan:
 def local_dp(config: RunConfig, clients: int) -> Plan:
     """Local DP: each client clips and noises its own update, and trusts nobody."""
     _refuse_weights(config)
-    unused = [key for key in ("weight_cap", "neighbours") if getattr(config.dp, key) is not None]
-    if config.dp.clip == "adaptive" or config.dp.denoise != "none" or unused:
+    own = {"clip", "noise", "epsilon", "delta", "max_epsilon", "mechanism"}
+    unused = [key for key, value in config.dp if key not in own and value != getattr(Dp(), key)]
+    if config.dp.clip == "adaptive" or unused:
         raise ConfigError(
-            "Mode 'local-dp' has a fixed clip bound, replace-one neighbours, no weights and no denoising. "
-            "Set dp.clip to a number and leave the others out."
+            f"Mode 'local-dp' has a fixed clip bound for the whole update, replace-one neighbours, no weights and no "
+            f"denoising. Set dp.clip to a number and leave out {', '.join(f'dp.{key}' for key in unused) or 'adaptive'}."
         )
     sampler = sampler_of(config, clients)
     mechanism = LocalGaussianMechanism(
         clip_bound=_clip_bound(config),
-        noise_multiplier=_noise(config, rate=1.0, sampling="poisson", neighbours="replace-one"),
+        noise_multiplier=_local_noise(config),
         expected_clients=sampler.expected,
     )
     claim = Claim(
@@ -186,6 +192,21 @@ def _noise(config: RunConfig, *, rate: float, sampling: Sampling, neighbours: Ne
         neighbours=neighbours,
     )
     return calibrated.noise_multiplier * (1.0 + 1e-9)  # so that no order of adding up the rounds exceeds the budget
+
+
+def _local_noise(config: RunConfig) -> float:
+    """Return the noise of a client's message, by the whole run's cost or by a named mechanism a message."""
+    dp, rounds = config.dp, config.federate.rounds
+    if dp.mechanism is None or dp.epsilon is None:
+        return _noise(config, rate=1.0, sampling="poisson", neighbours="replace-one")
+    calibration = gaussians.calibrate(
+        dp.mechanism, epsilon=dp.epsilon / rounds, delta=dp.delta / rounds, sensitivity=2.0
+    )
+    if calibration.sigma is None:
+        raise ConfigError(
+            f"dp.mechanism={dp.mechanism} can't give epsilon {dp.epsilon / rounds}: {calibration.reason}."
+        )
+    return calibration.sigma
 
 
 def _clip_bound(config: RunConfig) -> float:

@@ -1,0 +1,41 @@
+"""What DP adds to a round: 200 of 1,000 clients, plain and private rounds in turn in one process.
+
+    python benchmarks/dp_overhead.py
+
+Results go to benchmarks/results/dp_overhead.json. Evaluation is left out; accounting, clipping and noise are in.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tacit
+
+RESULTS = Path(__file__).parent / "results" / "dp_overhead.json"
+FEDERATE = {"clients": 1000, "per_round": 200, "rounds": 8}
+
+
+def rounds(**settings: Any) -> list[float]:
+    """Return the seconds of each warm round without evaluation."""
+    config = tacit.RunConfig(
+        seed=1, federate=FEDERATE, train={"batch_size": 10}, evaluate={"every": 100, "train": False}, **settings
+    )
+    return [record.wall_seconds - record.seconds["evaluate"] for record in tacit.run(config).rounds[1:]]
+
+
+def main() -> None:
+    plain: list[float] = []
+    private: list[float] = []
+    for _ in range(3):
+        plain += rounds()
+        private += rounds(mode="dp", dp={"epsilon": 8.0}, server={"lr": 1.5})
+    ratio = min(private) / min(plain)
+    print(f"plain {min(plain):.3f} s, dp {min(private):.3f} s: {ratio:.3f}x")
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"plain": min(plain), "dp": min(private), "ratio": ratio}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
