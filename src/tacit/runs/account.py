@@ -9,6 +9,7 @@ from typing import Any
 
 from tacit.accounting import accountant
 from tacit.accounting.accountant import Answer
+from tacit.accounting.events import Event, RepeatedEvent
 from tacit.accounting.ledger import Charge, Ledger
 from tacit.errors import BudgetError
 from tacit.federated.plan import NO_CLAIM, Claim, Privacy
@@ -28,25 +29,54 @@ class Account:
         self._claim = claim
         self._answer: Future[Answer] | None = None
         self._pool = ThreadPoolExecutor(1, "tacit-account")
+        self._cleared: tuple[Event, int] | None = None  # so many more of this release are known to fit
         if claim is not None:
             charges = tuple(Charge.from_dict(charge) for charge in earlier)
             self._ledger = Ledger(unit=claim.unit, neighbours=claim.neighbours, charges=charges)
 
-    def charge(self, mechanism: Mechanism, *, round_number: int, attempt: int) -> dict[str, Any] | None:
-        """Charge one release and return the charge for the journal; over budget, nothing is charged or sent."""
+    def charge(
+        self, mechanism: Mechanism, *, round_number: int, attempt: int, planned: int = 1
+    ) -> dict[str, Any] | None:
+        """Charge one release and return the charge for the journal; over budget, nothing is charged or sent.
+
+        Args:
+            mechanism: what makes the release.
+            round_number: its round.
+            attempt: which try of the round it is, from 0.
+            planned: how many releases the run still plans, this one included.
+        """
         if self._claim is None or mechanism.event is None:
             return None
         event = self._claim.event(mechanism.event)
-        charged = self._ledger.charged(event, round_number=round_number, note=f"try {attempt + 1}" if attempt else "")
-        limit = self._claim.max_epsilon
-        answer = self._pool.submit(accountant.epsilon, charged, self._claim.delta)  # while the cohort trains
-        if limit is not None and (spent := answer.result().epsilon) > limit * (1 + 1e-9):
-            raise BudgetError(
-                f"Round {round_number} would bring epsilon to {spent:.4g}, over the budget of {limit:g} "
-                f"(delta {self._claim.delta:g})."
-            )
-        self._ledger, self._answer = charged, answer
+        note = f"try {attempt + 1}" if attempt else ""
+        self._check_budget(event, round_number, planned)
+        self._ledger = self._ledger.charged(event, round_number=round_number, note=note)
+        # Computed while the cohort trains.
+        self._answer = self._pool.submit(accountant.epsilon, self._ledger, self._claim.delta)
         return self._ledger.charges[-1].to_dict()
+
+    def _check_budget(self, event: Event, round_number: int, planned: int) -> None:
+        """Refuse a release that would break the budget.
+
+        Where all that is planned fits, one look suffices: more of the same release never costs less.
+        """
+        assert self._claim is not None
+        limit = self._claim.max_epsilon
+        if limit is None:
+            return
+        if self._cleared is not None and self._cleared[0] == event and self._cleared[1] > 0:
+            self._cleared = (event, self._cleared[1] - 1)
+            return
+        for count in (planned, 1):
+            release = RepeatedEvent(event=event, count=count) if count > 1 else event
+            after = accountant.epsilon(self._ledger.charged(release, round_number=round_number), self._claim.delta)
+            if after.epsilon <= limit * (1 + 1e-9):
+                self._cleared = (event, count - 1)
+                return
+        raise BudgetError(
+            f"Round {round_number} would bring epsilon to {after.epsilon:.4g}, over the budget of {limit:g} "
+            f"(delta {self._claim.delta:g})."
+        )
 
     @property
     def epsilon(self) -> float | None:

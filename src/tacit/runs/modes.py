@@ -88,7 +88,7 @@ def local_dp(config: RunConfig, clients: int) -> Plan:
     if config.dp.clip == "adaptive" or unused:
         raise ConfigError(
             f"Mode 'local-dp' has a fixed clip bound for the whole update, replace-one neighbours, no weights and no "
-            f"denoising. Set dp.clip to a number and leave out {', '.join(f'dp.{key}' for key in unused) or 'adaptive'}."
+            f"denoising. Set dp.clip to a number, without {', '.join(f'dp.{key}' for key in unused) or 'adaptive'}."
         )
     sampler = sampler_of(config, clients)
     mechanism = LocalGaussianMechanism(

@@ -157,7 +157,8 @@ class Runner:
             turn = Turn(round_number=number, attempt=attempt)
             cohort = self._job.plan.sampler.cohort(self._randomness.secret("cohort", number, attempt))
             mechanism = self._job.plan.mechanism.told(before.mechanism)
-            charge = self._account.charge(mechanism, round_number=number, attempt=attempt)
+            planned = self._job.config.federate.rounds - number + 1
+            charge = self._account.charge(mechanism, round_number=number, attempt=attempt, planned=planned)
             self._write(
                 {"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort), "charge": charge}
             )
