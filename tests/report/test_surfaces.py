@@ -11,7 +11,8 @@ from rich.console import Console
 
 from tacit.errors import ConfigError
 from tacit.report import surfaces
-from tacit.runs.sweep import Axis, Row, cells, parse_axes
+from tacit.runs.grid import Axis, parse_axes
+from tacit.runs.sweep import Row, cells
 
 
 def rows_of(axes: list[Axis], *, failing: int | None = None, private: bool = True) -> list[Row]:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError, RunError
+from tacit.runs.grid import MOST, Axis, parse_axes
 from tacit.runs.result import Result
-from tacit.runs.sweep import MOST, Axis, Row, best, cells, count, parse_axes, sweep
+from tacit.runs.sweep import Row, best, cells, count, sweep
 
 BASE = {
     "mode": "dp",

@@ -16,7 +16,8 @@ from tacit.cli.run import Quiet
 from tacit.errors import RunError
 
 if TYPE_CHECKING:
-    from tacit.runs.sweep import Axis, Row
+    from tacit.runs.grid import Axis
+    from tacit.runs.sweep import Row
 
 _SWEEP = "Sweep"
 _CHOICE = (
@@ -87,8 +88,9 @@ def sweep(
     given = locals()
     from tacit.report import surfaces
     from tacit.runs import sweep as grids
+    from tacit.runs.grid import parse_axes
 
-    axes, others = grids.parse_axes(words or [])
+    axes, others = parse_axes(words or [])
     settings = options.settings(others, given)
     if figures:
         surfaces.check()

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tacit.errors import ConfigError
 from tacit.report.words import percent, seconds_text
-from tacit.runs.sweep import Axis, Cell, Row, best, cells
+from tacit.runs.grid import Axis
+from tacit.runs.sweep import Cell, Row, best, cells
 from tacit.storage import write_atomically
 
 if TYPE_CHECKING:
