@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: threads inside an operation only wait for each other
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
+VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "dp.json"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -35,3 +38,12 @@ def debian() -> Path:
     if not DEBIAN.is_dir():
         pytest.skip("Debian's dataset-fashion-mnist is not installed")
     return DEBIAN
+
+
+@pytest.fixture(scope="session")
+def vectors() -> dict[str, Any]:
+    """Return the known answers beside the checkout; the tests hold the most telling ones themselves."""
+    if not VECTORS.is_file():
+        pytest.skip("the folder of known answers is not beside the checkout")
+    answers: dict[str, Any] = json.loads(VECTORS.read_text())
+    return answers

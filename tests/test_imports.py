@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "wire": {"errors", "flow", "vectors"},
     "storage": {"errors"},
     "accounting": BASE,
-    "mechanisms": BASE | {"accounting"},  # events only
+    "mechanisms": BASE | {"accounting"},  # events and the exact profile
     "protocols": BASE,
     "engines": BASE,
     "training": BASE,
@@ -73,7 +73,7 @@ def _breaches(room: str, tree: ast.AST) -> Iterator[str]:
         top, *rest = name.split(".")
         if top == "tacit":
             target = rest[0] if rest and rest[0] in MAY_IMPORT else "tacit"
-            beyond_events = room == "mechanisms" and target == "accounting" and rest[1] != "events"
+            beyond_events = room == "mechanisms" and target == "accounting" and rest[1] not in ("events", "profile")
             if target not in MAY_IMPORT[room] | {room} or beyond_events:
                 yield f"{room} imports {name}"
         elif (

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tacit.accounting import gaussian
+from tacit.accounting import profile
 from tacit.accounting.composition import advanced_total, exact_share, two_step_share
 from tacit.errors import ConfigError
 from tests.accounting.common import vectors
@@ -29,7 +29,7 @@ def test_two_steps_are_close_at_one_and_not_at_ten() -> None:
 def test_advanced_composition_wastes_eleven_times_the_noise() -> None:
     share = two_step_share(epsilon=1.0, delta=1e-3, count=1_000)
     sigma = math.sqrt(2 * math.log(1.25 / share.delta)) / share.epsilon
-    exact = math.sqrt(1_000) / gaussian.mu_of(epsilon=1.0, delta=1e-3)
+    exact = math.sqrt(1_000) / profile.largest_mu(epsilon=1.0, delta=1e-3)
     assert sigma == pytest.approx(912.8, abs=0.05)
     assert exact == pytest.approx(81.42, abs=0.005)
 
@@ -43,9 +43,9 @@ def test_the_vectors() -> None:
         assert exact.epsilon == pytest.approx(row["eps_u_exact"], rel=1e-9)
         spent = advanced_total(epsilon=two.epsilon, count=row["k"], slack=two.delta)
         assert spent == pytest.approx(row["spent"], rel=1e-9)
-        mu = gaussian.mu_of(epsilon=row["eps"], delta=row["delta"])
+        mu = profile.largest_mu(epsilon=row["eps"], delta=row["delta"])
         assert math.sqrt(row["k"]) / mu == pytest.approx(row["sigma_gdp"], rel=1e-9)
-        true = gaussian.epsilon_of(delta=row["delta"], mu=math.sqrt(row["k"]) / row["sigma_two_step"])
+        true = profile.epsilon_at(delta=row["delta"], mu=math.sqrt(row["k"]) / row["sigma_two_step"])
         assert true == pytest.approx(row["true_eps"], rel=1e-6)
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tacit.accounting import gaussian as exact
 from tacit.accounting import google, pld
+from tacit.accounting import profile as exact
 from tacit.accounting.ledger import Neighbours
 from tacit.accounting.losses import ADD, REMOVE, REPLACE, Losses, Pair
 from tacit.accounting.parts import Parts
@@ -34,7 +34,7 @@ def test_it_never_undercuts_the_reference(
 @pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-30, 1e-100])
 def test_it_is_an_upper_bound_at_every_delta(delta: float) -> None:
     parts = Parts.of(ledger(gaussian(3.0, 20)))
-    truth = exact.epsilon_of(delta=delta, mu=parts.mu)
+    truth = exact.epsilon_at(delta=delta, mu=parts.mu)
     assert truth <= pld.epsilon(parts, delta) <= truth * (1 + 1e-6) + 1e-9
 
 
@@ -76,7 +76,7 @@ def test_losses_of_one_release_give_its_exact_profile_on_the_grid() -> None:
     for epsilon in (0.0, 0.5, 2.0):
         above = np.maximum(-np.expm1(epsilon - losses.points), 0.0)
         delta = losses.infinite + float((losses.masses * above).sum())
-        assert delta == pytest.approx(exact.delta_of(epsilon=epsilon, mu=1.0), rel=1e-9)
+        assert delta == pytest.approx(exact.delta_at(epsilon=epsilon, mu=1.0), rel=1e-9)
 
 
 def test_pure_losses_are_randomized_response_rounded_up() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from tacit.accounting.profile import delta_at
 from tacit.errors import ConfigError
 from tacit.mechanisms.calibration import (
     MECHANISMS,
@@ -22,7 +23,6 @@ from tacit.mechanisms.calibration import (
     zhao_1,
     zhao_2,
 )
-from tacit.mechanisms.profile import delta_at
 
 NAMES = ["classical", "analytic", "dp-opt", "zhao-1", "zhao-2", "extended"]
 EPSILONS = [1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e3]

@@ -1,6 +1,6 @@
 """The epsilon of a ledger, by the tightest accountant that is proved for what it holds.
 
-- Everyone contributes to every release: exact, no bound is lost (``gaussian.py``).
+- Everyone contributes to every release: exact, no bound is lost (``profile.py``).
 - Poisson samples, pure releases, and mixtures: privacy loss distributions (``pld.py``).
 - Shuffled passes: nothing better than one full release a pass is proved and tight. A shuffled epoch of 100 batches at
   noise 1 truly costs between 4.06 and 4.38 at delta = 1e-5, where the Poisson value would claim 0.72.
@@ -102,9 +102,9 @@ def _exact_gaussian(parts: Parts, delta: float) -> float:
         raise ConfigError(
             "The exact Gaussian accountant needs Gaussian releases without Poisson sampling. Use pld for this ledger."
         )
-    from tacit.accounting import gaussian
+    from tacit.accounting import profile
 
-    return gaussian.epsilon_of(delta=delta, mu=parts.mu)
+    return profile.epsilon_at(delta=delta, mu=parts.mu)
 
 
 def _function(name: Name) -> Callable[[Parts, float], float]:

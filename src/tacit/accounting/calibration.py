@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tacit.accounting import accountant as accounting
-from tacit.accounting import gaussian
+from tacit.accounting import profile
 from tacit.accounting.accountant import Answer, Name
 from tacit.accounting.events import Sampling
 from tacit.accounting.ledger import Ledger, Neighbours
@@ -79,7 +79,7 @@ def calibrate(
     one = Parts.of(ledger(1.0))
     # Without amplification the whole run is one Gaussian release with mu proportional to 1/noise.
     unamplified = math.sqrt(one.mu**2 + sum(one.reach**2 * group.count for group in one.poisson))
-    noise = unamplified / gaussian.mu_of(epsilon=epsilon, delta=delta)
+    noise = unamplified / profile.largest_mu(epsilon=epsilon, delta=delta)
     if not _closed(one, accountant):
         tolerance, factor = _SLOW_TOLERANCE, 0.5
         if one.poisson and accountant in (None, "pld"):

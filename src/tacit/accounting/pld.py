@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tacit.accounting import gaussian
+from tacit.accounting import profile
 from tacit.accounting.convolution import Total
 from tacit.accounting.losses import ADD, REMOVE, REPLACE, Losses, Pair
 from tacit.accounting.parts import Parts
@@ -55,7 +55,8 @@ def _unamplified(parts: Parts, delta: float) -> float:
     """Return what the releases cost as if everyone took part in each: a bound too, and no grid is needed for it."""
     poisson = sum(group.count * (parts.reach / group.noise_multiplier) ** 2 for group in parts.poisson)
     pure = sum(epsilon_ * count for epsilon_, count in parts.pure)
-    return gaussian.epsilon_of(delta=delta, mu=math.sqrt(parts.mu**2 + poisson)) + pure
+    mu = math.sqrt(parts.mu**2 + poisson)
+    return (profile.epsilon_at(delta=delta, mu=mu) if mu > 0.0 else 0.0) + pure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ All but the classical one belong to a single family. For L2 sensitivity :math:`D
 ========== ================================================================ ==============================
 name       x                                                                source
 ========== ================================================================ ==============================
-analytic   the root of :func:`tacit.mechanisms.profile.delta_at`            Balle & Wang 2018, algorithm 1
+analytic   the root of :func:`tacit.accounting.profile.delta_at`            Balle & Wang 2018, algorithm 1
 dp-opt     the same root, derived independently                             Zhao et al. 2019, theorem 2
 zhao-1     :math:`\mathrm{erfc}^{-1}(2\delta)`                              Zhao et al. 2019, mechanism 1
 zhao-2     :math:`\sqrt{\ln(2/(\sqrt{16\delta+1}-1))}`                      Zhao et al. 2019, mechanism 2
@@ -28,8 +28,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tacit.accounting import profile
 from tacit.errors import ConfigError
-from tacit.mechanisms import profile
 
 _UNPROVED = "proved for epsilon <= 1 only"
 _EXTENDED_BELOW = math.sqrt(2.0 / math.pi)

@@ -19,9 +19,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tacit.accounting.profile import check_positive
 from tacit.errors import ConfigError
 from tacit.mechanisms.calibration import rule
-from tacit.mechanisms.profile import check_positive
 
 _SUM_TOLERANCE = 1e-9
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.profile import check_positive
+from tacit.accounting.profile import check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.accounting.profile import check_positive
 from tacit.errors import ConfigError
-from tacit.mechanisms.profile import check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.accounting.profile import composed_mu, delta_at, epsilon_at, largest_mu, log_delta_at, std
 from tacit.errors import ConfigError
-from tacit.mechanisms.profile import composed_mu, delta_at, epsilon_at, largest_mu, log_delta_at, std
 
 EPSILONS = [1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 40.0, 100.0, 300.0, 1e3]
 DELTAS = [1e-100, 1e-60, 1e-30, 1e-15, 1e-10, 1e-7, 1e-6, 1e-5, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.6, 0.75, 0.9]

@@ -26,8 +26,8 @@ import math
 from collections.abc import Iterable
 from statistics import NormalDist
 
+from tacit.accounting.erfcx import erfcx, erfcx_gap
 from tacit.errors import ConfigError
-from tacit.mechanisms.erfcx import erfcx, erfcx_gap
 
 _ROOT_2 = math.sqrt(2.0)
 _LOG_2 = math.log(2.0)
