@@ -99,7 +99,11 @@ def test_it_stops_before_the_round_that_would_exceed_the_budget(tmp_path: Path) 
     whole = run(private(federate={"rounds": 10}))
     limit = whole.rounds[3].epsilon
     assert limit is not None
-    result = run(private(federate={"rounds": 10}, dp={"max_epsilon": limit * 1.001}, out=tmp_path / "run"))
+    result = run(
+        private(
+            federate={"rounds": 10}, dp={"max_epsilon": limit * 1.001}, evaluate={"every": 100}, out=tmp_path / "run"
+        )
+    )
     assert len(result.rounds) == 4
     assert "Stopped after round 4 of 10" in result.notes[-1]
     assert result.test_accuracy is not None

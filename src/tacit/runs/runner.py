@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,9 @@ class Runner:
         except BudgetError as error:
             if not records:
                 raise BudgetError(f"{error} Not one round fits: raise the budget, the noise or the cohort.") from error
+            score = self._evaluate(checkpoint.model, len(records), last=True)
+            if score is not None:
+                records[-1] = replace(records[-1], test_loss=score.loss, test_accuracy=score.accuracy)
             stopped = (f"Stopped after round {len(records)} of {rounds}: {error}",)
             self._observer.note(stopped[0])
         finally:
