@@ -22,23 +22,37 @@ MAY_IMPORT = {
     "wire": {"errors", "flow", "vectors"},
     "storage": {"errors"},
     "accounting": BASE,
+    "crypto": {"errors", "randomness", "storage"},  # of use on its own, to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile
-    "protocols": BASE,
+    "protocols": BASE | {"crypto"},
     "engines": BASE,
     "training": BASE,
     "tasks": BASE,
     "federated": BASE | {"accounting", "mechanisms", "protocols"},
-    "runs": BASE | {"accounting", "mechanisms", "protocols", "engines", "training", "tasks", "federated", "tacit"},
+    "runs": BASE
+    | {"accounting", "crypto", "mechanisms", "protocols", "engines", "training", "tasks", "federated", "tacit"},
     "report": BASE | {"runs"},
     "cli": BASE
-    | {"accounting", "mechanisms", "protocols", "engines", "training", "tasks", "federated", "runs", "report", "tacit"},
+    | {
+        "accounting",
+        "crypto",
+        "mechanisms",
+        "protocols",
+        "engines",
+        "training",
+        "tasks",
+        "federated",
+        "runs",
+        "report",
+        "tacit",
+    },
     "tacit": BASE | {"runs", "training"},  # the names of `import tacit`
 }
 OUTSIDERS = {  # packages that only some rooms may import
     "torch": {"training", "tasks", "runs"},
     "dp_accounting": {"accounting"},
     "flwr": set[str](),
-    "gmpy2": set[str](),
+    "gmpy2": {"crypto"},
     "pickle": set[str](),
     "random": {"randomness"},
     "secrets": {"randomness"},

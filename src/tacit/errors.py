@@ -8,10 +8,12 @@
     │   ├── DataError            a data set is missing, damaged or of the wrong shape
     │   ├── DeviceError          the device that was asked for is not here
     │   ├── StorageError         a file could not be written or read
+    │   ├── KeysError            a key file is damaged or of the wrong kind, or a passphrase is wrong
     │   ├── BudgetError          the next release would cost more than the budget allows
     │   └── RunError             the run's folder or state does not allow the request
     └── RemoteError              a peer's fault, or the network's
         ├── WireError            bytes that are no valid frame
+        ├── CipherError          a ciphertext, share or proof that is not valid, or of another key or layout
         ├── DropoutError         too few clients replied to go on safely
         └── ClientError          one client failed; names it and the round
 
@@ -45,6 +47,10 @@ class StorageError(LocalError):
     """A file or folder can't be read or written."""
 
 
+class KeysError(LocalError):
+    """A key or its file is not one that can be used."""
+
+
 class BudgetError(LocalError):
     """The privacy budget does not allow the next release."""
 
@@ -59,6 +65,10 @@ class RemoteError(TacitError):
 
 class WireError(RemoteError):
     """Bytes from a peer are not a valid frame."""
+
+
+class CipherError(RemoteError):
+    """A ciphertext, a share of a decryption or a proof is not what it claims to be."""
 
 
 class DropoutError(RemoteError):

@@ -13,6 +13,7 @@ Two kinds of draw are kept apart by name:
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from dataclasses import dataclass
 
@@ -22,6 +23,17 @@ from numpy.typing import NDArray
 from tacit.errors import ConfigError
 
 _KEY_BYTES = 16
+_COIN_BITS = 192
+
+
+def system_bytes(count: int) -> bytes:
+    """Return ``count`` bytes of the operating system's generator: for keys and for encryption, in simulations too."""
+    return secrets.token_bytes(count)
+
+
+def system_below(bound: int) -> int:
+    """Return a uniform integer in [0, bound) from the operating system's generator."""
+    return secrets.randbelow(bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +95,37 @@ class Randomness:
         uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1), never 0
         radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+    def integers(self, below: int, count: int, *purpose: str | int) -> NDArray[np.int64]:
+        """Return uniform integers in [0, below) that nobody can predict, or reproducible ones in a simulation.
+
+        In a real run the bits are the operating system's; those that would favour small numbers are drawn anew.
+        """
+        if not 0 < below < 2**62:
+            raise ConfigError(f"Expected a bound from 1 to 2^62, got below={below}.")
+        if self.simulation:
+            return self.stream("secret", *purpose).integers(below, size=count)
+        fair = 2**64 // below * below  # the largest multiple of the bound
+        found = np.empty(0, np.uint64)
+        while len(found) < count:
+            drawn = np.frombuffer(secrets.token_bytes(8 * (count - len(found))), np.uint64)
+            found = np.concatenate([found, drawn[drawn <= fair - 1] % np.uint64(below)])
+        return found.astype(np.int64)
+
+    def chance(self, probability: float, *purpose: str | int) -> bool:
+        """Return True with ``probability``, by a secret coin that knows probabilities down to 2^-192.
+
+        It is rounded up to a multiple of that, so that what may happen rarely never becomes impossible.
+        """
+        if not 0.0 <= probability <= 1.0:
+            raise ConfigError(f"Expected a probability from 0 to 1, got {probability}.")
+        if probability in (0.0, 1.0):
+            return probability == 1.0
+        if self.simulation:
+            drawn = int.from_bytes(self.stream("secret", *purpose).bytes(_COIN_BITS // 8), "big")
+        else:
+            drawn = secrets.randbits(_COIN_BITS)
+        return drawn <= int(math.ldexp(probability, _COIN_BITS))
 
     def _digest(self, purpose: tuple[str | int, ...]) -> bytes:
         return hashlib.blake2b(repr(purpose).encode(), key=self.key, digest_size=32).digest()

@@ -1,0 +1,228 @@
+"""The portable backend: gmpy2, which brings the GNU multiple precision library on every platform.
+
+Powers with a secret exponent use ``mpz_powm_sec``, whose time and memory accesses do not depend on it; they release
+the GIL, so threads share them. A loop of single multiplications does not: the tables of a fixed base share large jobs
+among processes instead (:mod:`tacit.crypto.workers`).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import gmpy2
+import numpy as np
+
+from tacit.crypto.rows import Rows, width_of
+from tacit.errors import CipherError
+
+_TABLE_BYTES = 40 << 20  # a larger window would be faster and need more memory than a phone likes
+_PROCESSES_FROM = 1.0  # seconds of work from which starting processes pays
+
+Number = Any  # gmpy2.mpz: the package has no type stubs
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _numbers(rows: Rows) -> list[Number]:
+    raw, width, parse = rows.tobytes(), rows.shape[1], gmpy2.mpz.from_bytes
+    return [parse(raw[start : start + width], "big") for start in range(0, len(raw), width)]
+
+
+def _rows(numbers: Sequence[Number], width: int) -> Rows:
+    raw = b"".join([number.to_bytes(width, "big") for number in numbers])
+    return np.frombuffer(raw, np.uint8).reshape(-1, width)
+
+
+@dataclass(frozen=True)
+class GmpTable:
+    """The powers of one base as gmpy2 integers, one list a digit's place."""
+
+    ring: GmpRing
+    base: int
+    bits: int
+    window: int = field(init=False)
+    entries: list[list[Number]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "window", _window(self.bits, self.ring.width))
+        entries, step, modulus = [], gmpy2.mpz(self.base) % self.ring.number, self.ring.number
+        for _ in range(-(-self.bits // self.window)):
+            row = [gmpy2.mpz(1)]
+            for _ in range((1 << self.window) - 1):
+                row.append(row[-1] * step % modulus)
+            entries.append(row)
+            step = row[-1] * step % modulus
+        object.__setattr__(self, "entries", entries)
+
+    def powers(self, exponents: Rows, *, workers: int | None = None) -> Rows:
+        """Multiply one entry of every list; large jobs are shared among processes."""
+        from tacit.crypto.workers import table_workers
+
+        count = workers or cores()
+        seconds = len(exponents) * len(self.entries) * (self.ring.width / 512) ** 1.6 * 4.5e-6
+        if count > 1 and seconds > _PROCESSES_FROM:
+            helpers = table_workers(self.ring.modulus, self.base, self.bits, count - 1)
+            return helpers.share(exponents, self._powers)
+        return self._powers(exponents)
+
+    def _powers(self, exponents: Rows) -> Rows:
+        modulus, width = self.ring.number, self.ring.width
+        first, *others = self.entries
+        done = []
+        for start in range(0, len(exponents), 1024):  # digits are Python integers: a chunk keeps them few
+            for digits in self._digits(exponents[start : start + 1024]):
+                power = first[digits[0]]
+                for row, digit in zip(others, digits[1:], strict=True):
+                    power = power * row[digit] % modulus
+                done.append(power)
+        return _rows(done, width)
+
+    def _digits(self, exponents: Rows) -> list[list[int]]:
+        """Return the exponents' digits, least significant first."""
+        bits = np.unpackbits(exponents[:, ::-1], axis=1, bitorder="little")
+        count, places = len(exponents), len(self.entries)
+        padded = np.zeros((count, places * self.window), np.uint8)
+        shared = min(bits.shape[1], padded.shape[1])
+        if bits[:, shared:].any():
+            raise ValueError(f"an exponent has more than {self.bits} bits")
+        padded[:, :shared] = bits[:, :shared]
+        weights = (1 << np.arange(self.window)).astype(np.float32)
+        digits: list[list[int]] = (padded.reshape(count, places, self.window) @ weights).astype(np.intp).tolist()
+        return digits
+
+
+def _window(bits: int, width: int) -> int:
+    """Return the widest digit whose table stays small."""
+    window = 4
+    while -(-bits // (window + 1)) * (2 << window) * width <= _TABLE_BYTES and window < 12:
+        window += 1
+    return window
+
+
+@dataclass(frozen=True)
+class GmpRing:
+    """The integers modulo an odd number, computed by gmpy2."""
+
+    modulus: int
+
+    @functools.cached_property
+    def number(self) -> Number:
+        """The modulus as gmpy2 knows it."""
+        return gmpy2.mpz(self.modulus)
+
+    @functools.cached_property
+    def width(self) -> int:
+        """The bytes of a row."""
+        return width_of(self.modulus)
+
+    def multiply(self, left: Rows, right: Rows) -> Rows:
+        """Multiply row by row."""
+        modulus, a, b = self.number, _numbers(left), _numbers(right)
+        if len(a) == 1 and len(b) != 1:
+            a, b = b, a
+        if len(b) == 1:
+            (factor,) = b
+            return _rows([x * factor % modulus for x in a], self.width)
+        return _rows([x * y % modulus for x, y in zip(a, b, strict=True)], self.width)
+
+    def product(self, vectors: Sequence[Rows], *, workers: int | None = None) -> Rows:
+        """Multiply many vectors row by row; the loop holds the GIL, so ``workers`` changes nothing here."""
+        del workers
+        first, *others = vectors
+        modulus, total = self.number, _numbers(first)
+        for vector in others:
+            total = [x * y % modulus for x, y in zip(total, _numbers(vector), strict=True)]
+        return _rows(total, self.width)
+
+    def fold(self, rows: Rows) -> int:
+        """Multiply all rows."""
+        modulus, total = self.number, gmpy2.mpz(1)
+        for number in _numbers(rows):
+            total = total * number % modulus
+        return int(total)
+
+    def power(self, bases: Rows, exponent: int, *, secret: bool, workers: int | None = None) -> Rows:
+        """Raise every row to one exponent, in threads."""
+        modulus, numbers, power = self.number, _numbers(bases), gmpy2.mpz(exponent)
+        if secret and exponent > 0:  # mpz_powm_sec wants an exponent of at least one
+
+            def chunk(part: list[Number]) -> list[Number]:
+                gmpy2.get_context().allow_release_gil = True
+                return [gmpy2.powmod_sec(base, power, modulus) for base in part]
+        else:
+
+            def chunk(part: list[Number]) -> list[Number]:
+                return list(gmpy2.powmod_base_list(part, power, modulus))
+
+        return _rows(_threaded(chunk, numbers, workers or cores()), self.width)
+
+    def affine(self, terms: Sequence[tuple[Rows, int]], constant: int, *, times: Rows | None = None) -> Rows:
+        """Compute the combination and reduce once, or twice with ``times``."""
+        modulus, shift = self.number, gmpy2.mpz(constant)
+        sums: list[Number] | None = None
+        for rows, factor in terms:
+            k = gmpy2.mpz(factor)
+            products = [x * k for x in _numbers(rows)]
+            sums = products if sums is None else [s + x for s, x in zip(sums, products, strict=True)]
+        assert sums is not None, "at least one term"
+        if times is None:
+            return _rows([(s + shift) % modulus for s in sums], self.width)
+        return _rows([(s + shift) * t % modulus for s, t in zip(sums, _numbers(times), strict=True)], self.width)
+
+    def inverse(self, rows: Rows) -> Rows:
+        """Invert the product of all once and unfold it (Montgomery's trick): three multiplications a row."""
+        modulus, numbers = self.number, _numbers(rows)
+        partial = [gmpy2.mpz(1)]
+        for number in numbers:
+            partial.append(partial[-1] * number % modulus)
+        try:
+            rest = gmpy2.invert(partial[-1], modulus)
+        except ZeroDivisionError:
+            where = next(place for place, x in enumerate(numbers) if gmpy2.gcd(x, modulus) != 1)
+            raise CipherError(
+                f"Number {where} of {len(numbers)} has a divisor in common with the modulus, expected one with an "
+                "inverse: it is forged, or of another key."
+            ) from None
+        done = []
+        for place in range(len(numbers) - 1, -1, -1):
+            done.append(rest * partial[place] % modulus)
+            rest = rest * numbers[place] % modulus
+        return _rows(done[::-1], self.width)
+
+    def table(self, base: int, *, bits: int) -> GmpTable:
+        """Build the table of a base."""
+        return GmpTable(self, base, bits)
+
+
+def _threaded(chunk: Callable[[list[Number]], list[Number]], numbers: list[Number], workers: int) -> list[Number]:
+    workers = min(workers, len(numbers))
+    if workers <= 1:
+        return chunk(numbers)
+    step = -(-len(numbers) // (4 * workers))
+    parts = [numbers[start : start + step] for start in range(0, len(numbers), step)]
+    with ThreadPoolExecutor(workers) as pool:
+        return [power for part in pool.map(chunk, parts) for power in part]
+
+
+@dataclass(frozen=True)
+class GmpBackend:
+    """Rings by gmpy2."""
+
+    name: str = "gmpy2"
+
+    def ring(self, modulus: int) -> GmpRing:
+        """Return the ring of ``modulus``."""
+        return GmpRing(modulus)
+
+    def quotient(self, rows: Rows, divisor: int) -> Rows:
+        """Divide exactly."""
+        number = gmpy2.mpz(divisor)
+        return _rows([gmpy2.divexact(x, number) for x in _numbers(rows)], width_of(divisor))

@@ -1,0 +1,20 @@
+"""Paillier encryption of integers and of whole vectors, packed (Paillier 1999; Damgård, Jurik and Nielsen 2010).
+
+>>> import numpy as np
+>>> from tacit.crypto import paillier
+>>> public, private = paillier.generate(bits=512, insecure_key_size=True)  # 3072 bits is the default
+>>> total = public.encrypt(np.array([0.25, -1.0])) + public.encrypt(np.array([0.5, 0.125]))
+>>> private.decrypt(total).round(6).tolist()
+[0.75, -0.875]
+>>> private.decrypt((public.encrypt(7) + 3) * -2)
+-20
+"""
+
+from tacit.crypto.paillier.ciphertext import Ciphertext
+from tacit.crypto.paillier.generation import generate
+from tacit.crypto.paillier.pool import NoisePool
+from tacit.crypto.paillier.private import PrivateKey
+from tacit.crypto.paillier.public import PublicKey
+from tacit.crypto.paillier.vector import CiphertextVector, total
+
+__all__ = ["Ciphertext", "CiphertextVector", "NoisePool", "PrivateKey", "PublicKey", "generate", "total"]

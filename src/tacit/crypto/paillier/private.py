@@ -1,0 +1,151 @@
+"""The private key: decrypts, and encrypts faster than the public one."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+import gmpy2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.crypto.backend import backend
+from tacit.crypto.layout import Beyond, Layout
+from tacit.crypto.paillier.ciphertext import Ciphertext
+from tacit.crypto.paillier.public import Noise, PublicKey
+from tacit.crypto.ring import Ring, Table
+from tacit.crypto.rows import Rows, random_below, to_integers
+from tacit.errors import CipherError, KeysError
+
+if TYPE_CHECKING:
+    from tacit.crypto.paillier.vector import CiphertextVector
+
+_CLOSE = 100  # primes whose difference is this many bits shorter than they are fall to Fermat's factoring
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateKey:
+    r"""The primes of a public key, and the orders of its noise modulo each.
+
+    With :math:`d_p` the order of the noise modulo :math:`p^2` (p - 1, or :math:`2\alpha_p` for a subgroup key),
+    :math:`c^{d_p} = 1 + n m d_p \bmod p^2`. From this and the same modulo :math:`q^2` the Chinese remainder theorem
+    gives :math:`nm \bmod n^2`, and m by an exact division. Powers run in time that tells nothing of the exponents.
+
+    Attributes:
+        public: the public key.
+        p, q: its prime factors.
+        order_p, order_q: the orders of the noise modulo p and q.
+    """
+
+    public: PublicKey
+    p: int = field(repr=False)
+    q: int = field(repr=False)
+    order_p: int = field(repr=False)
+    order_q: int = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.p * self.q != self.public.n or not (gmpy2.is_prime(self.p) and gmpy2.is_prime(self.q)):
+            raise KeysError("The private key's p and q are not the prime factors of its n: the key is damaged.")
+        close = self.public.bits > 512 and abs(self.p - self.q).bit_length() < self.public.bits // 2 - _CLOSE
+        if self.p == self.q or close:
+            raise KeysError("The private key's primes are too close together: n can be factored. Make a new key.")
+        if (self.p - 1) % self.order_p or (self.q - 1) % self.order_q or self.order_p % 2 or self.order_q % 2:
+            raise KeysError("The private key's orders do not divide p - 1 and q - 1: the key is damaged.")
+        h = self.public.h
+        for prime, order in ((self.p, self.order_p), (self.q, self.order_q)):
+            if gmpy2.powmod_sec(h, order, prime * prime) != 1:
+                raise KeysError("The private key does not belong to its public key: h has another order.")
+
+    @functools.cached_property
+    def rings(self) -> tuple[Ring, Ring]:
+        """The integers modulo p squared and modulo q squared."""
+        return backend().ring(self.p * self.p), backend().ring(self.q * self.q)
+
+    @functools.cached_property
+    def tables(self) -> tuple[Table, Table]:
+        """The powers of h modulo p squared and modulo q squared."""
+        left, right = self.rings
+        return (
+            left.table(self.public.h % left.modulus, bits=self.order_p.bit_length()),
+            right.table(self.public.h % right.modulus, bits=self.order_q.bit_length()),
+        )
+
+    @functools.cached_property
+    def lifts(self) -> tuple[int, int]:
+        """The numbers that are 1 modulo one square and 0 modulo the other."""
+        left, right = (ring.modulus for ring in self.rings)
+        return int(right * gmpy2.invert(right, left)), int(left * gmpy2.invert(left, right))
+
+    def take(self, count: int, *, workers: int | None = None) -> Rows:
+        """Return ``count`` fresh encryptions of zero, uniform in the group that h generates.
+
+        The exponents modulo the two orders are independent but for their parity, which is that of one exponent: the
+        orders have the divisor 2 in common and no other.
+        """
+        table_p, table_q = self.tables
+        exponents_p, exponents_q = random_below(self.order_p, count), random_below(self.order_q, count)
+        exponents_q[:, -1] = (exponents_q[:, -1] & 0xFE) | (exponents_p[:, -1] & 1)
+        powers_p = table_p.powers(exponents_p, workers=workers)
+        powers_q = table_q.powers(exponents_q, workers=workers)
+        lift_p, lift_q = self.lifts
+        return self.public.ring.affine([(powers_p, lift_p), (powers_q, lift_q)], 0)
+
+    @overload
+    def encrypt(self, message: int, *, noise: Noise | None = None) -> Ciphertext: ...
+
+    @overload
+    def encrypt(
+        self,
+        message: ArrayLike,
+        layout: Layout | None = None,
+        *,
+        beyond: Beyond = "clip",
+        noise: Noise | None = None,
+        workers: int | None = None,
+    ) -> CiphertextVector: ...
+
+    def encrypt(self, message: Any, layout: Layout | None = None, **options: Any) -> Ciphertext | CiphertextVector:
+        """Encrypt as the public key does, with noise from the key holder's shorter tables."""
+        options["noise"] = options.get("noise") or self
+        return self.public.encrypt(message, layout, **options)
+
+    @overload
+    def decrypt(self, ciphertext: Ciphertext, *, workers: int | None = None) -> int: ...
+
+    @overload
+    def decrypt(
+        self, ciphertext: CiphertextVector, *, workers: int | None = None
+    ) -> NDArray[np.int64] | NDArray[np.float64]: ...
+
+    def decrypt(
+        self, ciphertext: Ciphertext | CiphertextVector, *, workers: int | None = None
+    ) -> int | NDArray[np.int64] | NDArray[np.float64]:
+        """Return the integer, or the summed vector.
+
+        Raises:
+            CipherError: where it is of another key, or no honest sum.
+        """
+        if ciphertext.key != self.public:
+            raise CipherError(
+                f"The ciphertext is of key {ciphertext.key.fingerprint[:23]}…, and this private key is of "
+                f"{self.public.fingerprint[:23]}… . Use the key it was made with."
+            )
+        if isinstance(ciphertext, Ciphertext):
+            return self.public.signed(to_integers(self.open(ciphertext.row, workers=1))[0])
+        return ciphertext.layout.decode(self.open(ciphertext.rows, workers=workers), ciphertext.summands)
+
+    def open(self, rows: Rows, *, workers: int | None = None) -> Rows:
+        """Return the plain numbers below n of ciphertext rows."""
+        n, ring = self.public.n, self.public.ring
+        terms = []
+        for half, prime, order, lift in zip(
+            self.rings, (self.p, self.q), (self.order_p, self.order_q), self.lifts, strict=True
+        ):
+            powers = half.power(half.affine([(rows, 1)], 0), order, secret=True, workers=workers)
+            terms.append((powers, int(lift * gmpy2.invert(order, prime) % ring.modulus)))
+        scaled = ring.affine(terms, -sum(factor for _, factor in terms) % ring.modulus)
+        messages = backend().quotient(scaled, n)
+        if self.public.kind == "subgroup" and not np.array_equal(ring.affine([(messages, n)], 0), scaled):
+            raise CipherError("A ciphertext's noise is not of this key's subgroup: it was not made by the public key.")
+        return messages
