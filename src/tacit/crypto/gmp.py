@@ -17,10 +17,12 @@ from typing import Any
 import gmpy2
 import numpy as np
 
+from tacit.crypto import checks
 from tacit.crypto.rows import Rows, width_of
 from tacit.errors import CipherError
 
-_TABLE_BYTES = 40 << 20  # a larger window would be faster and need more memory than a phone likes
+_TABLE_BYTES = 64 << 20  # a larger window would be faster and need more memory than a phone likes
+_CHUNK = 512  # exponents at a time: their digits are Python integers, and their powers should stay in the cache
 _PROCESSES_FROM = 1.0  # seconds of work from which starting processes pays
 
 Number = Any  # gmpy2.mpz: the package has no type stubs
@@ -52,6 +54,7 @@ class GmpTable:
     entries: list[list[Number]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        checks.check_table(self.bits)
         object.__setattr__(self, "window", _window(self.bits, self.ring.width))
         entries, step, modulus = [], gmpy2.mpz(self.base) % self.ring.number, self.ring.number
         for _ in range(-(-self.bits // self.window)):
@@ -66,6 +69,7 @@ class GmpTable:
         """Multiply one entry of every list; large jobs are shared among processes."""
         from tacit.crypto.workers import table_workers
 
+        checks.check_exponents(exponents, self.bits)
         count = workers or cores()
         seconds = len(exponents) * len(self.entries) * (self.ring.width / 512) ** 1.6 * 4.5e-6
         if count > 1 and seconds > _PROCESSES_FROM:
@@ -77,25 +81,23 @@ class GmpTable:
         modulus, width = self.ring.number, self.ring.width
         first, *others = self.entries
         done = []
-        for start in range(0, len(exponents), 1024):  # digits are Python integers: a chunk keeps them few
-            for digits in self._digits(exponents[start : start + 1024]):
-                power = first[digits[0]]
-                for row, digit in zip(others, digits[1:], strict=True):
-                    power = power * row[digit] % modulus
-                done.append(power)
+        for start in range(0, len(exponents), _CHUNK):
+            first_digits, *other_digits = self._digits(exponents[start : start + _CHUNK])
+            powers = [first[digit] for digit in first_digits]
+            for row, digits in zip(others, other_digits, strict=True):  # one list of the table at a time stays in cache
+                powers = [power * row[digit] % modulus for power, digit in zip(powers, digits, strict=True)]
+            done += powers
         return _rows(done, width)
 
     def _digits(self, exponents: Rows) -> list[list[int]]:
-        """Return the exponents' digits, least significant first."""
+        """Return the digits of all exponents place by place, least significant first."""
         bits = np.unpackbits(exponents[:, ::-1], axis=1, bitorder="little")
         count, places = len(exponents), len(self.entries)
         padded = np.zeros((count, places * self.window), np.uint8)
         shared = min(bits.shape[1], padded.shape[1])
-        if bits[:, shared:].any():
-            raise ValueError(f"an exponent has more than {self.bits} bits")
         padded[:, :shared] = bits[:, :shared]
         weights = (1 << np.arange(self.window)).astype(np.float32)
-        digits: list[list[int]] = (padded.reshape(count, places, self.window) @ weights).astype(np.intp).tolist()
+        digits: list[list[int]] = (padded.reshape(count, places, self.window) @ weights).T.astype(np.intp).tolist()
         return digits
 
 
@@ -123,9 +125,15 @@ class GmpRing:
         """The bytes of a row."""
         return width_of(self.modulus)
 
+    def _numbers(self, rows: Rows) -> list[Number]:
+        checks.check_below(rows, self.modulus)
+        return _numbers(rows)
+
     def multiply(self, left: Rows, right: Rows) -> Rows:
         """Multiply row by row."""
-        modulus, a, b = self.number, _numbers(left), _numbers(right)
+        if 1 not in (len(left), len(right)):
+            checks.check_counts([left, right])
+        modulus, a, b = self.number, self._numbers(left), self._numbers(right)
         if len(a) == 1 and len(b) != 1:
             a, b = b, a
         if len(b) == 1:
@@ -136,22 +144,24 @@ class GmpRing:
     def product(self, vectors: Sequence[Rows], *, workers: int | None = None) -> Rows:
         """Multiply many vectors row by row; the loop holds the GIL, so ``workers`` changes nothing here."""
         del workers
+        checks.check_counts(vectors)
         first, *others = vectors
-        modulus, total = self.number, _numbers(first)
+        modulus, total = self.number, self._numbers(first)
         for vector in others:
-            total = [x * y % modulus for x, y in zip(total, _numbers(vector), strict=True)]
+            total = [x * y % modulus for x, y in zip(total, self._numbers(vector), strict=True)]
         return _rows(total, self.width)
 
     def fold(self, rows: Rows) -> int:
         """Multiply all rows."""
         modulus, total = self.number, gmpy2.mpz(1)
-        for number in _numbers(rows):
+        for number in self._numbers(rows):
             total = total * number % modulus
         return int(total)
 
     def power(self, bases: Rows, exponent: int, *, secret: bool, workers: int | None = None) -> Rows:
         """Raise every row to one exponent, in threads."""
-        modulus, numbers, power = self.number, _numbers(bases), gmpy2.mpz(exponent)
+        checks.check_exponent(exponent)
+        modulus, numbers, power = self.number, self._numbers(bases), gmpy2.mpz(exponent)
         if secret and exponent > 0:  # mpz_powm_sec wants an exponent of at least one
 
             def chunk(part: list[Number]) -> list[Number]:
@@ -166,20 +176,18 @@ class GmpRing:
 
     def affine(self, terms: Sequence[tuple[Rows, int]], constant: int, *, times: Rows | None = None) -> Rows:
         """Compute the combination and reduce once, or twice with ``times``."""
-        modulus, shift = self.number, gmpy2.mpz(constant)
-        sums: list[Number] | None = None
+        count = checks.check_counts([rows for rows, _ in terms] + ([] if times is None else [times]))
+        modulus, sums = self.number, [gmpy2.mpz(constant)] * count
         for rows, factor in terms:
             k = gmpy2.mpz(factor)
-            products = [x * k for x in _numbers(rows)]
-            sums = products if sums is None else [s + x for s, x in zip(sums, products, strict=True)]
-        assert sums is not None, "at least one term"
+            sums = [s + x * k for s, x in zip(sums, _numbers(rows), strict=True)]
         if times is None:
-            return _rows([(s + shift) % modulus for s in sums], self.width)
-        return _rows([(s + shift) * t % modulus for s, t in zip(sums, _numbers(times), strict=True)], self.width)
+            return _rows([s % modulus for s in sums], self.width)
+        return _rows([s * t % modulus for s, t in zip(sums, self._numbers(times), strict=True)], self.width)
 
     def inverse(self, rows: Rows) -> Rows:
         """Invert the product of all once and unfold it (Montgomery's trick): three multiplications a row."""
-        modulus, numbers = self.number, _numbers(rows)
+        modulus, numbers = self.number, self._numbers(rows)
         partial = [gmpy2.mpz(1)]
         for number in numbers:
             partial.append(partial[-1] * number % modulus)
@@ -220,9 +228,11 @@ class GmpBackend:
 
     def ring(self, modulus: int) -> GmpRing:
         """Return the ring of ``modulus``."""
+        checks.check_modulus(modulus)
         return GmpRing(modulus)
 
     def quotient(self, rows: Rows, divisor: int) -> Rows:
         """Divide exactly."""
+        checks.check_divisor(divisor)
         number = gmpy2.mpz(divisor)
         return _rows([gmpy2.divexact(x, number) for x in _numbers(rows)], width_of(divisor))

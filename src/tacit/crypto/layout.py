@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,14 +52,16 @@ class Layout:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ConfigError(f"Expected a layout's {name}={value} to be a whole number of at least 1.")
-        if self.step is not None and not (math.isfinite(self.step) and self.step > 0):
-            raise ConfigError(f"Expected a layout's step={self.step} to be a finite number above 0.")
+        if self.step is not None and not sys.float_info.min <= self.step < math.inf:  # below that, digits are lost
+            raise ConfigError(f"Expected a layout's step={self.step} to be finite and at least {sys.float_info.min}.")
         widest = min(_SLOT_BITS, self.key_bits - 1)
         if self.slot_bits > widest:
             raise ConfigError(
                 f"{self.summands} summands of up to {2 * self.bound} need slots of {self.slot_bits} bits, expected at "
                 f"most {widest}. Use fewer bits a number, or allow fewer summands."
             )
+        if not math.isfinite(self.summands * self.clip):
+            raise ConfigError(f"Sums of {self.summands} numbers of up to {self.clip} are beyond the largest float.")
 
     @classmethod
     def floats(cls, *, length: int, clip: float, key_bits: int, bits: int = 24, summands: int = 128) -> Layout:
@@ -72,7 +75,10 @@ class Layout:
         if not (math.isfinite(clip) and clip > 0):
             raise ConfigError(f"Expected clip={clip} to be a finite number above 0.")
         bound = (1 << (bits - 1)) - 1
-        return cls(length=length, bound=bound, summands=summands, key_bits=key_bits, step=clip / bound)
+        step = clip / bound
+        if step * bound < clip:  # by rounding: the clip itself must not be beyond the clip
+            step = math.nextafter(step, math.inf)
+        return cls(length=length, bound=bound, summands=summands, key_bits=key_bits, step=step)
 
     @property
     def clip(self) -> float:
@@ -95,8 +101,11 @@ class Layout:
         return -(-self.length // self.slots)
 
     def error(self, summands: int) -> float:
-        """Return how far a number of a decrypted sum may be from the exact sum of the clipped numbers."""
-        return 0.0 if self.step is None else 0.5 * self.step * summands
+        """Return how far a number of a decrypted sum may be from the exact sum of the clipped numbers.
+
+        Half a step for every summand, and what the division by the step and the product with it are rounded by.
+        """
+        return 0.0 if self.step is None else (0.5 + self.bound * 2.0**-51) * self.step * summands
 
     def encode(self, values: ArrayLike, *, beyond: Beyond = "clip") -> tuple[Rows, int]:
         """Return a vector as packed rows, and how many of its numbers were beyond the clip.
@@ -118,6 +127,14 @@ class Layout:
 
     def decode(self, rows: Rows, summands: int) -> NDArray[np.int64] | NDArray[np.float64]:
         """Return the sum of ``summands`` vectors that packed rows hold: integers, or floats where there is a step."""
+        return self.worth(self.sums(rows, summands))
+
+    def worth(self, sums: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.float64]:
+        """Return what sums of units are worth: themselves, or floats where there is a step."""
+        return sums if self.step is None else sums.astype(np.float64) * np.float64(self.step)
+
+    def sums(self, rows: Rows, summands: int) -> NDArray[np.int64]:
+        """Return the sums of ``summands`` vectors in units, and refuse what no honest sum can be."""
         if not 1 <= summands <= self.summands:
             raise CipherError(f"The sum claims {summands} summands, expected 1 to {self.summands} in this layout.")
         numbers = packing.unpack(rows, self.slot_bits, self.slots).reshape(-1)
@@ -130,8 +147,7 @@ class Layout:
                 f"The decrypted sum of {summands} vectors can't be one: {where}, expected slots of at most {largest}. "
                 "A summand was forged, damaged, or made with another layout; nothing of the sum is used."
             )
-        sums = used.astype(np.int64) - summands * self.bound
-        return sums if self.step is None else sums.astype(np.float64) * np.float64(self.step)
+        return used.astype(np.int64) - summands * self.bound
 
     def to_bytes(self) -> bytes:
         """Return the layout as it travels."""
@@ -145,8 +161,8 @@ class Layout:
         if len(data) != _FIELDS.size:
             raise CipherError(f"Expected a layout of {_FIELDS.size} bytes, got {len(data)}.")
         length, bound, summands, key_bits, step, floats = _FIELDS.unpack(data)
-        if floats > 1:
-            raise CipherError(f"Expected 0 or 1 for whether a layout is of floats, got {floats}.")
+        if floats > 1 or (not floats and data[-9:-1] != bytes(8)):
+            raise CipherError(f"Expected 0 (and no step) or 1 for whether a layout is of floats, got {floats}.")
         try:
             return cls(length=length, bound=bound, summands=summands, key_bits=key_bits, step=step if floats else None)
         except ConfigError as error:
@@ -158,8 +174,10 @@ class Layout:
         if self.step is None:
             if not np.issubdtype(values.dtype, np.integer):
                 raise ConfigError(f"Expected whole numbers, got {values.dtype}. Use Layout.floats for other numbers.")
-            outside = int(np.count_nonzero((values < -self.bound) | (values > self.bound)))  # type: ignore[operator]
-            return np.clip(values, -self.bound, self.bound).astype(np.int64), outside
+            over, under = values > self.bound, values < -self.bound  # type: ignore[operator]
+            integers = values.astype(np.int64)
+            integers[over], integers[under] = self.bound, -self.bound
+            return integers, int(np.count_nonzero(over | under))
         if not np.issubdtype(values.dtype, np.floating) and not np.issubdtype(values.dtype, np.integer):
             raise ConfigError(f"Expected numbers, got {values.dtype}.")
         floats = values.astype(np.float64)
@@ -169,6 +187,6 @@ class Layout:
                 f"Number {where} of the vector is {floats[where]}, expected a finite number: nothing was encrypted. "
                 "Look for a diverged training or a division by zero."
             )
-        scaled = np.rint(floats / self.step)
         outside = int(np.count_nonzero(np.abs(floats) > self.clip))
+        scaled = np.rint(np.clip(floats, -self.clip, self.clip) / self.step)  # a quotient of the rest may overflow
         return np.clip(scaled, -self.bound, self.bound).astype(np.int64), outside

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import struct
 import subprocess
 import sys
@@ -52,15 +53,22 @@ class TableWorkers:
         self._end()
 
 
-@functools.lru_cache(maxsize=2)
 def table_workers(modulus: int, base: int, bits: int, count: int) -> TableWorkers:
-    """Return the helpers of a base; those of the last two bases stay."""
+    """Return the helpers of a base; those of the last two bases stay, and no forked process shares its parent's."""
+    return _kept(os.getpid(), modulus, base, bits, count)
+
+
+@functools.lru_cache(maxsize=2)
+def _kept(process: int, modulus: int, base: int, bits: int, count: int) -> TableWorkers:
+    del process
     return TableWorkers(modulus, base, bits, count)
 
 
 def _start(setting: bytes) -> subprocess.Popen[bytes]:
     helper = subprocess.Popen(
-        [sys.executable, "-m", "tacit.crypto.workers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-P", "-m", "tacit.crypto.workers"],  # -P: nothing is imported from the current folder
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert helper.stdin is not None
     helper.stdin.write(setting)

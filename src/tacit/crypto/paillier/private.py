@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,6 +22,7 @@ from tacit.errors import CipherError, KeysError
 if TYPE_CHECKING:
     from tacit.crypto.paillier.vector import CiphertextVector
 
+_NUMBERS = ("p", "q", "order_p", "order_q")
 _CLOSE = 100  # primes whose difference is this many bits shorter than they are fall to Fermat's factoring
 
 
@@ -50,12 +52,34 @@ class PrivateKey:
         close = self.public.bits > 512 and abs(self.p - self.q).bit_length() < self.public.bits // 2 - _CLOSE
         if self.p == self.q or close:
             raise KeysError("The private key's primes are too close together: n can be factored. Make a new key.")
-        if (self.p - 1) % self.order_p or (self.q - 1) % self.order_q or self.order_p % 2 or self.order_q % 2:
-            raise KeysError("The private key's orders do not divide p - 1 and q - 1: the key is damaged.")
+        orders = self.order_p, self.order_q
+        if min(orders) < 2 or (self.p - 1) % self.order_p or (self.q - 1) % self.order_q or gmpy2.gcd(*orders) != 2:
+            raise KeysError(
+                "The private key's orders do not divide p - 1 and q - 1, or have another divisor in common than 2: the "
+                "key is damaged, or was not made by Tacit."
+            )
         h = self.public.h
         for prime, order in ((self.p, self.order_p), (self.q, self.order_q)):
             if gmpy2.powmod_sec(h, order, prime * prime) != 1:
                 raise KeysError("The private key does not belong to its public key: h has another order.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the key as plain values, numbers in hexadecimal: all of its secrets."""
+        secrets = {name: f"{getattr(self, name):x}" for name in _NUMBERS}
+        return {"public": self.public.to_dict(), **secrets}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> PrivateKey:
+        """Read what :meth:`to_dict` returned, and check it."""
+        try:
+            public, numbers = plain["public"], {name: int(plain[name], 16) for name in _NUMBERS}
+        except (KeyError, TypeError, ValueError):  # the value is not shown: it may be a secret
+            raise KeysError(
+                f"Expected public, {', '.join(_NUMBERS)} of a private Paillier key, numbers in hexadecimal."
+            ) from None
+        if min(numbers.values()) < 1:
+            raise KeysError("A number of the private key is not positive: the key is damaged.")
+        return cls(public=PublicKey.from_dict(public), **numbers)
 
     @functools.cached_property
     def rings(self) -> tuple[Ring, Ring]:
@@ -92,7 +116,7 @@ class PrivateKey:
         return self.public.ring.affine([(powers_p, lift_p), (powers_q, lift_q)], 0)
 
     @overload
-    def encrypt(self, message: int, *, noise: Noise | None = None) -> Ciphertext: ...
+    def encrypt(self, message: int | np.integer[Any], *, noise: Noise | None = None) -> Ciphertext: ...
 
     @overload
     def encrypt(
@@ -107,7 +131,8 @@ class PrivateKey:
 
     def encrypt(self, message: Any, layout: Layout | None = None, **options: Any) -> Ciphertext | CiphertextVector:
         """Encrypt as the public key does, with noise from the key holder's shorter tables."""
-        options["noise"] = options.get("noise") or self
+        if options.get("noise") is None:  # an empty pool is false, and still the one to ask
+            options["noise"] = self
         return self.public.encrypt(message, layout, **options)
 
     @overload
@@ -145,7 +170,10 @@ class PrivateKey:
             powers = half.power(half.affine([(rows, 1)], 0), order, secret=True, workers=workers)
             terms.append((powers, int(lift * gmpy2.invert(order, prime) % ring.modulus)))
         scaled = ring.affine(terms, -sum(factor for _, factor in terms) % ring.modulus)
-        messages = backend().quotient(scaled, n)
-        if self.public.kind == "subgroup" and not np.array_equal(ring.affine([(messages, n)], 0), scaled):
-            raise CipherError("A ciphertext's noise is not of this key's subgroup: it was not made by the public key.")
-        return messages
+        foreign = np.nonzero(self.public.residues.affine([(scaled, 1)], 0).any(axis=1))[0]
+        if len(foreign):
+            raise CipherError(
+                f"Ciphertext {foreign[0]} of {len(rows)} was not made by this public key: it has a divisor in common "
+                "with n, or noise of another group than the key's. It is forged or damaged."
+            )
+        return backend().quotient(scaled, n)

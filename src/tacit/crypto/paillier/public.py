@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
@@ -27,6 +28,7 @@ Exponents = Literal["half", "short"]
 SECURITY = {1024: 80, 2048: 112, 3072: 128, 4096: 152}  # bits of security of a modulus (NIST SP 800-57)
 SAFE_BITS = 2048
 SMALLEST_BITS = 64  # below this even the tests' arithmetic makes no sense
+LARGEST_BITS = 16384
 
 ASSUMPTIONS = {
     ("standard", "half"): "decisional composite residuosity, and that powers h^s with s of half the key's length are "
@@ -92,7 +94,7 @@ class PublicKey:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind) or self.exponents not in get_args(Exponents):
             raise KeysError(f"Unknown kind of Paillier key: {self.kind!r} with {self.exponents!r} exponents.")
-        if self.bits < SMALLEST_BITS or self.n % 2 == 0 or gmpy2.is_square(self.n) or gmpy2.is_prime(self.n):
+        if self.n < 1 << (SMALLEST_BITS - 1) or self.n % 2 == 0 or gmpy2.is_square(self.n) or gmpy2.is_prime(self.n):
             raise KeysError("The key's modulus is no product of two different odd primes. Use a key that Tacit made.")
         if not 1 < self.h < self.square - 1 or gmpy2.gcd(self.h, self.n) != 1 or self.h % self.n in (1, self.n - 1):
             raise KeysError(
@@ -135,10 +137,33 @@ class PublicKey:
         """The identity as people compare it: 32 groups of two digits."""
         return self.identity.hex(":")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the key as plain values, numbers in hexadecimal."""
+        return {"n": f"{self.n:x}", "h": f"{self.h:x}", "kind": self.kind, "exponents": self.exponents}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> PublicKey:
+        """Read what :meth:`to_dict` returned, from anyone: the key is checked, and an absurd length refused at once."""
+        try:
+            n, h = int(plain["n"], 16), int(plain["h"], 16)
+            kind, exponents = plain["kind"], plain["exponents"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise KeysError(
+                f"Expected n, h, kind and exponents of a Paillier key, n and h in hexadecimal: {error!r}."
+            ) from error
+        if n < 1 or n.bit_length() > LARGEST_BITS:
+            raise KeysError(f"Expected a positive n of at most {LARGEST_BITS} bits, got one of {n.bit_length()}.")
+        return cls(n=n, h=h, kind=kind, exponents=exponents)
+
     @functools.cached_property
     def ring(self) -> Ring:
         """The integers modulo n squared."""
         return backend().ring(self.square)
+
+    @functools.cached_property
+    def residues(self) -> Ring:
+        """The integers modulo n, where messages live."""
+        return backend().ring(self.n)
 
     @functools.cached_property
     def table(self) -> Table:
@@ -152,13 +177,15 @@ class PublicKey:
     def layout(self, values: ArrayLike, *, clip: float = 1.0, bits: int = 24, summands: int = 128) -> Layout:
         """Return the layout for such a vector: integers are kept exactly, floats are clipped and rounded."""
         array = np.asarray(values)
+        if array.ndim != 1:
+            raise ConfigError(f"Expected an integer or a vector of numbers, got an array of shape {array.shape}.")
         if np.issubdtype(array.dtype, np.integer):
             bound = 1 << 31
             return Layout(length=len(array), bound=bound, summands=summands, key_bits=self.bits)
         return Layout.floats(length=len(array), clip=clip, bits=bits, summands=summands, key_bits=self.bits)
 
     @overload
-    def encrypt(self, message: int, *, noise: Noise | None = None) -> Ciphertext: ...
+    def encrypt(self, message: int | np.integer[Any], *, noise: Noise | None = None) -> Ciphertext: ...
 
     @overload
     def encrypt(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 _MAGIC = b"TCTC"
 _VERSION = 1
-_HEADER = struct.Struct(">4sB32sQ37s")  # magic, version, key, summands, layout
+_FACTS = struct.Struct(">4sB32sQ37s")  # magic, version, key, summands, layout
+_DIGEST_BYTES = 16
+HEADER_BYTES = _FACTS.size + _DIGEST_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,17 +62,22 @@ class CiphertextVector:
     @property
     def nbytes(self) -> int:
         """The length of :meth:`to_bytes`."""
-        return _HEADER.size + self.rows.nbytes
+        return HEADER_BYTES + self.rows.nbytes
 
     def rerandomised(self, *, noise: Noise | None = None, workers: int | None = None) -> CiphertextVector:
         """Return the same sum in ciphertexts that can't be linked with these."""
-        fresh = (noise or self.key).take(len(self.rows), workers=workers)
+        fresh = (self.key if noise is None else noise).take(len(self.rows), workers=workers)
         return replace(self, rows=self.key.ring.multiply(self.rows, fresh))
 
     def to_bytes(self) -> bytes:
-        """Return the vector as it travels: key, layout and count of summands, then ciphertexts of equal length."""
-        header = _HEADER.pack(_MAGIC, _VERSION, self.key.identity, self.summands, self.layout.to_bytes())
-        return header + self.rows.tobytes()
+        """Return the vector as it travels: key, count of summands, layout, a digest, equally long ciphertexts.
+
+        The digest finds damage, in the header and in the ciphertexts. It stops no forger: only an authenticated
+        connection does.
+        """
+        facts = _FACTS.pack(_MAGIC, _VERSION, self.key.identity, self.summands, self.layout.to_bytes())
+        body = self.rows.tobytes()
+        return b"".join([facts, _digest(facts, body), body])
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, key: PublicKey, *, units: bool = True) -> CiphertextVector:
@@ -80,9 +88,9 @@ class CiphertextVector:
             key: the key it has to be of.
             units: whether to look for common divisors with n now; :func:`total` looks at the sum of all at once.
         """
-        if len(data) < _HEADER.size:
-            raise CipherError(f"Expected at least {_HEADER.size} bytes of an encrypted vector, got {len(data)}.")
-        magic, version, identity, summands, layout_bytes = _HEADER.unpack_from(data)
+        if len(data) < HEADER_BYTES:
+            raise CipherError(f"Expected at least {HEADER_BYTES} bytes of an encrypted vector, got {len(data)}.")
+        magic, version, identity, summands, layout_bytes = _FACTS.unpack_from(data)
         if magic != _MAGIC:
             raise CipherError(f"Expected an encrypted vector, which starts with {_MAGIC!r}, got {magic!r}.")
         if version != _VERSION:
@@ -98,13 +106,18 @@ class CiphertextVector:
         if not 1 <= summands <= layout.summands:
             raise CipherError(f"The vector claims {summands} summands, expected 1 to {layout.summands}.")
         width = key.ring.width
-        expected = _HEADER.size + layout.rows * width
+        expected = HEADER_BYTES + layout.rows * width
         if len(data) != expected:
             raise CipherError(
                 f"Expected {expected} bytes ({layout.rows} ciphertexts of {width} bytes), got {len(data)}: the vector "
                 "is cut off or damaged."
             )
-        rows = np.frombuffer(data, np.uint8, offset=_HEADER.size).reshape(-1, width)
+        view = memoryview(data)
+        if view[_FACTS.size : HEADER_BYTES] != _digest(view[: _FACTS.size], view[HEADER_BYTES:]):
+            raise CipherError(
+                "The vector's bytes do not have the digest they came with: it is damaged. Ask for it again."
+            )
+        rows = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).reshape(-1, width)
         for wrong, what in ((zeros(rows), "0"), (not_below(rows, key.square), "not below n^2")):
             if len(wrong):
                 raise CipherError(f"Ciphertext {wrong[0]} of {len(rows)} is {what}, which no encryption gives.")
@@ -125,6 +138,12 @@ class CiphertextVector:
                 "layout for more summands before encrypting."
             )
         return summands
+
+
+def _digest(facts: bytes | memoryview, body: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256(facts)
+    digest.update(body)
+    return digest.digest()[:_DIGEST_BYTES]
 
 
 def total(

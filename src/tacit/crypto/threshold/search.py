@@ -1,0 +1,78 @@
+"""The search for wrong shares without proofs: which of them agree?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import gmpy2
+
+from tacit.crypto.rows import Rows
+from tacit.crypto.threshold.batch import COEFFICIENT_BYTES, coefficients, combined
+from tacit.crypto.threshold.interpolation import weights
+from tacit.errors import CipherError
+from tacit.randomness import system_bytes
+
+if TYPE_CHECKING:
+    from tacit.crypto.threshold.public import ThresholdPublic
+
+_SELECTIONS = 1000  # a few milliseconds each
+
+
+def agreeing(
+    public: ThresholdPublic, bases: Rows, shares: Mapping[int, Rows]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return t shares that combine, and those that do not agree with them.
+
+    All rows are joined with random exponents first, so a selection costs one power modulo n, however long the
+    vector is.
+
+    Raises:
+        CipherError: where no selection combines, or there is none to try or too many.
+    """
+    n, t, ring = public.key.n, public.threshold, public.key.residues
+    if len(shares) == t:
+        raise CipherError(
+            f"One of {numbered(shares)} is wrong, or more of them. Ask for proofs (prove=True) to learn which, or for "
+            "another holder's share."
+        )
+    exponents = coefficients(system_bytes(len(bases) * COEFFICIENT_BYTES))
+    base = combined(ring, bases, exponents)
+    joined = {index: combined(ring, rows, exponents) for index, rows in shares.items()}
+
+    def combines(selection: Iterable[int]) -> bool:
+        common, factors = weights(selection)
+        power = gmpy2.mpz(1)
+        for index, factor in factors.items():
+            power = power * gmpy2.powmod(joined[index], 2 * factor, n) % n
+        return bool(gmpy2.powmod(power, n, n) == gmpy2.powmod(base, 4 * common * public.delta, n))
+
+    selections = itertools.combinations(sorted(shares), t)
+    for chosen in itertools.islice(selections, _SELECTIONS):
+        if combines(chosen):
+            others = [index for index in sorted(shares) if index not in chosen]
+            return chosen, tuple(index for index in others if not combines((*chosen[1:], index)))
+    number = math.comb(len(shares), t)
+    if number > _SELECTIONS:
+        raise CipherError(
+            f"Of {numbered(shares)} several are wrong: none of {_SELECTIONS} selections of {t} combines, of {number}. "
+            "Ask for proofs (prove=True) to learn which."
+        )
+    raise CipherError(
+        f"Of {numbered(shares)} fewer than {t} are right: no selection combines. Ask for proofs (prove=True) to learn "
+        "which, or for other holders' shares."
+    )
+
+
+def numbered(shares: Iterable[int]) -> str:
+    """Return the numbers of shares for people.
+
+    >>> numbered([3, 1]), numbered([2]), numbered([])
+    ('shares 1, 3', 'share 2', 'no share')
+    """
+    numbers = sorted(set(shares))
+    if not numbers:
+        return "no share"
+    return f"share{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
