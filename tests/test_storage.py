@@ -54,3 +54,35 @@ def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "cache").write_bytes(b"")
     with pytest.raises(StorageError, match="another disk"):
         write_atomically(tmp_path / "cache" / "file", b"new", advice="Choose another disk.")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_only_a_free_name_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    if not links:
+
+        def unable(*_: object) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", unable)
+    write_atomically(tmp_path / "file", b"first", replace=False, mode=0o600)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(StorageError, match=r"is there already and is left as it was. Take another."):
+        write_atomically(tmp_path / "file", b"second", replace=False, advice="Take another.")
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file"]
+
+
+def test_a_name_that_was_held_is_free_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unable(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", unable)
+    monkeypatch.setattr(Path, "replace", unable)
+    with pytest.raises(StorageError, match="not permitted"):
+        write_atomically(tmp_path / "file", b"first", replace=False)
+    assert not [path for path in tmp_path.iterdir() if path.is_file()]
+
+
+def test_everybody_may_read_unless_told_otherwise(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "file", b"")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644

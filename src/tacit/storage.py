@@ -15,11 +15,20 @@ RUN_ADVICE = (
 )
 
 
-def write_atomically(path: Path, data: bytes, *, advice: str = RUN_ADVICE) -> None:
+def write_atomically(
+    path: Path, data: bytes, *, advice: str = RUN_ADVICE, mode: int = 0o644, replace: bool = True
+) -> None:
     """Write ``data`` to ``path``: a reader, or a crash, finds the old file or the new one, never a part.
 
     The bytes go to a temporary file in the same folder, reach the disk (fsync) and then take the name. On any failure
     the temporary file is removed and the old file, if there was one, is left as it was.
+
+    Args:
+        path: the file.
+        data: all that it will hold.
+        advice: what the error tells people to do.
+        mode: who may read it; until it is whole, only its owner.
+        replace: whether an existing file may be replaced; where not, it is refused, even one that appears meanwhile.
     """
     temporary: str | None = None
     try:
@@ -29,11 +38,14 @@ def write_atomically(path: Path, data: bytes, *, advice: str = RUN_ADVICE) -> No
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
-            os.fchmod(descriptor, 0o644)
+            os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        Path(temporary).replace(path)
+        if replace:
+            Path(temporary).replace(path)
+        else:
+            _take_free_name(temporary, path, advice)
         _sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error, advice) from error
@@ -43,6 +55,25 @@ def write_atomically(path: Path, data: bytes, *, advice: str = RUN_ADVICE) -> No
         if temporary is not None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
+
+
+def _take_free_name(temporary: str, path: Path, advice: str) -> None:
+    """Give a whole file its name, unless the name is taken."""
+    try:
+        os.link(temporary, path)  # fails where the name is taken, also since a moment ago
+        Path(temporary).unlink()
+    except FileExistsError as error:
+        raise StorageError(f"{path} is there already and is left as it was. {advice}") from error
+    except OSError:  # no hard links, as on a memory stick: an empty file holds the name until it is replaced
+        try:
+            path.touch(mode=0o600, exist_ok=False)
+        except FileExistsError as error:
+            raise StorageError(f"{path} is there already and is left as it was. {advice}") from error
+        try:
+            Path(temporary).replace(path)
+        except BaseException:
+            path.unlink()
+            raise
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,0 +1,133 @@
+"""How ``tacit keys new`` makes keys and writes them: all or none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from tacit.crypto.keykinds import AnyKey
+
+Report = Callable[[int, float], None]
+_MOST_SHARES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What was asked for; None where an option was left out."""
+
+    scheme: str
+    bits: int | None
+    kind: str | None
+    exponents: str | None
+    shares: tuple[int, int] | None
+    group: str | None
+    insecure_key_size: bool
+
+    def __post_init__(self) -> None:
+        if self.scheme not in ("paillier", "elgamal"):
+            raise ConfigError(f"There is no scheme {self.scheme!r}. Expected paillier or elgamal.")
+        strange: dict[str, Any] = {"--group": self.group}
+        if self.scheme == "elgamal":
+            strange = {"--kind": self.kind, "--shares": self.shares}
+        given = [name for name, value in strange.items() if value is not None]
+        if given:
+            raise ConfigError(f"{given[0]} does not go with {self.scheme}. Leave it out; see `tacit keys new --help`.")
+        if self.bits is not None and self.group is not None:
+            raise ConfigError("Expected --group (a named group) or --bits (a prime of one's own), got both.")
+        usual = (self.kind or "standard", self.exponents or "half") == ("standard", "half")
+        if self.shares is not None and not usual:
+            raise ConfigError(
+                "Threshold keys are of kind standard with half exponents. Leave --kind and --exponents out."
+            )
+
+
+def parse_shares(text: str | None) -> tuple[int, int] | None:
+    """Return T and L of ``T/L``.
+
+    >>> parse_shares("3/5")
+    (3, 5)
+    """
+    if text is None:
+        return None
+    needed, slash, total = text.partition("/")
+    if not (slash and needed.isdecimal() and total.isdecimal() and 1 <= int(needed) <= int(total) <= _MOST_SHARES):
+        raise ConfigError(
+            f"Expected --shares T/L such as 3/5 with 1 <= T <= L <= {_MOST_SHARES}, got {text!r}: any T of the L "
+            "holders decrypt."
+        )
+    return int(needed), int(total)
+
+
+def free_paths(folder: Path, asked: Asked) -> list[Path]:
+    """Return the files that will be written, public key first; refuse before the work where one is there."""
+    names = ["private"] if asked.shares is None else [f"share-{place}" for place in range(1, asked.shares[1] + 1)]
+    paths = [folder / f"{name}.key" for name in ("public", *names)]
+    for path in paths:
+        if path.exists() or path.is_symlink():
+            raise StorageError(
+                f"{path} is there already, and keys are never overwritten. Choose another folder with --out, or move "
+                "it."
+            )
+    parent = next((above for above in (folder, *folder.absolute().parents) if above.exists()), folder)
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise StorageError(f"Can't write into {folder}: {parent} is no folder you can write to. Choose another --out.")
+    return paths
+
+
+def check_passphrase(words: str | None) -> None:
+    """Refuse a passphrase that is too short before a key is made for it."""
+    from tacit.crypto.sealing import check_passphrase as check
+
+    if words is not None:
+        check(words)
+
+
+def make(asked: Asked, report: Report) -> list[AnyKey]:
+    """Return the new keys, the public one first."""
+    options: dict[str, Any] = {"insecure_key_size": asked.insecure_key_size}
+    if asked.exponents is not None:
+        options["exponents"] = asked.exponents
+    if asked.scheme == "elgamal":
+        from tacit.crypto import elgamal, groups
+
+        group: Any = asked.group or elgamal.DEFAULT_GROUP
+        if asked.bits is not None:
+            group = groups.generate(asked.bits, progress=report, insecure_key_size=asked.insecure_key_size)
+        return list(elgamal.generate(group, **options))
+    if asked.bits is not None:
+        options["bits"] = asked.bits
+    if asked.shares is not None:
+        from tacit.crypto import threshold
+
+        options.pop("exponents", None)
+        needed, total = asked.shares
+        public, shares = threshold.generate(threshold=needed, shares=total, progress=report, **options)
+        return [public, *shares]
+    from tacit.crypto import paillier
+
+    if asked.kind is not None:
+        options["kind"] = asked.kind
+    return list(paillier.generate(**options))
+
+
+def write(paths: Sequence[Path], keys: Sequence[AnyKey], passphrase: str | None) -> None:
+    """Write all keys, secrets first, or none."""
+    from tacit.crypto import keyfile
+
+    written: list[Path] = []
+    try:
+        for path, key in reversed(list(zip(paths, keys, strict=True))):
+            keyfile.save(path, key, passphrase=passphrase if path != paths[0] else None)
+            written.append(path)
+    except BaseException:
+        for path in written:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise

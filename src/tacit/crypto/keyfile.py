@@ -1,0 +1,219 @@
+"""Keys at rest: text files that say what they are, and are whole or refused.
+
+A file is one JSON object: its kind and version, the public half with its fingerprint, for private keys and shares the
+secret (in hexadecimal, or sealed with a passphrase), and a checksum, which tells a damaged file from one of the wrong
+kind. The checksum protects against accidents only; what protects against people is the fingerprint, compared over
+another channel, and the passphrase, which also authenticates everything else in the file.
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> from tacit.crypto import keyfile, paillier
+>>> folder = Path(tempfile.mkdtemp())
+>>> public, private = paillier.generate(bits=512, insecure_key_size=True)
+>>> keyfile.save(folder / "public.key", public)
+>>> keyfile.save(folder / "private.key", private)  # readable by its owner only; see passphrase=
+>>> keyfile.load_private(folder / "private.key", insecure_key_size=True) == private
+True
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tacit.crypto import keytext, sealing
+from tacit.crypto.keykinds import (
+    KINDS,
+    AnyKey,
+    KeyKind,
+    Private,
+    Public,
+    Share,
+    kind_of,
+    length_of,
+    public_of,
+    with_article,
+)
+from tacit.errors import KeysError
+from tacit.storage import write_atomically
+
+Passphrase = str | Callable[[Path], str]
+
+_READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class KeyFileWarning(UserWarning):
+    """A private key lies where others can read it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyFile:
+    """A key file that was read and checked; its secret is still closed.
+
+    Attributes:
+        path: where it lies.
+        kind: what it holds.
+        public: the public half.
+        share: the number of a share of a threshold key, None for other keys.
+        sealed: whether the secret is under a passphrase.
+    """
+
+    path: Path
+    kind: KeyKind
+    public: Public
+    share: int | None
+    sealed: bool
+    _plain: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """What the file holds, for people."""
+        return self.kind.title if self.share is None else f"{self.kind.title} {self.share}"
+
+    def unlock(self, passphrase: Passphrase | None = None) -> Private | Share:
+        """Return the private key or share; ``passphrase`` is used, or asked for, only where the file is sealed."""
+        if self.kind.role == "public":
+            raise wrong_role(self, "private")
+        if not self.sealed:
+            secret = self._plain["secret"]
+        elif passphrase is None:
+            raise KeysError(f"{self.path} is sealed with a passphrase. Give it.")
+        else:
+            words = passphrase if isinstance(passphrase, str) else passphrase(self.path)
+            secret = self._unsealed(words)
+        if not isinstance(secret, dict):
+            raise KeysError(f"The secret in {self.path} is damaged: expected named values. Use a copy of the file.")
+        try:
+            key = self.kind.secret_from_dict({**secret, "public": self._plain["public"]})
+        except KeysError as error:
+            raise KeysError(f"{self.path}: {error}") from error
+        if key.public != self.public or getattr(key, "index", None) != self.share:
+            raise KeysError(f"The secret in {self.path} belongs to another key than the file says. Don't use it.")
+        return key
+
+    def _unsealed(self, passphrase: str) -> Any:
+        try:
+            opened = sealing.unseal(self._plain["sealed"], passphrase, context=keytext.context(self._plain))
+            return json.loads(opened)
+        except KeysError as error:
+            raise KeysError(f"Can't open {self.path}: {error}") from error
+        except ValueError:
+            raise KeysError(f"The sealed part of {self.path} holds no key. Use a copy of the file.") from None
+
+
+def save(path: str | Path, key: AnyKey, *, passphrase: str | None = None, cost: sealing.Cost | None = None) -> None:
+    """Write a key to a new file, whole or not at all; a file that is there already is never replaced.
+
+    Args:
+        path: the file; its folder is made where it is missing.
+        key: a public key (readable by all), or a private key or share (by its owner only, from the first byte on).
+        passphrase: seals a private key or share, with at least 8 characters.
+        cost: of guessing the passphrase; more than the default makes every opening slower.
+    """
+    kind = kind_of(key)
+    public = public_of(key)
+    plain: dict[str, Any] = {
+        "format": keytext.FORMAT,
+        "version": keytext.VERSION,
+        "kind": kind.name,
+        "fingerprint": public.fingerprint,
+    }
+    if isinstance(key, Share):
+        plain["share"] = key.index
+    plain["public"] = public.to_dict()
+    if kind.role != "public":
+        secret = {name: value for name, value in key.to_dict().items() if name != "public"}
+        if passphrase is None:
+            plain["secret"] = secret
+        else:
+            hidden = json.dumps(secret).encode()
+            plain["sealed"] = sealing.seal(hidden, passphrase, context=keytext.context(plain), cost=cost)
+    write_atomically(
+        Path(path),
+        keytext.to_bytes(plain),
+        advice="No key was written there. Choose another folder, or move what is there: a lost private key can't be "
+        "made again.",
+        mode=0o644 if kind.role == "public" else 0o600,
+        replace=False,
+    )
+
+
+def load_public(path: str | Path, *, insecure_key_size: bool = False) -> Public:
+    """Return the public key in a file; compare its fingerprint with its owner's before you rely on it."""
+    file = read(path, insecure_key_size=insecure_key_size)
+    if file.kind.role != "public":
+        raise wrong_role(file, "public")
+    return file.public
+
+
+def load_private(path: str | Path, *, passphrase: Passphrase | None = None, insecure_key_size: bool = False) -> Private:
+    """Return the private key in a file; ``passphrase`` may be a function that asks for it, given the path."""
+    file = read(path, insecure_key_size=insecure_key_size)
+    key = file.unlock(passphrase) if file.kind.role == "private" else None
+    if key is None or isinstance(key, Share):
+        raise wrong_role(file, "private")
+    return key
+
+
+def load_share(path: str | Path, *, passphrase: Passphrase | None = None, insecure_key_size: bool = False) -> Share:
+    """Return one holder's share of a threshold key."""
+    file = read(path, insecure_key_size=insecure_key_size)
+    key = file.unlock(passphrase) if file.kind.role == "share" else None
+    if not isinstance(key, Share):
+        raise wrong_role(file, "share")
+    return key
+
+
+def read(path: str | Path, *, insecure_key_size: bool = False) -> KeyFile:
+    """Read a key file of any kind, check everything but the secret, and warn where a secret is open to others.
+
+    Args:
+        path: the file.
+        insecure_key_size: accept keys of less than 2048 bits, for experiments.
+    """
+    path = Path(path)
+    raw, mode = keytext.load_bytes(path)
+    plain = keytext.parse(path, raw)
+    kind = KINDS.get(plain["kind"]) if isinstance(plain.get("kind"), str) else None
+    if kind is None:
+        raise KeysError(f"{path} holds {plain.get('kind')!r}, expected one of: {', '.join(KINDS)}.")
+    if kind.role != "public" and mode is not None and mode & _READABLE_BY_OTHERS:
+        warnings.warn(
+            f"{path} holds {with_article(kind.title)} and others than its owner may read it (mode {mode & 0o777:o}). "
+            f"If anybody could have, make a new key; otherwise: chmod 600 {path}",
+            KeyFileWarning,
+            stacklevel=3,
+        )
+    sealed, share = "sealed" in plain, plain.get("share")
+    if ("secret" in plain) + sealed != (kind.role != "public") or isinstance(share, int) != (kind.role == "share"):
+        raise KeysError(f"{path} does not have the parts of {with_article(kind.title)}. Use a copy of the file.")
+    try:
+        public = kind.public_from_dict(plain.get("public"))  # type: ignore[arg-type]  # checked there
+    except KeysError as error:
+        raise KeysError(f"{path}: {error}") from error
+    if public.fingerprint != plain.get("fingerprint"):
+        raise KeysError(
+            f"{path} claims the fingerprint {str(plain.get('fingerprint'))[:23]}…, and its key has "
+            f"{public.fingerprint[:23]}… : the key was exchanged. Don't use it; get it anew from its owner."
+        )
+    if public.insecure and not insecure_key_size:
+        raise KeysError(
+            f"{path} holds a key of {length_of(public)} bits, expected at least 2048. Make a new one with `tacit keys "
+            "new`; for an experiment say --insecure-key-size (insecure_key_size=True)."
+        )
+    return KeyFile(path=path, kind=kind, public=public, share=share, sealed=sealed, _plain=plain)
+
+
+def wrong_role(file: KeyFile, expected: str) -> KeysError:
+    """Return the error for a key of one kind where another is needed."""
+    wanted = {
+        "public": "a public key. Nobody but its owner needs this file: give the public.key that was made with it",
+        "private": "a private key. Give the private.key that was made with it",
+        "share": "a share of a threshold key. Give a share-N.key",
+    }[expected]
+    return KeysError(f"{file.path} holds {with_article(file.title)}, expected {wanted}.")
