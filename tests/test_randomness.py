@@ -81,3 +81,56 @@ def test_bad_keys_are_refused() -> None:
         Randomness.of(seed=-1)
     with pytest.raises(ConfigError, match="16 bytes, got 3"):
         Randomness(key=b"abc", simulation=True)
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_uniform_numbers_are_odd_multiples_of_a_power_of_two(seed: int | None) -> None:
+    randomness = Randomness.of(seed=seed)
+    numbers = randomness.uniform(40_000, "uniform")
+    odd = numbers * 2.0**53
+    assert (odd % 2.0 == 1.0).all()  # exact, and neither 0 nor 1
+    assert numbers.min() > 0.0
+    assert numbers.max() < 1.0
+    counts = np.histogram(numbers, 20, (0.0, 1.0))[0]
+    assert ((counts - 2000) ** 2).sum() / 2000 < 60.0  # chi-square with 19 degrees of freedom: one in 200,000
+    assert (randomness.uniform(3, "a").tolist() == randomness.uniform(3, "a").tolist()) is (seed is not None)
+    assert randomness.uniform(3, "a").tolist() != randomness.uniform(3, "b").tolist()
+    assert randomness.uniform(0, "a").tolist() == []
+
+
+@pytest.mark.parametrize("root", [Randomness.of(seed=4), Randomness.of(seed=None)], ids=["seeded", "system"])
+@pytest.mark.parametrize("below", [1, 2, 7, 1_000, 2**61])
+def test_integers_are_uniform(root: Randomness, below: int) -> None:
+    drawn = root.integers(below, 20_000, "cards")
+    assert (drawn.dtype, len(drawn)) == (np.int64, 20_000)
+    assert 0 <= drawn.min() <= drawn.max() < below
+    assert abs(drawn.mean() / below - 0.5) < 0.02 + 0.5 * (below == 1) + 0.5 / below
+
+
+def test_integers_repeat_in_a_simulation_only() -> None:
+    seeded, system = Randomness.of(seed=4), Randomness.of(seed=None)
+    assert seeded.integers(100, 20, "a").tolist() == seeded.integers(100, 20, "a").tolist()
+    assert seeded.integers(100, 20, "a").tolist() != seeded.integers(100, 20, "b").tolist()
+    assert system.integers(100, 20, "a").tolist() != system.integers(100, 20, "a").tolist()
+    for below in (0, -1, 2**62):
+        with pytest.raises(ConfigError, match="below"):
+            seeded.integers(below, 1)
+
+
+@pytest.mark.parametrize("simulation", [True, False])
+def test_chances(simulation: bool) -> None:
+    root = Randomness.of(seed=4 if simulation else None)
+    assert [root.chance(p, n) for p in (0.0, 1.0) for n in range(20)] == [False] * 20 + [True] * 20
+    hits = sum(root.chance(0.3, number) for number in range(4_000))
+    assert 1_050 < hits < 1_350
+    assert not any(root.chance(1e-50, number) for number in range(100))
+    for bad in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ConfigError, match="probability"):
+            root.chance(bad)
+
+
+def test_a_chance_that_is_tiny_is_not_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1e-43 is far below what a uniform double can be, and a coin of 192 bits still has a side for it."""
+    monkeypatch.setattr("tacit.randomness.secrets.randbits", lambda bits: int(1e-43 * 2**bits))
+    assert Randomness.of(seed=None).chance(1.1e-43)
+    assert not Randomness.of(seed=None).chance(0.9e-43)

@@ -119,7 +119,7 @@ def test_a_failure_frame_with_bad_text_is_still_a_failure() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"\x00\x00", "at least 4 bytes"),
+        (b"\x00\x00", "extras in 4 bytes"),
         (b"\x00\x00\x00\x09abc", "9 bytes of extras, got 3"),
         (b"\x00\x00\x00\x00\x01\x02\x03", "multiple of 4"),
     ],
@@ -132,3 +132,21 @@ def test_a_damaged_task_is_refused(body: bytes, words: str) -> None:
 def test_a_vector_is_no_task() -> None:
     with pytest.raises(WireError, match="TASK frame, got VECTOR"):
         wire.unpack_task(FRAME)
+
+
+@given(TURNS, st.binary(max_size=40))
+def test_a_brief_frame_round_trips(turn: Turn, body: bytes) -> None:
+    frame = wire.unpack_brief(wire.pack_brief(Kind.SIGNS, turn, body))
+    assert (frame.kind, frame.turn, bytes(frame.body)) == (Kind.SIGNS, turn, body)
+    assert bytes(wire.expect(Kind.SIGNS, turn, 3, wire.pack_brief(Kind.SIGNS, turn, body))) == body
+    assert len(wire.pack_brief(Kind.SIGNS, turn, body)) == wire.BRIEF_BYTES + len(body) == 8 + len(body)
+
+
+def test_no_other_frame_begins_like_a_brief_one() -> None:
+    assert wire.pack(Kind.VECTOR, TURN, b"")[:1] != wire.pack_brief(Kind.SIGNS, TURN, b"")[:1]
+    failure = wire.pack_failure(TURN, "no")
+    assert wire.unpack_brief(failure).kind is Kind.FAILURE
+    with pytest.raises(WireError, match="at least 8 bytes, got 3"):
+        wire.unpack_brief(wire.pack_brief(Kind.SIGNS, TURN, b"")[:3])
+    with pytest.raises(ClientError, match="Client 3 sent a damaged reply"):
+        wire.expect(Kind.VECTOR, TURN, 3, wire.pack_brief(Kind.VECTOR, TURN, b"1234"))

@@ -12,11 +12,18 @@ unit test, in a simulation of a thousand clients and between hospitals::
 
 An **engine** moves the bytes: :meth:`Engine.exchange` takes requests and returns the replies that arrived. It does
 not look inside them. Protocols compose with ``yield from``, as any generators do.
+
+A flow that can use replies one by one yields a :class:`Gather`: an engine may hand each reply over as it arrives, from
+any thread, instead of keeping all of them to the end.
+
+Clients are numbered from 0. Key holders that are no clients have negative numbers; bytes to and from them are counted
+apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from tacit.errors import WireError
@@ -28,6 +35,25 @@ Result = TypeVar("Result")
 Flow = Generator[Frames, Frames, Result]
 
 
+class Gather(dict[ClientId, bytes]):
+    """Requests whose replies are taken one by one.
+
+    Args:
+        requests: what to send.
+        receive: takes a reply as soon as it is there; called from any thread.
+    """
+
+    def __init__(self, requests: Frames, receive: Callable[[ClientId, bytes], None]) -> None:
+        super().__init__(requests)
+        self.receive = receive
+
+
+def only(requests: Frames, clients: Iterable[ClientId]) -> Frames:
+    """Return the requests to some of the clients, still gathered where they were."""
+    chosen = {client: requests[client] for client in clients}
+    return Gather(chosen, requests.receive) if isinstance(requests, Gather) else chosen
+
+
 class Engine(Protocol):
     """Anything that carries requests to clients and brings back what they answered."""
 
@@ -37,7 +63,10 @@ class Engine(Protocol):
         ...
 
     def exchange(self, requests: Frames) -> Frames:
-        """Deliver every request and return the replies that arrived; a missing key is a drop-out."""
+        """Deliver every request and return the replies that arrived; a missing key is a drop-out.
+
+        Replies that were handed to a :class:`Gather` are not returned as well.
+        """
         ...
 
 
@@ -53,14 +82,25 @@ class Traffic:
     def __init__(self) -> None:
         self.bytes_down = 0
         self.bytes_up = 0
+        self.bytes_holders = 0  # both ways, to and from key holders that are no clients
+        self._lock = threading.Lock()
 
     def sent(self, requests: Frames) -> None:
         """Count what the server sent."""
-        self.bytes_down += sum(map(len, requests.values()))
+        self._count(requests, up=False)
 
     def received(self, replies: Frames) -> None:
         """Count what the clients sent."""
-        self.bytes_up += sum(map(len, replies.values()))
+        self._count(replies, up=True)
+
+    def _count(self, frames: Frames, *, up: bool) -> None:
+        clients = sum(len(frame) for client, frame in frames.items() if client >= 0)
+        with self._lock:
+            self.bytes_holders += sum(map(len, frames.values())) - clients
+            if up:
+                self.bytes_up += clients
+            else:
+                self.bytes_down += clients
 
 
 def drive(flow: Flow[Result], engine: Engine, traffic: Traffic | None = None) -> Result:
@@ -70,13 +110,27 @@ def drive(flow: Flow[Result], engine: Engine, traffic: Traffic | None = None) ->
         requests = next(flow)
         while True:
             traffic.sent(requests)
-            replies = engine.exchange(requests)
+            gather = _counted(requests, traffic) if isinstance(requests, Gather) else None
+            replies = engine.exchange(requests if gather is None else gather)
             if strangers := replies.keys() - requests.keys():
                 raise WireError(f"Clients {sorted(strangers)} answered, though nobody asked them.")
-            traffic.received(replies)
+            if gather is None:
+                traffic.received(replies)
+            else:
+                for client, reply in replies.items():
+                    gather.receive(client, reply)
+                replies = {}
             requests = flow.send(replies)
     except StopIteration as stop:
         result: Result = stop.value
         return result
     finally:
         flow.close()
+
+
+def _counted(requests: Gather, traffic: Traffic) -> Gather:
+    def receive(client: ClientId, reply: bytes) -> None:
+        traffic.received({client: reply})
+        requests.receive(client, reply)
+
+    return Gather(requests, receive)

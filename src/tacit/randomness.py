@@ -96,6 +96,19 @@ class Randomness:
         radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
+    def uniform(self, count: int, *purpose: str | int) -> NDArray[np.float64]:
+        """Return uniform numbers in (0, 1) that nobody can predict, or reproducible ones in a simulation.
+
+        They are the odd multiples of 2^-53: each is exact, neither 0 nor 1 is ever among them, and one half is the
+        middle of them. In a real run every bit is the operating system's, as with :meth:`normal`.
+        """
+        if self.simulation:
+            bits = self.stream("secret", *purpose).integers(2**64, size=count, dtype=np.uint64)
+        else:
+            bits = np.frombuffer(secrets.token_bytes(8 * count), np.uint64)
+        odd: NDArray[np.float64] = ((bits >> np.uint64(11)) | np.uint64(1)).astype(np.float64)
+        return odd * 2.0**-53
+
     def integers(self, below: int, count: int, *purpose: str | int) -> NDArray[np.int64]:
         """Return uniform integers in [0, below) that nobody can predict, or reproducible ones in a simulation.
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
+Integers = NDArray[np.int64]  # what is summed where sums must be exact
 
 
 def norm(vector: Vector) -> float:

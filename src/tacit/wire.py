@@ -7,13 +7,24 @@ Every frame is a fixed header and a body::
 =========  ==========================================================================================
 kind       body
 =========  ==========================================================================================
-TASK       extras length u32, extras (bytes that belong to the protocol), model vector (float32, little-endian)
+TASK       extras length u32, extras (the mechanism's), terms length u32, terms (the protocol's), model vector
+           (float32, little-endian)
 VECTOR     one vector (float32, little-endian)
 FAILURE    a reason in UTF-8: the client could not answer
+CIPHER     one encrypted vector
+KEY        a request for the public key (empty), and the answer
+OPEN       an encrypted sum that a key holder is asked to open
+OPENED     the sum, or a share of its decryption
+SIGNS      a set of coordinates as one number, their common sign and a bit
 =========  ==========================================================================================
 
 The header's length is a multiple of four, so that the floats behind it are aligned and are added without a copy.
 Round and attempt travel in every frame, so that a stale or replayed reply is refused by :func:`expect`.
+
+Where a whole reply is twenty bytes, the header would be half of what is sent. Such replies have a brief one, with a
+mark that no other frame begins with; how long their body is the protocol knows::
+
+    mark 0xB1 (the last digit is the version) | kind u8 | attempt u16 | round u32    (8 bytes, big-endian)
 """
 
 from __future__ import annotations
@@ -31,6 +42,9 @@ from tacit.vectors import Vector
 VERSION = 1
 _MAGIC = b"TCT"
 _HEADER = struct.Struct(">3sBBBHIQ")
+_BRIEF = struct.Struct(">BBHI")
+_MARK = 0xB0 + VERSION
+BRIEF_BYTES = _BRIEF.size
 _LENGTH = struct.Struct(">I")
 _FLOAT = np.dtype("<f4")
 
@@ -41,6 +55,11 @@ class Kind(IntEnum):
     TASK = 1
     VECTOR = 2
     FAILURE = 3
+    CIPHER = 4
+    KEY = 5
+    OPEN = 6
+    OPENED = 7
+    SIGNS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +72,12 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The request to train: the model, and what the protocol wants its client half to know."""
+    """The request to train: the model, and what the mechanism and the protocol want their client halves to know."""
 
     turn: Turn
     model: Vector
     extras: bytes = b""
+    terms: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +113,38 @@ def unpack(data: bytes) -> Frame:
         raise WireError(f"Expected 0 in the header's unused byte, got {zero}: the frame is damaged.")
     if length != len(data) - _HEADER.size:
         raise WireError(f"Expected a body of {length} bytes, got {len(data) - _HEADER.size}: the frame is damaged.")
-    try:
-        known = Kind(kind)
-    except ValueError:
-        raise WireError(f"Expected a kind among {[k.name for k in Kind]}, got {kind}.") from None
     turn = Turn(round_number=round_number, attempt=attempt)
-    return Frame(kind=known, turn=turn, body=memoryview(data)[_HEADER.size :])
+    return Frame(kind=_known(kind), turn=turn, body=memoryview(data)[_HEADER.size :])
+
+
+def pack_brief(kind: Kind, turn: Turn, body: bytes) -> bytes:
+    """Return a frame with the brief header.
+
+    >>> len(pack_brief(Kind.SIGNS, Turn(round_number=3), b"abc"))
+    11
+    """
+    return _BRIEF.pack(_MARK, kind, turn.attempt, turn.round_number) + body
+
+
+def unpack_brief(data: bytes) -> Frame:
+    """Parse a frame with the brief header, or with the usual one, as failures have."""
+    if data[:1] != bytes([_MARK]):
+        return unpack(data)
+    if len(data) < _BRIEF.size:
+        raise WireError(f"Expected a brief frame of at least {_BRIEF.size} bytes, got {len(data)}.")
+    _, kind, attempt, round_number = _BRIEF.unpack_from(data)
+    return Frame(
+        kind=_known(kind),
+        turn=Turn(round_number=round_number, attempt=attempt),
+        body=memoryview(data)[_BRIEF.size :],
+    )
 
 
 def pack_task(task: Task) -> bytes:
     """Return the frame that asks a client to train."""
     model = np.ascontiguousarray(task.model, _FLOAT)
-    return pack(Kind.TASK, task.turn, _LENGTH.pack(len(task.extras)) + task.extras + model.tobytes())
+    parts = (_LENGTH.pack(len(task.extras)), task.extras, _LENGTH.pack(len(task.terms)), task.terms, model.tobytes())
+    return pack(Kind.TASK, task.turn, b"".join(parts))
 
 
 def unpack_task(data: bytes) -> Task:
@@ -112,17 +152,9 @@ def unpack_task(data: bytes) -> Task:
     frame = unpack(data)
     if frame.kind is not Kind.TASK:
         raise WireError(f"Expected a TASK frame, got {frame.kind.name}.")
-    if len(frame.body) < _LENGTH.size:
-        raise WireError(f"Expected a task of at least {_LENGTH.size} bytes, got {len(frame.body)}.")
-    (length,) = _LENGTH.unpack_from(frame.body)
-    start = _LENGTH.size + length
-    if start > len(frame.body):
-        raise WireError(f"Expected {length} bytes of extras, got {len(frame.body) - _LENGTH.size}.")
-    return Task(
-        turn=frame.turn,
-        model=unpack_floats(frame.body[start:]),
-        extras=bytes(frame.body[_LENGTH.size : start]),
-    )
+    extras, rest = _prefixed(frame.body, "extras")
+    terms, rest = _prefixed(rest, "terms")
+    return Task(turn=frame.turn, model=unpack_floats(rest), extras=extras, terms=terms)
 
 
 def pack_vector(turn: Turn, vector: Vector) -> bytes:
@@ -138,7 +170,7 @@ def pack_failure(turn: Turn, reason: str) -> bytes:
 def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
     """Return the body of a client's reply, or raise an error that names the client and what is wrong."""
     try:
-        frame = unpack(data)
+        frame = unpack_brief(data) if kind is Kind.SIGNS else unpack(data)
     except WireError as error:
         raise ClientError(
             f"Client {client} sent a damaged reply: {error}", client=client, round_number=turn.round_number
@@ -158,6 +190,24 @@ def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
             round_number=turn.round_number,
         )
     return frame.body
+
+
+def _known(kind: int) -> Kind:
+    try:
+        return Kind(kind)
+    except ValueError:
+        raise WireError(f"Expected a kind among {[k.name for k in Kind]}, got {kind}.") from None
+
+
+def _prefixed(body: memoryview, name: str) -> tuple[bytes, memoryview]:
+    """Return bytes whose length stands before them, and what comes after."""
+    if len(body) < _LENGTH.size:
+        raise WireError(f"Expected the length of a task's {name} in {_LENGTH.size} bytes, got {len(body)}.")
+    (length,) = _LENGTH.unpack_from(body)
+    end = _LENGTH.size + length
+    if end > len(body):
+        raise WireError(f"Expected {length} bytes of {name}, got {len(body) - _LENGTH.size}.")
+    return bytes(body[_LENGTH.size : end]), body[end:]
 
 
 def unpack_floats(body: memoryview) -> Vector:

@@ -1,184 +1,16 @@
-"""What every sum protocol has to keep, and what is particular to the clear sum.
-
-A new protocol joins the suite with a line in ``PROTOCOLS``.
-"""
+"""What is particular to the clear sum; what it shares with every protocol is in test_conformance.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tacit import wire
-from tacit.engines.in_process import InProcessEngine
-from tacit.errors import ClientError, DropoutError, RemoteError, WireError
-from tacit.flow import Frames, drive
+from tacit.errors import ConfigError, WireError
 from tacit.protocols.clear import ClearSum
-from tacit.protocols.protocol import SumProtocol, Total
-from tacit.vectors import Vector
 from tacit.wire import Task, Turn
 
-Make = Callable[[int], SumProtocol]  # minimum of clients -> the protocol
-PROTOCOLS: dict[str, Make] = {"clear": lambda minimum: ClearSum(minimum_clients=minimum)}
-TURN = Turn(round_number=3, attempt=1)
-TASK = Task(turn=TURN, model=np.arange(4, dtype=np.float32))
-
-
-@pytest.fixture(params=PROTOCOLS.values(), ids=list(PROTOCOLS))
-def make(request: pytest.FixtureRequest) -> Make:
-    chosen: Make = request.param
-    return chosen
-
-
-class Clients:
-    """Honest clients, each with a vector; ``meddle`` changes what arrives."""
-
-    def __init__(
-        self, protocol: SumProtocol, vectors: Sequence[Vector], meddle: Callable[[Frames], Frames] = lambda r: r
-    ) -> None:
-        self._protocol = protocol
-        self._vectors = vectors
-        self._meddle = meddle
-        self._states = dict.fromkeys(range(len(vectors)), b"")
-        self.models: list[Vector] = []
-
-    def sum(self, task: Task = TASK, length: int | None = None) -> Total:
-        size = len(self._vectors[0]) if length is None else length
-        flow = self._protocol.server(range(len(self._vectors)), task, size)
-        return drive(flow, InProcessEngine(answer=self._answer))
-
-    def _answer(self, requests: Frames) -> Frames:
-        replies = {}
-        for client, request in requests.items():
-            is_task = wire.unpack(request).kind is wire.Kind.TASK
-            if is_task:
-                self.models.append(wire.unpack_task(request).model)
-            vector = self._vectors[client] if is_task else None
-            self._states[client], replies[client] = self._protocol.client(self._states[client], request, vector)
-        return self._meddle(replies)
-
-
-def _vectors(clients: int, length: int = 6) -> list[Vector]:
-    generator = np.random.default_rng(8)
-    return list(generator.normal(size=(clients, length)).astype(np.float32))
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(1, 12), st.integers(0, 50), st.integers(0, 10_000), st.sampled_from(sorted(PROTOCOLS)))
-def test_the_sum_is_numpys(clients: int, length: int, seed: int, name: str) -> None:
-    vectors = list(np.random.default_rng(seed).normal(size=(clients, length)).astype(np.float32))
-    total = Clients(PROTOCOLS[name](1), vectors).sum(length=length)
-    np.testing.assert_allclose(total.vector, np.sum(vectors, axis=0, dtype=np.float64), rtol=1e-6, atol=1e-6)
-    assert total.vector.dtype == np.float64
-    assert total.clients == tuple(range(clients))
-
-
-def test_the_clients_get_the_model(make: Make) -> None:
-    clients = Clients(make(1), _vectors(3))
-    clients.sum()
-    assert [model.tolist() for model in clients.models] == [[0.0, 1.0, 2.0, 3.0]] * 3
-
-
-def test_who_dropped_out_is_not_in_the_sum(make: Make) -> None:
-    vectors = _vectors(5)
-    total = Clients(make(2), vectors, lambda r: {c: f for c, f in r.items() if c not in (0, 3)}).sum()
-    assert total.clients == (1, 2, 4)
-    np.testing.assert_allclose(total.vector, np.sum([vectors[c] for c in (1, 2, 4)], axis=0), rtol=1e-6)
-
-
-def test_the_order_in_which_replies_arrive_changes_nothing(make: Make) -> None:
-    vectors = _vectors(9, length=100)
-    straight = Clients(make(1), vectors).sum()
-    reversed_ = Clients(make(1), vectors, lambda r: dict(reversed(list(r.items())))).sum()
-    assert straight.vector.tobytes() == reversed_.vector.tobytes()
-
-
-@pytest.mark.parametrize("replied", [0, 1, 2])
-def test_too_few_replies_fail_closed(make: Make, replied: int) -> None:
-    clients = Clients(make(3), _vectors(5), lambda r: {c: f for c, f in r.items() if c < replied})
-    with pytest.raises(DropoutError, match=rf"{replied} of 5 clients replied in round 3, 3 needed"):
-        clients.sum()
-
-
-def test_just_enough_replies_are_enough(make: Make) -> None:
-    total = Clients(make(3), _vectors(5), lambda r: {c: f for c, f in r.items() if c < 3}).sum()
-    assert total.clients == (0, 1, 2)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_number_that_is_none_names_the_client(make: Make, bad: float) -> None:
-    vectors = _vectors(4)
-    vectors[2][5] = bad
-    with pytest.raises(ClientError, match=r"Client 2 .*coordinate 5.*round 3") as caught:
-        Clients(make(1), vectors).sum()
-    assert (caught.value.client, caught.value.round_number) == (2, 3)
-
-
-def test_infinities_that_cancel_are_seen(make: Make) -> None:
-    vectors = _vectors(4)
-    vectors[1][0], vectors[2][0] = np.inf, -np.inf
-    with pytest.raises(ClientError, match="Client 1 sent inf"):
-        Clients(make(1), vectors).sum()
-
-
-@pytest.mark.parametrize("length", [0, 5, 7])
-def test_a_vector_of_another_length_names_the_client(make: Make, length: int) -> None:
-    vectors = _vectors(4)
-    vectors[1] = np.ones(length, np.float32)
-    with pytest.raises(ClientError, match="Client 1 ") as caught:
-        Clients(make(1), vectors).sum(length=6)
-    assert caught.value.client == 1
-
-
-def _replace(client: int, change: Callable[[bytes], bytes]) -> Callable[[Frames], Frames]:
-    return lambda replies: {c: change(f) if c == client else f for c, f in replies.items()}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda frame: b"",
-        lambda frame: frame[:-1],
-        lambda frame: frame + b"\x00",
-        lambda frame: b"X" + frame[1:],
-        lambda frame: frame[:3] + b"\x09" + frame[4:],
-        lambda frame: wire.pack_task(TASK),
-        lambda frame: wire.pack_failure(TURN, "out of memory"),
-    ],
-    ids=["empty", "short", "long", "magic", "version", "a task", "a failure"],
-)
-def test_a_damaged_reply_names_the_client(make: Make, change: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(ClientError, match="Client 3 ") as caught:
-        Clients(make(1), _vectors(5), _replace(3, change)).sum()
-    assert (caught.value.client, caught.value.round_number) == (3, 3)
-
-
-@pytest.mark.parametrize("turn", [Turn(round_number=3, attempt=0), Turn(round_number=2, attempt=1)])
-def test_a_replayed_reply_is_refused(make: Make, turn: Turn) -> None:
-    protocol, vectors = make(1), _vectors(5)
-    old: dict[int, bytes] = {}
-
-    def keep(replies: Frames) -> Frames:
-        old.update(replies)
-        return replies
-
-    Clients(protocol, vectors, keep).sum(Task(turn=turn, model=TASK.model))
-    with pytest.raises(ClientError, match=r"Client 4 .*stale"):
-        Clients(protocol, vectors, _replace(4, lambda _: old[4])).sum()
-
-
-def test_a_reply_from_outside_the_cohort_is_refused(make: Make) -> None:
-    clients = Clients(make(1), _vectors(3), lambda r: {**r, 17: r[0]})
-    with pytest.raises(RemoteError, match="17"):
-        clients.sum()
-
-
-def test_the_guarantee_is_stated(make: Make) -> None:
-    guarantee = make(1).guarantee
-    assert all((guarantee.server, guarantee.clients, guarantee.outsider))
+TASK = Task(turn=Turn(round_number=3, attempt=1), model=np.arange(4, dtype=np.float32))
 
 
 def test_the_clear_sum_hides_nothing_and_says_so() -> None:
@@ -188,3 +20,11 @@ def test_the_clear_sum_hides_nothing_and_says_so() -> None:
 def test_the_clear_client_knows_tasks_only() -> None:
     with pytest.raises(WireError, match="TASK"):
         ClearSum(minimum_clients=1).client(b"", wire.pack_task(TASK), None)
+
+
+def test_whole_numbers_travel_where_they_stay_exact() -> None:
+    protocol, request = ClearSum(minimum_clients=1), wire.pack_task(TASK)
+    _, reply = protocol.client(b"", request, np.array([-(2**24), 3], np.int64))
+    assert wire.unpack_floats(wire.unpack(reply).body).tolist() == [-(2.0**24), 3.0]
+    with pytest.raises(ConfigError, match=r"beyond 2\^24"):
+        protocol.client(b"", request, np.array([2**24 + 1], np.int64))

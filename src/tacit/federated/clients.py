@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import wire
+from tacit.errors import RunError
 from tacit.federated.plan import Plan
 from tacit.federated.stopwatch import Stopwatch
-from tacit.flow import ClientId, Frames
+from tacit.flow import ClientId, Frames, Gather
 from tacit.mechanisms.mechanism import Work
+from tacit.protocols.protocol import Contribution, SumProtocol
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 
@@ -50,12 +52,14 @@ class LocalClients:
         *,
         plan: Plan,
         trainer: Trainer,
+        protocol: SumProtocol | None = None,
         examples: Callable[[ClientId], int],
         randomness: Randomness,
         stopwatch: Stopwatch,
         on_reply: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
+        self._protocol = protocol or plan.protocol
         self._trainer = trainer
         self._examples = examples
         self._randomness = randomness
@@ -64,7 +68,11 @@ class LocalClients:
         self._states: defaultdict[ClientId, bytes] = defaultdict(bytes)
 
     def answer(self, requests: Frames) -> Frames:
-        """Return every client's reply; those who were sent the same task train at once."""
+        """Return every client's reply; those who were sent the same task train at once.
+
+        Replies to requests that are gathered are handed over as they are made.
+        """
+        receive = requests.receive if isinstance(requests, Gather) else None
         start = time.perf_counter()
         asked: defaultdict[bytes, list[ClientId]] = defaultdict(list)
         for client, request in requests.items():
@@ -73,7 +81,7 @@ class LocalClients:
         protecting: list[float] = []
         for request, clients in asked.items():
             if wire.unpack(request).kind is wire.Kind.TASK:
-                self._train(request, clients, replies, protecting)
+                self._train(request, clients, replies.__setitem__ if receive is None else receive, protecting)
             else:
                 replies |= {client: self._step(client, request, None) for client in clients}
         protect = sum(protecting) / self._trainer.workers
@@ -82,31 +90,41 @@ class LocalClients:
         return replies
 
     def _train(
-        self, request: bytes, clients: list[ClientId], replies: dict[ClientId, bytes], protecting: list[float]
+        self,
+        request: bytes,
+        clients: list[ClientId],
+        send: Callable[[ClientId, bytes], None],
+        protecting: list[float],
     ) -> None:
         task = wire.unpack_task(request)
         turn = task.turn
+        for _ in clients:
+            self._protocol.prepare(request)
 
         def finish(client: ClientId, update: Vector, loss: float) -> None:
             start = time.perf_counter()
             if math.isfinite(loss):
-                replies[client] = self._step(client, request, self._contribute(client, task, update, loss))
+                try:
+                    reply = self._step(client, request, self._contribute(client, task, update, loss))
+                except RunError as error:  # the mechanism can't protect such an update; the server should know why
+                    reply = wire.pack_failure(turn, str(error))
             else:
                 reason = f"its training loss became {loss}. Lower optimizer.lr, or set optimizer.grad_clip=1.0."
-                replies[client] = wire.pack_failure(turn, reason)
+                reply = wire.pack_failure(turn, reason)
             protecting.append(time.perf_counter() - start)
+            send(client, reply)
             self._on_reply()
 
         draw = self._randomness.number
         keys = np.array([draw("train", turn.round_number, turn.attempt, c) >> 1 for c in clients], np.int64)
         self._trainer.train(task.model, clients, keys, turn.round_number, finish)
 
-    def _contribute(self, client: ClientId, task: wire.Task, update: Vector, loss: float) -> Vector:
+    def _contribute(self, client: ClientId, task: wire.Task, update: Vector, loss: float) -> Contribution:
         turn = task.turn
-        work = Work(update=update, examples=self._examples(client), loss=loss)
+        work = Work(update=update, examples=self._examples(client), loss=loss, sent=task.model)
         own = self._randomness.within("client", turn.round_number, turn.attempt, client)
         return self._plan.mechanism.told(task.extras).on_client(work, own)
 
-    def _step(self, client: ClientId, request: bytes, vector: Vector | None) -> bytes:
-        self._states[client], reply = self._plan.protocol.client(self._states[client], request, vector)
+    def _step(self, client: ClientId, request: bytes, vector: Contribution | None) -> bytes:
+        self._states[client], reply = self._protocol.client(self._states[client], request, vector)
         return reply

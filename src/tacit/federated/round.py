@@ -25,7 +25,9 @@ class Outcome:
     state: State
     mechanism: Mechanism  # of the next round
     train_loss: float | None
+    clipped: int | None
     clients: tuple[ClientId, ...]
+    notes: tuple[str, ...] = ()
 
 
 def round_flow(
@@ -53,5 +55,7 @@ def round_flow(
         state=new_state,
         mechanism=release.mechanism,
         train_loss=release.train_loss,
+        clipped=release.clipped,
         clients=total.clients,
+        notes=total.notes,
     )

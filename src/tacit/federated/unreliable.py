@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tacit import wire
-from tacit.flow import Frames
+from tacit.flow import Frames, only
 from tacit.randomness import Randomness
 
 
@@ -20,8 +20,8 @@ class Unreliable:
 
     def __call__(self, requests: Frames) -> Frames:
         """Answer for the clients that are there."""
-        present = {client: request for client, request in requests.items() if self._is_there(client, request)}
-        return self.answer(present) if present else {}
+        present = [client for client, request in requests.items() if self._is_there(client, request)]
+        return self.answer(only(requests, present)) if present else {}
 
     def _is_there(self, client: int, request: bytes) -> bool:
         turn = wire.unpack(request).turn

@@ -20,6 +20,7 @@ class Work:
     update: Vector
     examples: int
     loss: float
+    sent: Vector | None = None  # the model it started from, for mechanisms that are about weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Release:
     update: Vector
     train_loss: float | None
     mechanism: Mechanism
+    clipped: int | None = None  # numbers of the clients' updates that were clipped one by one, where that is counted
 
 
 class Mechanism(Protocol):
@@ -58,8 +60,8 @@ class Mechanism(Protocol):
         """Return the mechanism as a client that was told ``public`` applies it."""
         ...
 
-    def on_client(self, work: Work, randomness: Randomness) -> Vector:
-        """Return what the client adds to the sum."""
+    def on_client(self, work: Work, randomness: Randomness) -> Vector | NDArray[np.int64]:
+        """Return what the client adds to the sum: floats, or whole numbers where the sum has to be exact."""
         ...
 
     def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:

@@ -9,9 +9,9 @@ from typing import NoReturn
 import numpy as np
 
 from tacit import wire
-from tacit.errors import ClientError, DropoutError, WireError
+from tacit.errors import ClientError, ConfigError, DropoutError, WireError
 from tacit.flow import ClientId, Flow
-from tacit.protocols.protocol import Guarantee, Total
+from tacit.protocols.protocol import Contribution, Guarantee, Total
 from tacit.vectors import Vector, first_not_finite
 
 
@@ -34,6 +34,11 @@ class ClearSum:
             outsider="nothing, where the connection is encrypted",
         )
 
+    def setup(self, cohort: Sequence[ClientId]) -> Flow[ClearSum]:  # noqa: ARG002
+        """Return at once: there is nothing to set up."""
+        yield from ()
+        return self
+
     def server(self, cohort: Sequence[ClientId], task: wire.Task, length: int) -> Flow[Total]:
         """Ask, check and add."""
         replies = yield dict.fromkeys(cohort, wire.pack_task(task))
@@ -52,11 +57,17 @@ class ClearSum:
             self._blame(vectors, task.turn)
         return Total(vector=total, clients=tuple(vectors))
 
-    def client(self, state: bytes, request: bytes, vector: Vector | None) -> tuple[bytes, bytes]:
+    def prepare(self, request: bytes) -> None:
+        """Do nothing: a vector in the clear needs no preparation."""
+
+    def client(self, state: bytes, request: bytes, vector: Contribution | None) -> tuple[bytes, bytes]:
         """Answer a task with the client's vector."""
         if vector is None:
             raise WireError("Expected a TASK frame; the clear sum knows no other request.")
-        return state, wire.pack_vector(wire.unpack(request).turn, vector)
+        floats = vector.astype(np.float32, copy=False)
+        if not np.issubdtype(vector.dtype, np.floating) and not np.array_equal(floats, vector):
+            raise ConfigError("Whole numbers beyond 2^24 are not exact as float32: the clear sum can't carry them.")
+        return state, wire.pack_vector(wire.unpack(request).turn, floats)
 
     @staticmethod
     def _vector(client: ClientId, turn: wire.Turn, reply: bytes, length: int) -> Vector:

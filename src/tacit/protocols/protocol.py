@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.flow import ClientId, Flow
-from tacit.vectors import Vector
+from tacit.vectors import Integers, Vector
 from tacit.wire import Task
+
+Contribution = Vector | Integers  # what a client adds: floats, or whole numbers that are summed exactly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +27,25 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """The sum of the clients' vectors, and whose they are."""
+    """The sum of the clients' vectors, whose they are, and what people should know of how it came about."""
 
     vector: NDArray[np.float64]
     clients: tuple[ClientId, ...]
+    notes: tuple[str, ...] = ()
+
+
+class KeyHolder(Protocol):
+    """A party that holds a private key or a share of one, which never leaves it."""
+
+    def answer(self, request: bytes) -> bytes:
+        """Return the reply to a KEY or OPEN request, or a FAILURE that says why not."""
+        ...
 
 
 class SumProtocol(Protocol):
     """How the sum of one vector a client is formed.
 
+    :meth:`setup` runs once, before the first round, and returns the protocol as the server runs it from then on.
     The client half is a pure step: what it must remember between requests travels as ``state`` bytes, which the
     caller keeps. A TASK request comes with the client's own vector; any other request without one.
     """
@@ -43,10 +55,18 @@ class SumProtocol(Protocol):
         """Who sees what."""
         ...
 
+    def setup(self, cohort: Sequence[ClientId]) -> Flow[Self]:
+        """Make ready, such as by asking for keys; ``cohort`` are clients that can be asked."""
+        ...
+
     def server(self, cohort: Sequence[ClientId], task: Task, length: int) -> Flow[Total]:
         """Ask ``cohort`` to work on ``task`` and sum their vectors of ``length``."""
         ...
 
-    def client(self, state: bytes, request: bytes, vector: Vector | None) -> tuple[bytes, bytes]:
+    def prepare(self, request: bytes) -> None:
+        """Begin on a client, before it trains on the task ``request``, what can be done meanwhile."""
+        ...
+
+    def client(self, state: bytes, request: bytes, vector: Contribution | None) -> tuple[bytes, bytes]:
         """Return the client's new state and its reply."""
         ...

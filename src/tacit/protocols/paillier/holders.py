@@ -1,0 +1,104 @@
+"""Key holders: who may open an encrypted sum, and which sums they refuse to open."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from tacit import wire
+from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import CiphertextVector, PrivateKey, PublicKey
+from tacit.crypto.threshold import KeyShare
+from tacit.errors import CipherError, WireError
+from tacit.protocols.paillier.terms import pack_key, reason
+
+
+@dataclass(kw_only=True)
+class Openings:
+    """What a key holder has opened, and the rule by which it opens more.
+
+    One sum a round, of rounds in order, with at least ``minimum_clients`` summands. The same sum may be asked for
+    again, as an answer may be lost.
+
+    The number of summands is the server's word: a ciphertext does not show what it is the sum of, and to be shown
+    the summands would let the holder of the key read each. So a server that lies about the number could have one
+    client's vector opened. Against such a server clients need noise of their own: differential privacy under
+    encryption.
+    """
+
+    minimum_clients: int
+    last: wire.Turn | None = None
+    digest: bytes = b""
+    layout: Layout | None = None
+
+    def allow(self, turn: wire.Turn, body: bytes, vector: CiphertextVector) -> None:
+        """Record an opening, or raise CipherError."""
+        if vector.summands < self.minimum_clients:
+            raise CipherError(
+                f"a sum of {vector.summands} vectors was not opened, expected at least {self.minimum_clients}: fewer "
+                "could expose one client"
+            )
+        if self.layout is not None and vector.layout != self.layout:
+            raise CipherError("the sum has another layout than those of earlier rounds, and was not opened")
+        digest = hashlib.sha256(body).digest()
+        if self.last is not None and turn.round_number <= self.last.round_number and digest != self.digest:
+            raise CipherError(
+                f"a second sum for round {turn.round_number} was not opened: one was, for round "
+                f"{self.last.round_number}, and two sums of a round could expose a client by their difference"
+            )
+        self.last, self.digest, self.layout = turn, digest, vector.layout
+
+
+class Authority:
+    """A key authority apart from the server: it has the private key, and sees nothing but the sums it opens."""
+
+    def __init__(self, *, private: PrivateKey, minimum_clients: int, workers: int | None = None) -> None:
+        self._private = private
+        self._workers = workers
+        self._openings = Openings(minimum_clients=minimum_clients)
+
+    def answer(self, request: bytes) -> bytes:
+        """Tell the public key, or open a sum."""
+        frame = wire.unpack(request)
+        if frame.kind is wire.Kind.KEY:
+            return wire.pack(wire.Kind.KEY, frame.turn, pack_key(self._private.public))
+        try:
+            vector = _asked(frame, self._private.public, self._openings)
+            rows = self._private.open(vector.rows, workers=self._workers)
+            sums = vector.layout.sums(rows, vector.summands)
+        except CipherError as error:
+            return wire.pack_failure(frame.turn, reason(error))
+        return wire.pack(wire.Kind.OPENED, frame.turn, sums.astype("<i8").tobytes())
+
+
+class ShareHolder:
+    """One of several who hold a share of the key each: only ``threshold`` of them together open a sum."""
+
+    def __init__(
+        self, *, share: KeyShare, minimum_clients: int, prove: bool = False, workers: int | None = None
+    ) -> None:
+        self._share = share
+        self._prove = prove
+        self._workers = workers
+        self._openings = Openings(minimum_clients=minimum_clients)
+
+    def answer(self, request: bytes) -> bytes:
+        """Tell the public key, or give this holder's share of a decryption."""
+        frame = wire.unpack(request)
+        if frame.kind is wire.Kind.KEY:
+            return wire.pack(wire.Kind.KEY, frame.turn, pack_key(self._share.public))
+        try:
+            vector = _asked(frame, self._share.public.key, self._openings)
+            partial = self._share.partial(vector, prove=self._prove, workers=self._workers)
+        except CipherError as error:
+            return wire.pack_failure(frame.turn, reason(error))
+        return wire.pack(wire.Kind.OPENED, frame.turn, partial.to_bytes())
+
+
+def _asked(frame: wire.Frame, key: PublicKey, openings: Openings) -> CiphertextVector:
+    if frame.kind is not wire.Kind.OPEN:
+        raise WireError(f"Expected a KEY or OPEN frame, got {frame.kind.name}: a key holder does nothing else.")
+    body = bytes(frame.body)
+    vector = CiphertextVector.from_bytes(body, key)
+    openings.allow(frame.turn, body, vector)
+    return vector

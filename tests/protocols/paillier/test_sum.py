@@ -1,0 +1,454 @@
+"""What is particular to the Paillier sum; what it shares with every protocol is in test_conformance.py."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit import wire
+from tacit.crypto import paillier, threshold
+from tacit.crypto.layout import Layout
+from tacit.engines.in_process import InProcessEngine
+from tacit.errors import ClientError, ConfigError, DropoutError, KeysError, WireError
+from tacit.flow import ClientId, Frames, drive
+from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
+from tacit.protocols.paillier.terms import Terms
+from tacit.protocols.protocol import Total
+from tests.protocols.test_conformance import Parts, encrypted, key_pair, key_shares, layout
+
+TURN = wire.Turn(round_number=3)
+TASK = wire.Task(turn=TURN, model=np.zeros(4, np.float32), extras=b"for the mechanism")
+LENGTH = 40
+Meddle = Callable[[Frames, Frames], Frames]
+
+
+class Federation:
+    """Clients with vectors, key holders, and someone who sees all frames and may change them."""
+
+    def __init__(self, parts: Parts, clients: int = 4, meddle: Meddle = lambda _, replies: replies) -> None:
+        self.parts, self.meddle = parts, meddle
+        self.vectors = list(np.random.default_rng(5).normal(size=(clients, LENGTH)).astype(np.float32))
+        self.states = dict.fromkeys(range(clients), b"")
+        self.frames: list[bytes] = []
+        self.asked: list[tuple[wire.Kind, list[ClientId]]] = []
+
+    def answer(self, requests: Frames) -> Frames:
+        kind = wire.unpack(next(iter(requests.values()))).kind
+        self.asked.append((kind, sorted(requests)))
+        replies: dict[ClientId, bytes] = {}
+        for party, request in requests.items():
+            if kind is wire.Kind.TASK:
+                protocol = self.parts.protocol
+                self.states[party], replies[party] = protocol.client(self.states[party], request, self.vectors[party])
+            else:
+                replies[party] = self.parts.holders[party].answer(request)
+        changed = self.meddle(requests, replies)
+        self.frames += [*requests.values(), *changed.values()]
+        return changed
+
+    def ready(self) -> PaillierSum:
+        cohort = range(len(self.vectors))
+        ready = drive(self.parts.protocol.setup(cohort), InProcessEngine(answer=self.answer))
+        assert isinstance(ready, PaillierSum)
+        return ready
+
+    def sum(self, task: wire.Task = TASK) -> Total:
+        flow = self.ready().server(range(len(self.vectors)), task, LENGTH)
+        return drive(flow, InProcessEngine(answer=self.answer))
+
+    @property
+    def exact(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.sum(self.vectors, axis=0, dtype=np.float64)
+
+
+def _only(kind: wire.Kind, change: Callable[[Frames], Frames]) -> Meddle:
+    def meddle(requests: Frames, replies: Frames) -> Frames:
+        return change(replies) if wire.unpack(next(iter(requests.values()))).kind is kind else replies
+
+    return meddle
+
+
+def _reachable(thing: object, seen: set[int]) -> Iterator[object]:
+    """Yield everything that can be reached from an object: attributes, items, closures, a generator's variables."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    yield thing
+    parts: list[object] = []
+    if isinstance(thing, Mapping):
+        parts += [*thing.keys(), *thing.values()]
+    elif isinstance(thing, (list, tuple, set, frozenset)):
+        parts += list(thing)
+    if inspect.isgenerator(thing) and thing.gi_frame is not None:
+        parts += [*thing.gi_frame.f_locals.values(), thing.gi_yieldfrom]
+    if inspect.isfunction(thing):
+        parts += [cell.cell_contents for cell in thing.__closure__ or ()]
+    if inspect.ismethod(thing):
+        parts.append(thing.__self__)
+    if not inspect.ismodule(thing) and not inspect.isclass(thing):
+        parts += list(getattr(thing, "__dict__", {}).values())
+    for part in parts:
+        yield from _reachable(part, seen)
+
+
+def _secrets(keys: str) -> list[int]:
+    if keys == "threshold":
+        return [share.secret for share in key_shares()]
+    private = key_pair()[1]
+    return [private.p, private.q, private.order_p, private.order_q]
+
+
+@pytest.mark.parametrize("keys", ["authority", "threshold", "shared"])
+def test_the_server_half_never_holds_a_private_value(keys: str) -> None:
+    federation = Federation(encrypted(1, keys))
+    flow = federation.ready().server(range(4), TASK, LENGTH)
+    secrets = _secrets(keys)
+    widths = {secret: secret.to_bytes((secret.bit_length() + 7) // 8, "big") for secret in secrets}
+    requests = next(flow)
+    looked = 0
+    try:
+        while True:
+            for thing in _reachable(flow, set()):
+                looked += 1
+                assert not isinstance(thing, (paillier.PrivateKey, Authority, ShareHolder))
+                assert not (isinstance(thing, int) and thing in secrets)
+            replies = federation.answer(requests)
+            if hasattr(requests, "receive"):
+                for client, reply in replies.items():
+                    requests.receive(client, reply)
+                replies = {}
+            requests = flow.send(replies)
+    except StopIteration:
+        pass
+    assert looked > 100  # the walk went somewhere
+    for frame in federation.frames:
+        for secret, raw in widths.items():
+            assert raw not in frame
+            assert raw[::-1] not in frame
+            assert f"{secret:x}".encode() not in frame
+
+
+def test_the_walk_finds_what_is_hidden() -> None:
+    private = key_pair()[1]
+    hidden = replace(encrypted(1, "shared").protocol, own=private)  # type: ignore[type-var]
+    assert any(thing is private for thing in _reachable({"a": [hidden]}, set()))
+
+
+@pytest.mark.parametrize("keys", ["authority", "threshold", "shared"])
+def test_no_frame_shows_a_vector_in_the_clear_but_the_sum(keys: str) -> None:
+    federation = Federation(encrypted(1, keys))
+    federation.sum()
+    for vector in federation.vectors:
+        units = np.rint(vector.astype(np.float64) / layout(LENGTH, 256).step).astype("<i8")
+        assert not [frame for frame in federation.frames if vector.tobytes() in frame or units.tobytes() in frame]
+
+
+def test_a_round_is_two_trips() -> None:
+    federation = Federation(encrypted(1, "threshold"))
+    federation.sum()
+    assert federation.asked == [
+        (wire.Kind.KEY, [-3, -2, -1]),
+        (wire.Kind.TASK, [0, 1, 2, 3]),
+        (wire.Kind.OPEN, [-2, -1]),  # as many as it takes
+    ]
+
+
+def test_the_sum_that_is_opened_can_not_be_linked_with_its_summands() -> None:
+    federation = Federation(encrypted(1, "authority"))
+    federation.sum()
+    frames = [wire.unpack(frame) for frame in federation.frames]
+    key = key_pair()[0]
+    vectors = [paillier.CiphertextVector.from_bytes(f.body, key) for f in frames if f.kind is wire.Kind.CIPHER]
+    (opened,) = [paillier.CiphertextVector.from_bytes(f.body, key) for f in frames if f.kind is wire.Kind.OPEN]
+    assert opened.summands == len(vectors) == 4
+    assert not (opened.rows == paillier.total(vectors).rows).all(axis=1).any()
+
+
+def test_the_mechanisms_extras_reach_the_clients() -> None:
+    federation = Federation(encrypted(1, "authority"))
+    federation.sum()
+    tasks = [wire.unpack_task(frame) for frame in federation.frames if wire.unpack(frame).kind is wire.Kind.TASK]
+    assert {task.extras for task in tasks} == {b"for the mechanism"}
+
+
+# Drop-outs at every stage
+
+
+def test_a_client_lost_before_its_upload_is_not_in_the_sum() -> None:
+    federation = Federation(encrypted(2, "authority"), meddle=_only(wire.Kind.TASK, lambda r: {1: r[1], 3: r[3]}))
+    total = federation.sum()
+    assert total.clients == (1, 3)
+    np.testing.assert_allclose(total.vector, federation.vectors[1] + federation.vectors[3], atol=1e-6)
+
+
+def test_clients_lost_after_their_upload_change_nothing() -> None:
+    federation = Federation(encrypted(2, "authority"))
+    ready = federation.ready()
+    flow = ready.server(range(4), TASK, LENGTH)
+
+    def only_holders(requests: Frames) -> Frames:
+        assert all(party < 0 for party in requests), "a client was asked again"
+        return federation.answer(requests)
+
+    requests = next(flow)
+    for client, reply in federation.answer(requests).items():
+        requests.receive(client, reply)  # type: ignore[attr-defined]
+    with pytest.raises(StopIteration) as stop:
+        flow.send(only_holders(flow.send({})))
+    np.testing.assert_allclose(stop.value.value.vector, federation.exact, atol=1e-6)
+
+
+@pytest.mark.parametrize("away", [1, 2])
+def test_an_authority_that_is_away_is_asked_again_and_no_client_trains_again(away: int) -> None:
+    left = [away]
+
+    def lost(replies: Frames) -> Frames:
+        left[0] -= 1
+        return replies if left[0] < 0 else {}
+
+    federation = Federation(encrypted(1, "authority"), meddle=_only(wire.Kind.OPEN, lost))
+    np.testing.assert_allclose(federation.sum().vector, federation.exact, atol=1e-6)
+    kinds = [kind for kind, _ in federation.asked]
+    assert kinds.count(wire.Kind.TASK) == 1
+    assert kinds.count(wire.Kind.OPEN) == away + 1
+
+
+def test_an_authority_that_is_gone_ends_the_round() -> None:
+    federation = Federation(encrypted(1, "authority"), meddle=_only(wire.Kind.OPEN, lambda _: {}))
+    with pytest.raises(DropoutError, match=r"sum of round 3 was not opened: 0 of 1 key holders answered.*1 needed"):
+        federation.sum()
+
+
+def test_no_authority_at_the_start_is_an_error_before_anything_is_sent() -> None:
+    federation = Federation(encrypted(1, "authority"), meddle=_only(wire.Kind.KEY, lambda _: {}))
+    with pytest.raises(DropoutError, match="0 of 1 key holders answered, 1 needed"):
+        federation.sum()
+    assert [kind for kind, _ in federation.asked] == [wire.Kind.KEY]
+
+
+def test_threshold_goes_on_with_whoever_is_left() -> None:
+    federation = Federation(
+        encrypted(1, "threshold"), meddle=_only(wire.Kind.OPEN, lambda r: {h: f for h, f in r.items() if h != -2})
+    )
+    np.testing.assert_allclose(federation.sum().vector, federation.exact, atol=1e-6)
+    assert [asked for kind, asked in federation.asked if kind is wire.Kind.OPEN] == [[-2, -1], [-3]]
+
+
+def test_too_few_key_holders_end_the_round() -> None:
+    federation = Federation(
+        encrypted(1, "threshold"), meddle=_only(wire.Kind.OPEN, lambda r: {h: f for h, f in r.items() if h == -1})
+    )
+    with pytest.raises(DropoutError, match=r"1 of 3 key holders answered with their part, 2 needed"):
+        federation.sum()
+
+
+def test_shared_keys_are_opened_by_the_next_client_where_one_is_away() -> None:
+    federation = Federation(
+        encrypted(1, "shared"), meddle=_only(wire.Kind.OPEN, lambda r: {h: f for h, f in r.items() if h != 0})
+    )
+    np.testing.assert_allclose(federation.sum().vector, federation.exact, atol=1e-6)
+    assert [asked for kind, asked in federation.asked if kind is wire.Kind.OPEN] == [[0], [1]]
+
+
+# Wrong parties
+
+
+def test_a_wrong_share_is_named_and_left_out() -> None:
+    def wrong(replies: Frames) -> Frames:
+        frame = wire.unpack(replies[-1]) if -1 in replies else None
+        if frame is None:
+            return replies
+        body = bytearray(frame.body)
+        body[-1] ^= 1
+        return {**replies, -1: wire.pack(frame.kind, frame.turn, bytes(body))}
+
+    federation = Federation(encrypted(1, "threshold"), meddle=_only(wire.Kind.OPEN, wrong))
+    total = federation.sum()
+    np.testing.assert_allclose(total.vector, federation.exact, atol=1e-6)
+    assert total.notes == ("Key holder 1 gave a wrong share; the sum was opened without it.",)
+    assert [asked for kind, asked in federation.asked if kind is wire.Kind.OPEN] == [[-2, -1], [-3]]
+
+
+@pytest.mark.parametrize("change", [lambda b: b[:-8], lambda b: b + bytes(8), lambda b: b"\x7f" * len(b)])
+def test_an_authority_that_answers_nonsense_is_refused(change: Callable[[bytes], bytes]) -> None:
+    def nonsense(replies: Frames) -> Frames:
+        frame = wire.unpack(replies[-1])
+        return {-1: wire.pack(frame.kind, frame.turn, change(bytes(frame.body)))}
+
+    federation = Federation(encrypted(1, "authority"), meddle=_only(wire.Kind.OPEN, nonsense))
+    with pytest.raises(DropoutError, match=r"was not opened.*(bytes, expected|larger than its summands)"):
+        federation.sum()
+
+
+def _forge(client: ClientId, vector: Callable[[], paillier.CiphertextVector]) -> Meddle:
+    return _only(wire.Kind.TASK, lambda r: {**r, client: wire.pack(wire.Kind.CIPHER, TURN, vector().to_bytes())})
+
+
+def test_a_client_with_another_key_is_named() -> None:
+    stranger, _ = paillier.generate(bits=256, insecure_key_size=True)
+    forged = _forge(2, lambda: stranger.encrypt(np.zeros(LENGTH), layout(LENGTH, 256)))
+    with pytest.raises(ClientError, match=r"Client 2 .*encrypted with key") as caught:
+        Federation(encrypted(1, "authority"), meddle=forged).sum()
+    assert (caught.value.client, caught.value.round_number) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda key: key.encrypt(np.zeros(LENGTH + 1), layout(LENGTH + 1, 256)),
+        lambda key: key.encrypt(
+            np.zeros(LENGTH), Layout.floats(length=LENGTH, clip=4.0, bits=30, summands=16, key_bits=256)
+        ),
+        lambda key: key.encrypt(np.zeros(LENGTH), layout(LENGTH, 256)) * 2,
+    ],
+    ids=["length", "clip", "summands"],
+)
+def test_a_vector_of_another_layout_or_count_names_the_client(
+    make: Callable[[paillier.PublicKey], paillier.CiphertextVector],
+) -> None:
+    with pytest.raises(ClientError, match=r"Client 1 .*can't be added.*expected"):
+        Federation(encrypted(1, "authority"), meddle=_forge(1, lambda: make(key_pair()[0]))).sum()
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_number_that_is_no_ciphertext_names_the_client(number: int) -> None:
+    key = key_pair()[0]
+
+    def forged() -> paillier.CiphertextVector:
+        vector = key.encrypt(np.zeros(LENGTH), layout(LENGTH, 256))
+        rows = vector.rows.copy()
+        rows[1] = 0 if number == 0 else 255
+        return replace(vector, rows=rows)
+
+    with pytest.raises(ClientError, match=r"Client 3 .*Ciphertext 1 of"):
+        Federation(encrypted(1, "authority"), meddle=_forge(3, forged)).sum()
+
+
+def test_of_several_bad_replies_the_first_client_is_named_whatever_the_order() -> None:
+    federation = Federation(
+        encrypted(1, "authority"),
+        meddle=_only(wire.Kind.TASK, lambda r: {3: b"x", 2: wire.pack_failure(TURN, "no data"), 1: r[1], 0: r[0]}),
+    )
+    with pytest.raises(ClientError, match="Client 2 failed in round 3: no data"):
+        federation.sum()
+
+
+# The client half
+
+
+def _request(key: paillier.PublicKey, length: int = LENGTH) -> bytes:
+    terms = Terms(key=key, layout=layout(length, key.bits)).to_bytes()
+    return wire.pack_task(replace(TASK, terms=terms))
+
+
+def _client(request: bytes, state: bytes = b"", **settings: Any) -> tuple[bytes, wire.Frame]:
+    protocol = replace(encrypted(1, "authority").protocol, **settings)  # type: ignore[type-var]
+    state, reply = protocol.client(state, request, np.zeros(LENGTH, np.float32))
+    return state, wire.unpack(reply)
+
+
+def test_a_client_pins_the_first_key_and_refuses_another() -> None:
+    state, frame = _client(_request(key_pair()[0]))
+    assert frame.kind is wire.Kind.CIPHER
+    assert state == key_pair()[0].identity
+    stranger, _ = paillier.generate(bits=256, insecure_key_size=True)
+    after, frame = _client(_request(stranger), state)
+    assert (after, frame.kind) == (state, wire.Kind.FAILURE)
+    assert b"is pinned. Nothing was encrypted" in bytes(frame.body)
+
+
+def test_a_client_refuses_a_short_key_unless_it_was_told() -> None:
+    _, frame = _client(_request(key_pair()[0]), insecure_key_size=False)
+    assert frame.kind is wire.Kind.FAILURE
+    assert b"a key of 256 bits, expected at least 2048" in bytes(frame.body)
+
+
+@pytest.mark.parametrize("terms", [b"", b"\x00\x00", b"\x00\x00\x00\x02{}", b"\x00\x00\x00\xff{}"])
+def test_a_client_refuses_terms_it_can_not_read(terms: bytes) -> None:
+    request = wire.pack_task(replace(TASK, terms=terms))
+    encrypted(1, "authority").protocol.prepare(request)  # says nothing: the client half will
+    _, frame = _client(request)
+    assert frame.kind is wire.Kind.FAILURE
+
+
+def test_a_client_refuses_a_vector_that_does_not_fit() -> None:
+    _, frame = _client(_request(key_pair()[0], LENGTH + 1))
+    assert frame.kind is wire.Kind.FAILURE
+    assert b"Expected a vector of 41 numbers" in bytes(frame.body)
+
+
+def test_a_client_knows_tasks_only() -> None:
+    with pytest.raises(WireError, match="TASK"):
+        encrypted(1, "authority").protocol.client(b"", _request(key_pair()[0]), None)
+
+
+def test_numbers_beyond_the_clip_are_clipped() -> None:
+    federation = Federation(encrypted(1, "authority"), clients=2)
+    federation.vectors[0][7] = 100.0
+    total = federation.sum()
+    np.testing.assert_allclose(total.vector[7], 8.0 + federation.vectors[1][7], atol=1e-6)
+
+
+# Set-up
+
+
+def test_holders_of_different_keys_are_refused() -> None:
+    parts = encrypted(1, "threshold")
+    _, others = threshold.generate(shares=3, threshold=2, bits=256, insecure_key_size=True)
+    mixed = {**parts.holders, -3: ShareHolder(share=others[2], minimum_clients=1)}
+    with pytest.raises(KeysError, match=r"key holders \[-3, -2, -1\] have different public keys"):
+        Federation(replace(parts, holders=mixed)).ready()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"fingerprint": "00:11"}, "expected 00:11"),
+        ({"insecure_key_size": False}, "256 bits, expected at least 2048"),
+        ({"keys": "threshold"}, "not of the kind that paillier.keys=threshold needs"),
+    ],
+)
+def test_a_key_that_is_not_the_expected_one_stops_the_run(settings: dict[str, Any], words: str) -> None:
+    parts = encrypted(1, "authority")
+    changed = replace(parts.protocol, **settings)  # type: ignore[type-var]
+    with pytest.raises(KeysError, match=words):
+        Federation(replace(parts, protocol=changed)).ready()
+
+
+def test_the_right_fingerprint_is_accepted() -> None:
+    parts = encrypted(1, "authority")
+    known = replace(parts.protocol, fingerprint=key_pair()[0].fingerprint)  # type: ignore[type-var]
+    assert Federation(replace(parts, protocol=known)).ready().public == key_pair()[0]
+
+
+def test_a_threshold_key_for_another_number_of_holders_is_refused() -> None:
+    parts = encrypted(1, "threshold")
+    with pytest.raises(KeysError, match="opens with 2 shares, and the run is set up for 3"):
+        Federation(replace(parts, protocol=replace(parts.protocol, needed=3))).ready()  # type: ignore[type-var]
+
+
+def test_without_setup_there_is_no_sum() -> None:
+    with pytest.raises(ConfigError, match="public key is not known"):
+        next(encrypted(1, "authority").protocol.server(range(2), TASK, LENGTH))
+
+
+def test_a_cohort_larger_than_the_layout_allows_is_refused() -> None:
+    ready = Federation(encrypted(1, "authority")).ready()
+    with pytest.raises(DropoutError, match="17 clients, and the layout room for 16"):
+        next(ready.server(range(17), TASK, LENGTH))
+
+
+def test_whole_numbers_are_summed_exactly() -> None:
+    def whole(length: int, key_bits: int) -> Layout:
+        return Layout(length=length, bound=2**40, summands=16, key_bits=key_bits)
+
+    parts = encrypted(1, "authority")
+    federation = Federation(replace(parts, protocol=replace(parts.protocol, layout=whole)))  # type: ignore[type-var]
+    numbers = np.random.default_rng(3).integers(-(2**40), 2**40, (4, LENGTH))
+    federation.vectors = list(numbers)
+    assert federation.sum().vector.tolist() == numbers.sum(axis=0).astype(np.float64).tolist()
