@@ -124,7 +124,7 @@ class PrivateKey:
         message: ArrayLike,
         layout: Layout | None = None,
         *,
-        beyond: Beyond = "clip",
+        beyond: Beyond | None = None,
         noise: Noise | None = None,
         workers: int | None = None,
     ) -> CiphertextVector: ...

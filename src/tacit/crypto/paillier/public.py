@@ -193,7 +193,7 @@ class PublicKey:
         message: ArrayLike,
         layout: Layout | None = None,
         *,
-        beyond: Beyond = "clip",
+        beyond: Beyond | None = None,
         noise: Noise | None = None,
         workers: int | None = None,
     ) -> CiphertextVector: ...
@@ -203,7 +203,7 @@ class PublicKey:
         message: Any,
         layout: Layout | None = None,
         *,
-        beyond: Beyond = "clip",
+        beyond: Beyond | None = None,
         noise: Noise | None = None,
         workers: int | None = None,
     ) -> Ciphertext | CiphertextVector:
@@ -213,7 +213,8 @@ class PublicKey:
             message: an integer of magnitude below n/2, or a vector of floats or integers.
             layout: how a vector is written; by default floats in [-1, 1] with 24 bits, or 32-bit integers, for sums of
                 up to 128 vectors.
-            beyond: whether numbers beyond the layout's clip are clipped (and counted), or refused.
+            beyond: whether numbers beyond the layout's clip are clipped (and counted), or refused; by default floats
+                are clipped, and integers refused, since they claim to be exact.
             noise: where the noise comes from; by default the key draws it now.
             workers: how many cores to use; by default all.
         """
@@ -228,7 +229,8 @@ class PublicKey:
         layout = self.layout(message) if layout is None else layout
         if layout.key_bits != self.bits:
             raise ConfigError(f"The layout is for keys of {layout.key_bits} bits, and this one has {self.bits}.")
-        packed, clipped = layout.encode(message, beyond=beyond)
+        usual: Beyond = "refuse" if layout.step is None else "clip"
+        packed, clipped = layout.encode(message, beyond=beyond or usual)
         rows = self._mask(packed, source.take(len(packed), workers=workers))
         return CiphertextVector(key=self, layout=layout, summands=1, rows=rows, clipped=clipped)
 

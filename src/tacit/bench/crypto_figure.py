@@ -1,0 +1,46 @@
+"""The comparison of encryptions as a figure: time and bytes, on logarithmic axes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_OWN, _PEER = "#1b6ca8", "#b8b8b8"
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Write bars of encryption, decryption and bytes, one line for each way to encrypt."""
+    from matplotlib.figure import Figure
+
+    rows = [row for row in results["rows"] if "pool" not in row["name"]][::-1]
+    panels = [
+        ("encrypt", "encryption, microseconds a float", 1e6 / results["floats"]),
+        ("decrypt", "decryption, microseconds a float", 1e6 / results["floats"]),
+        ("bytes", "bytes a float", 1.0),
+    ]
+    figure = Figure(figsize=(13, 0.36 * len(rows) + 1.8), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True)
+    names = [row["name"] + (" *" if row["scaled"] else "") for row in rows]
+    colours = [_OWN if row["name"].startswith("Tacit") else _PEER for row in rows]
+    for axis, (key, title, scale) in zip(axes, panels, strict=True):
+        values = [row[key] * scale for row in rows]
+        bars = axis.barh(names, values, color=colours, height=0.7)
+        axis.bar_label(bars, labels=[_short(value) for value in values], padding=3, fontsize=8)
+        axis.set_xscale("log")
+        axis.set_xlim(min(values) / 2, max(values) * 6)
+        axis.set_title(title, fontsize=10)
+        axis.spines[["top", "right", "left"]].set_visible(False)
+        axis.tick_params(axis="y", length=0)
+        axis.grid(axis="x", which="major", color="#e6e6e6", linewidth=0.6)
+        axis.set_axisbelow(True)
+    machine = results["machine"]
+    figure.suptitle(
+        f"{results['floats']:,} floats under Paillier keys of {results['key_bits']} bits (TenSEAL: lattices), "
+        f"one thread, {machine['processor']}   * sampled and scaled",
+        fontsize=10,
+    )
+    figure.savefig(path, dpi=130)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
