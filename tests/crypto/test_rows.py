@@ -72,3 +72,17 @@ def test_every_bit_of_a_random_number_is_a_fair_coin() -> None:
     assert bits.shape[1] == 250
     deviations = (bits.mean(axis=0) - 0.5) * 2 * np.sqrt(4000)
     assert np.abs(deviations).max() < 8  # once in 10^12 runs by chance
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 8, 9])
+def test_blocks_cover_every_row_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "BLOCK", 4)
+    whole = rows.from_integers(range(count), 2)
+    asked: list[slice] = []
+
+    def compute(part: slice) -> rows.Rows:
+        asked.append(part)
+        return whole[part]
+
+    assert np.array_equal(rows.in_blocks(count, compute), whole)
+    assert all(part.stop - part.start <= 4 for part in asked)

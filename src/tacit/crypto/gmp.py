@@ -23,6 +23,7 @@ from tacit.errors import CipherError
 
 _TABLE_BYTES = 64 << 20  # a larger window would be faster and need more memory than a phone likes
 _CHUNK = 512  # exponents at a time: their digits are Python integers, and their powers should stay in the cache
+_BLOCK = 64  # rows of many vectors that are multiplied together, for the same reason
 _PROCESSES_FROM = 1.0  # seconds of work from which starting processes pays
 
 Number = Any  # gmpy2.mpz: the package has no type stubs
@@ -129,8 +130,9 @@ class GmpRing:
         checks.check_below(rows, self.modulus)
         return _numbers(rows)
 
-    def multiply(self, left: Rows, right: Rows) -> Rows:
-        """Multiply row by row."""
+    def multiply(self, left: Rows, right: Rows, *, workers: int | None = None) -> Rows:
+        """Multiply row by row; the loop holds the GIL, so ``workers`` changes nothing here."""
+        del workers
         if 1 not in (len(left), len(right)):
             checks.check_counts([left, right])
         modulus, a, b = self.number, self._numbers(left), self._numbers(right)
@@ -145,11 +147,17 @@ class GmpRing:
         """Multiply many vectors row by row; the loop holds the GIL, so ``workers`` changes nothing here."""
         del workers
         checks.check_counts(vectors)
+        for vector in vectors:
+            checks.check_below(vector, self.modulus)
         first, *others = vectors
-        modulus, total = self.number, self._numbers(first)
-        for vector in others:
-            total = [x * y % modulus for x, y in zip(total, self._numbers(vector), strict=True)]
-        return _rows(total, self.width)
+        modulus, done = self.number, []
+        for start in range(0, len(first), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            total = _numbers(first[block])
+            for vector in others:
+                total = [x * y % modulus for x, y in zip(total, _numbers(vector[block]), strict=True)]
+            done += total
+        return _rows(done, self.width)
 
     def fold(self, rows: Rows) -> int:
         """Multiply all rows."""
@@ -174,8 +182,16 @@ class GmpRing:
 
         return _rows(_threaded(chunk, numbers, workers or cores()), self.width)
 
-    def affine(self, terms: Sequence[tuple[Rows, int]], constant: int, *, times: Rows | None = None) -> Rows:
-        """Compute the combination and reduce once, or twice with ``times``."""
+    def affine(
+        self,
+        terms: Sequence[tuple[Rows, int]],
+        constant: int,
+        *,
+        times: Rows | None = None,
+        workers: int | None = None,
+    ) -> Rows:
+        """Compute the combination and reduce it once."""
+        del workers
         count = checks.check_counts([rows for rows, _ in terms] + ([] if times is None else [times]))
         modulus, sums = self.number, [gmpy2.mpz(constant)] * count
         for rows, factor in terms:
@@ -231,8 +247,9 @@ class GmpBackend:
         checks.check_modulus(modulus)
         return GmpRing(modulus)
 
-    def quotient(self, rows: Rows, divisor: int) -> Rows:
+    def quotient(self, rows: Rows, divisor: int, *, workers: int | None = None) -> Rows:
         """Divide exactly."""
+        del workers
         checks.check_divisor(divisor)
         number = gmpy2.mpz(divisor)
         return _rows([gmpy2.divexact(x, number) for x in _numbers(rows)], width_of(divisor))

@@ -2,7 +2,8 @@
 
 A :class:`Ring` is the integers modulo an odd number; a :class:`Table` holds the powers of one base, so that raising
 it to many exponents takes no squarings. Rows that go in are numbers below the modulus unless a method says
-otherwise; rows that come out are reduced, and as wide as the modulus.
+otherwise, or a ValueError is raised; rows that come out are reduced, and as wide as the modulus. ``workers`` is how
+many threads or processes may share the work, None as many as there are cores.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Ring(Protocol):
         """The bytes of a row."""
         ...
 
-    def multiply(self, left: Rows, right: Rows) -> Rows:
+    def multiply(self, left: Rows, right: Rows, *, workers: int | None = None) -> Rows:
         """Return the products row by row; a single row on one side is multiplied with every row of the other."""
         ...
 
@@ -55,7 +56,14 @@ class Ring(Protocol):
         """Return every base to one non-negative exponent, in time that tells nothing of it where it is ``secret``."""
         ...
 
-    def affine(self, terms: Sequence[tuple[Rows, int]], constant: int, *, times: Rows | None = None) -> Rows:
+    def affine(
+        self,
+        terms: Sequence[tuple[Rows, int]],
+        constant: int,
+        *,
+        times: Rows | None = None,
+        workers: int | None = None,
+    ) -> Rows:
         r"""Return :math:`(\sum_j x_j k_j + c) \cdot t` row by row.
 
         The rows :math:`x_j` may be of any width, and so larger than the modulus: ``affine([(x, 1)], 0)`` reduces.
@@ -83,6 +91,6 @@ class Backend(Protocol):
         """Return the ring of the integers modulo an odd ``modulus`` > 1."""
         ...
 
-    def quotient(self, rows: Rows, divisor: int) -> Rows:
+    def quotient(self, rows: Rows, divisor: int, *, workers: int | None = None) -> Rows:
         """Return every row divided by an odd ``divisor`` that divides it, in rows as wide as the divisor."""
         ...

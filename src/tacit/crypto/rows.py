@@ -5,7 +5,7 @@ Ciphertexts travel and rest in this form. No Python object a number exists outsi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,26 @@ from numpy.typing import NDArray
 from tacit.randomness import system_bytes
 
 Rows = NDArray[np.uint8]  # (count, width)
+
+
+BLOCK = 1 << 14  # rows handled at once, so that a long vector needs little beyond itself on the way
+
+
+def in_blocks(count: int, compute: Callable[[slice], Rows]) -> Rows:
+    """Return what ``compute`` gives for all of ``count`` rows, asked for a block at a time.
+
+    >>> in_blocks(3, lambda part: from_integers(range(3), 1)[part]).tolist()
+    [[0], [1], [2]]
+    """
+    if count <= BLOCK:
+        return compute(slice(0, count))
+    first = compute(slice(0, BLOCK))
+    rows = np.empty((count, first.shape[1]), np.uint8)
+    rows[:BLOCK] = first
+    for start in range(BLOCK, count, BLOCK):
+        part = slice(start, min(start + BLOCK, count))
+        rows[part] = compute(part)
+    return rows
 
 
 def width_of(modulus: int) -> int:

@@ -16,7 +16,7 @@ from tacit.crypto.layout import Beyond, Layout
 from tacit.crypto.paillier.ciphertext import Ciphertext
 from tacit.crypto.paillier.public import Noise, PublicKey
 from tacit.crypto.ring import Ring, Table
-from tacit.crypto.rows import Rows, random_below, to_integers
+from tacit.crypto.rows import Rows, in_blocks, random_below, to_integers
 from tacit.errors import CipherError, KeysError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class PrivateKey:
         powers_p = table_p.powers(exponents_p, workers=workers)
         powers_q = table_q.powers(exponents_q, workers=workers)
         lift_p, lift_q = self.lifts
-        return self.public.ring.affine([(powers_p, lift_p), (powers_q, lift_q)], 0)
+        return self.public.ring.affine([(powers_p, lift_p), (powers_q, lift_q)], 0, workers=workers)
 
     @overload
     def encrypt(self, message: int | np.integer[Any], *, noise: Noise | None = None) -> Ciphertext: ...
@@ -162,18 +162,22 @@ class PrivateKey:
 
     def open(self, rows: Rows, *, workers: int | None = None) -> Rows:
         """Return the plain numbers below n of ciphertext rows."""
+        return in_blocks(len(rows), lambda part: self._open(rows[part], part.start, workers))
+
+    def _open(self, rows: Rows, first: int, workers: int | None) -> Rows:
         n, ring = self.public.n, self.public.ring
         terms = []
         for half, prime, order, lift in zip(
             self.rings, (self.p, self.q), (self.order_p, self.order_q), self.lifts, strict=True
         ):
-            powers = half.power(half.affine([(rows, 1)], 0), order, secret=True, workers=workers)
+            bases = half.affine([(rows, 1)], 0, workers=workers)
+            powers = half.power(bases, order, secret=True, workers=workers)
             terms.append((powers, int(lift * gmpy2.invert(order, prime) % ring.modulus)))
-        scaled = ring.affine(terms, -sum(factor for _, factor in terms) % ring.modulus)
-        foreign = np.nonzero(self.public.residues.affine([(scaled, 1)], 0).any(axis=1))[0]
+        scaled = ring.affine(terms, -sum(factor for _, factor in terms) % ring.modulus, workers=workers)
+        foreign = np.nonzero(self.public.residues.affine([(scaled, 1)], 0, workers=workers).any(axis=1))[0]
         if len(foreign):
             raise CipherError(
-                f"Ciphertext {foreign[0]} of {len(rows)} was not made by this public key: it has a divisor in common "
+                f"Ciphertext {first + foreign[0]} was not made by this public key: it has a divisor in common "
                 "with n, or noise of another group than the key's. It is forged or damaged."
             )
-        return backend().quotient(scaled, n)
+        return backend().quotient(scaled, n, workers=workers)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from tacit.crypto.backend import backend
 from tacit.crypto.layout import Beyond, Layout
 from tacit.crypto.ring import Ring, Table
-from tacit.crypto.rows import Rows, from_integers, random_below
+from tacit.crypto.rows import Rows, from_integers, in_blocks, random_below
 from tacit.errors import ConfigError, KeysError
 
 if TYPE_CHECKING:
@@ -231,7 +231,12 @@ class PublicKey:
             raise ConfigError(f"The layout is for keys of {layout.key_bits} bits, and this one has {self.bits}.")
         usual: Beyond = "refuse" if layout.step is None else "clip"
         packed, clipped = layout.encode(message, beyond=beyond or usual)
-        rows = self._mask(packed, source.take(len(packed), workers=workers))
+
+        def encrypted(part: slice) -> Rows:
+            some = packed[part]
+            return self._mask(some, source.take(len(some), workers=workers), workers)
+
+        rows = in_blocks(len(packed), encrypted)
         return CiphertextVector(key=self, layout=layout, summands=1, rows=rows, clipped=clipped)
 
     def residue(self, message: int) -> int:
@@ -247,5 +252,5 @@ class PublicKey:
         """Return the signed integer that a number below n stands for."""
         return residue - self.n if 2 * residue > self.n else residue
 
-    def _mask(self, messages: Rows, noise: Rows) -> Rows:
-        return self.ring.affine([(messages, self.n)], 1, times=noise)
+    def _mask(self, messages: Rows, noise: Rows, workers: int | None = 1) -> Rows:
+        return self.ring.affine([(messages, self.n)], 1, times=noise, workers=workers)

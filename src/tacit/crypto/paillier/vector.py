@@ -12,7 +12,7 @@ import gmpy2
 import numpy as np
 
 from tacit.crypto.layout import Layout
-from tacit.crypto.rows import Rows, not_below, zeros
+from tacit.crypto.rows import Rows, in_blocks, not_below, zeros
 from tacit.errors import CipherError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class CiphertextVector:
     def rerandomised(self, *, noise: Noise | None = None, workers: int | None = None) -> CiphertextVector:
         """Return the same sum in ciphertexts that can't be linked with these."""
         fresh = (self.key if noise is None else noise).take(len(self.rows), workers=workers)
-        return replace(self, rows=self.key.ring.multiply(self.rows, fresh))
+        return replace(self, rows=self.key.ring.multiply(self.rows, fresh, workers=workers))
 
     def to_bytes(self) -> bytes:
         """Return the vector as it travels: key, count of summands, layout, a digest, equally long ciphertexts.
@@ -165,7 +165,10 @@ def total(
         if vector.layout != first.layout:
             raise CipherError(f"Vector {place} has {vector.layout}, expected {first.layout} as the first has.")
     summands = first._checked(sum(vector.summands for vector in vectors))
-    rows = first.key.ring.product([vector.rows for vector in vectors], workers=workers)
+    ring = first.key.ring
+    rows = in_blocks(
+        len(first.rows), lambda part: ring.product([vector.rows[part] for vector in vectors], workers=workers)
+    )
     added = CiphertextVector(key=first.key, layout=first.layout, summands=summands, rows=rows)
     if check_units:
         added.check_units()

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tacit.cli.doctor import doctor
+from tacit.crypto import backend
+from tacit.runs import machine
+
+_APP = typer.Typer()
+_APP.command()(doctor)
+
+
+def _run(*arguments: str) -> str:
+    result = CliRunner().invoke(_APP, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_part_has_a_line_with_its_reason() -> None:
+    shown = _run()
+    for part in machine.examine().parts:
+        (line,) = [line for line in shown.splitlines() if part.value in line and part.reason in line]
+        assert line.startswith("✓" if part.best else "·")
+    assert "cores" in shown
+
+
+def test_json_has_the_same() -> None:
+    found, examined = json.loads(_run("--json")), machine.examine()
+    assert found["cores"] == examined.cores >= 1
+    assert set(found) == {"cores", "python", "torch", "gpu", "crypto", "kernels"}
+    assert found["crypto"]["value"] == backend.describe().backend.name
+    assert found["python"]["value"] == ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.mark.parametrize(
+    ("forced", "value", "reason"),
+    [
+        ("gmpy2", "gmpy2", "TACIT_CRYPTO_BACKEND asks for it"),
+        (
+            "abacus",
+            "none",
+            "TACIT_CRYPTO_BACKEND is 'abacus', expected gmpy2 or native, or no value for the faster.",
+        ),
+    ],
+)
+def test_a_forced_backend_is_told_and_a_wrong_one_does_not_stop_the_doctor(
+    forced: str, value: str, reason: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from tacit.cli.main import main; main()", "doctor", "--json"],
+        env={**os.environ, "TACIT_CRYPTO_BACKEND": forced},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["crypto"] == {"value": value, "reason": reason, "best": False}
