@@ -99,6 +99,21 @@ def test_a_large_job_of_a_table_is_shared(monkeypatch: pytest.MonkeyPatch) -> No
     workers._kept.cache_clear()
 
 
+def test_powers_aside_leave_all_work_to_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, exponents = RING.table(BASE, bits=BITS), random_below(1 << BITS, 20)
+    here: list[int] = []
+    compute = gmp.GmpTable._powers
+
+    def watched(self: gmp.GmpTable, part: Rows) -> Rows:
+        here.append(len(part))
+        return compute(self, part)
+
+    monkeypatch.setattr(gmp.GmpTable, "_powers", watched)
+    assert np.array_equal(table.powers(exponents, aside=True), own(exponents))
+    assert sum(here) == 0
+    workers._kept.cache_clear()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 def test_a_forked_process_does_not_talk_to_its_parents_helpers() -> None:

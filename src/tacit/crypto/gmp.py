@@ -66,12 +66,15 @@ class GmpTable:
             step = row[-1] * step % modulus
         object.__setattr__(self, "entries", entries)
 
-    def powers(self, exponents: Rows, *, workers: int | None = None) -> Rows:
-        """Multiply one entry of every list; large jobs are shared among processes."""
+    def powers(self, exponents: Rows, *, workers: int | None = None, aside: bool = False) -> Rows:
+        """Multiply one entry of every list; large jobs are shared among processes, as the loop holds the GIL."""
         from tacit.crypto.workers import table_workers
 
         checks.check_exponents(exponents, self.bits)
         count = workers or cores()
+        if aside:
+            helpers = table_workers(self.ring.modulus, self.base, self.bits, max(1, cores() - 1))
+            return helpers.share(exponents, self._powers, here=False)
         seconds = len(exponents) * len(self.entries) * (self.ring.width / 512) ** 1.6 * 4.5e-6
         if count > 1 and seconds > _PROCESSES_FROM:
             helpers = table_workers(self.ring.modulus, self.base, self.bits, count - 1)

@@ -96,8 +96,9 @@ class NativeTable:
         _native.build_table(*ring.fast, from_integers([self.base % ring.modulus], ring.width), entries)
         object.__setattr__(self, "entries", entries)
 
-    def powers(self, exponents: Rows, *, workers: int | None = None) -> Rows:
-        """Multiply one entry for every byte."""
+    def powers(self, exponents: Rows, *, workers: int | None = None, aside: bool = False) -> Rows:
+        """Multiply one entry for every byte; the GIL is released, so it is always ``aside``."""
+        del aside
         checks.check_exponents(exponents, self.bits)
         exponents, width = np.ascontiguousarray(exponents), exponents.shape[1]
         out = np.empty((len(exponents), self.ring.width), np.uint8)

@@ -22,8 +22,11 @@ class Table(Protocol):
         """The length of the longest exponent."""
         ...
 
-    def powers(self, exponents: Rows, *, workers: int | None = None) -> Rows:
-        """Return the base to each exponent; exponents are secret, of at most ``bits`` bits."""
+    def powers(self, exponents: Rows, *, workers: int | None = None, aside: bool = False) -> Rows:
+        """Return the base to each exponent; exponents are secret, of at most ``bits`` bits.
+
+        With ``aside`` other threads of the process are not held up meanwhile, even where that takes another process.
+        """
         ...
 
 

@@ -34,13 +34,19 @@ class TableWorkers:
         self._helpers = [_start(setting) for _ in range(count)]
         self._end = weakref.finalize(self, _end, self._helpers)  # when it is forgotten, or at exit
 
-    def share(self, exponents: Rows, own: Callable[[Rows], Rows]) -> Rows:
+    def share(self, exponents: Rows, own: Callable[[Rows], Rows], *, here: bool = True) -> Rows:
         """Return the powers of all ``exponents``: an equal part from every helper, and one part computed here.
 
         The part of a helper that was lost is computed here as well.
+
+        Args:
+            exponents: what to raise the base to.
+            own: computes here.
+            here: whether a part is computed here at all; without it this thread only waits.
         """
         with self._lock:
-            mine, *theirs = np.array_split(exponents, len(self._helpers) + 1)
+            parts = np.array_split(exponents, len(self._helpers) + here)
+            mine, theirs = (parts[0], parts[1:]) if here else (exponents[:0], parts)
             sent = [_send(helper.stdin, part) for helper, part in zip(self._helpers, theirs, strict=True)]
             done = [own(mine)]
             for helper, part, is_sent in zip(self._helpers, theirs, sent, strict=True):

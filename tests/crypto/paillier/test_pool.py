@@ -22,8 +22,9 @@ class Counting:
         self.open = threading.Event()
         self.open.set()
 
-    def take(self, count: int, *, workers: int | None = None) -> Rows:
+    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
         assert self.open.wait(30)
+        assert aside == (threading.current_thread().name == "tacit-noise")  # the filler holds nobody up
         with self.lock:
             first, self.drawn = self.drawn + 1, self.drawn + count
         return from_integers(range(first, first + count), 8)

@@ -134,7 +134,7 @@ def test_the_secrets_are_not_in_the_representation() -> None:
 
 def test_fixed_noise_gives_the_textbooks_ciphertext() -> None:
     class Fixed:
-        def take(self, count: int, *, workers: int | None = None) -> Rows:
+        def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
             return from_integers([pow(3, PUBLIC.n, PUBLIC.square)] * count, PUBLIC.ring.width)
 
     for key in (PUBLIC, PRIVATE):

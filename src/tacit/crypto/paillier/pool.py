@@ -60,7 +60,7 @@ class NoisePool:
         if wait:
             filler.join()
 
-    def take(self, count: int, *, workers: int | None = None) -> Rows:
+    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
         """Return ``count`` and forget them; what the pool lacks is drawn now."""
         taken: list[Rows] = []
         with self._lock:
@@ -73,7 +73,7 @@ class NoisePool:
                 missing -= len(taken[-1])
             self._wanted = max(0, self._wanted - count)
         if missing or not taken:
-            taken.append(self._source.take(missing, workers=workers))
+            taken.append(self._source.take(missing, workers=workers, aside=aside))
         return np.concatenate(taken) if len(taken) != 1 else taken[0]
 
     def _held(self) -> int:
@@ -86,7 +86,7 @@ class NoisePool:
                 if missing <= 0:
                     self._filler = None
                     return
-            chunk = self._source.take(min(_CHUNK, missing), workers=1)
+            chunk = self._source.take(min(_CHUNK, missing), workers=1, aside=True)
             with self._lock:
                 self._chunks.append(chunk)
 

@@ -101,7 +101,7 @@ class PrivateKey:
         left, right = (ring.modulus for ring in self.rings)
         return int(right * gmpy2.invert(right, left)), int(left * gmpy2.invert(left, right))
 
-    def take(self, count: int, *, workers: int | None = None) -> Rows:
+    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
         """Return ``count`` fresh encryptions of zero, uniform in the group that h generates.
 
         The exponents modulo the two orders are independent but for their parity, which is that of one exponent: the
@@ -110,8 +110,8 @@ class PrivateKey:
         table_p, table_q = self.tables
         exponents_p, exponents_q = random_below(self.order_p, count), random_below(self.order_q, count)
         exponents_q[:, -1] = (exponents_q[:, -1] & 0xFE) | (exponents_p[:, -1] & 1)
-        powers_p = table_p.powers(exponents_p, workers=workers)
-        powers_q = table_q.powers(exponents_q, workers=workers)
+        powers_p = table_p.powers(exponents_p, workers=workers, aside=aside)
+        powers_q = table_q.powers(exponents_q, workers=workers, aside=aside)
         lift_p, lift_q = self.lifts
         return self.public.ring.affine([(powers_p, lift_p), (powers_q, lift_q)], 0, workers=workers)
 

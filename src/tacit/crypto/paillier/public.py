@@ -43,8 +43,11 @@ ASSUMPTIONS = {
 class Noise(Protocol):
     """Whatever has noise to encrypt with: the key that draws it, or a pool that was filled before."""
 
-    def take(self, count: int, *, workers: int | None = None) -> Rows:
-        """Return ``count`` fresh encryptions of zero, each used once."""
+    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
+        """Return ``count`` fresh encryptions of zero, each used once.
+
+        With ``aside`` other threads of the process are not held up meanwhile.
+        """
         ...
 
 
@@ -170,9 +173,9 @@ class PublicKey:
         """The powers of h; building them takes a part of a second, once."""
         return self.ring.table(self.h, bits=exponent_bits(self.bits, self.kind, self.exponents))
 
-    def take(self, count: int, *, workers: int | None = None) -> Rows:
+    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
         """Return ``count`` fresh encryptions of zero, :math:`h^s`."""
-        return self.table.powers(random_below(1 << self.table.bits, count), workers=workers)
+        return self.table.powers(random_below(1 << self.table.bits, count), workers=workers, aside=aside)
 
     def layout(self, values: ArrayLike, *, clip: float = 1.0, bits: int = 24, summands: int = 128) -> Layout:
         """Return the layout for such a vector: integers are kept exactly, floats are clipped and rounded."""
