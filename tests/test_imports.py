@@ -32,9 +32,11 @@ MAY_IMPORT = {
     "runs": BASE
     | {"accounting", "crypto", "mechanisms", "protocols", "engines", "training", "tasks", "federated", "tacit"},
     "report": BASE | {"runs"},
+    "bench": BASE | {"crypto"},  # measurements beside other libraries
     "cli": BASE
     | {
         "accounting",
+        "bench",
         "crypto",
         "mechanisms",
         "protocols",
@@ -46,10 +48,11 @@ MAY_IMPORT = {
         "report",
         "tacit",
     },
-    "tacit": BASE | {"runs", "training"},  # the names of `import tacit`
+    "dpsgd": BASE | {"accounting", "training"},  # the Python way into DP-SGD
+    "tacit": BASE | {"runs", "training", "dpsgd"},  # the names of `import tacit`
 }
 OUTSIDERS = {  # packages that only some rooms may import
-    "torch": {"training", "tasks", "runs"},
+    "torch": {"training", "tasks", "runs", "dpsgd"},
     "dp_accounting": {"accounting"},
     "flwr": set[str](),
     "gmpy2": {"crypto"},

@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tacit import dpsgd
     from tacit.errors import TacitError
     from tacit.runs.config import RunConfig
     from tacit.runs.federation import Federation
@@ -30,6 +31,7 @@ __all__ = [
     "RunConfig",
     "TacitError",
     "__version__",
+    "dpsgd",
     "resume",
     "run",
 ]
@@ -47,6 +49,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "dpsgd":
+        return importlib.import_module("tacit.dpsgd")
     if name not in _HOME:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -168,3 +168,16 @@ def test_a_claim_is_printed_with_all_it_depends_on() -> None:
     )
     text = _words(summary(replace(RESULT, privacy=claim)))
     assert "epsilon 1.234 at delta 1e-05 (pld), unit: client, neighbours: add-remove, against the clients." in text
+
+
+def test_encrypted_rounds_show_where_their_time_went_within_80_characters() -> None:
+    seconds = {"train": 2.0, "protect": 0.51, "aggregate": 0.31, "recover": 0.62, "evaluate": 0.1}
+    record = replace(RESULT.rounds[0], seconds=seconds, wall_seconds=3.6, clipped=12)
+    console = _console(terminal=False, width=80)
+    console.print(rounds_table("t", [record]))
+    table = _text(console)
+    assert [word in table for word in ("protect", "aggregate", "recover", "510 ms", "310 ms", "620 ms")] == [True] * 6
+    assert "…" not in table
+    text = _words(summary(replace(RESULT, rounds=(record,))))
+    assert "protect 510 ms, aggregate 310 ms, recover 620 ms" in text
+    assert "12 coordinates of updates: raise paillier.clip" in text

@@ -67,6 +67,12 @@ def test_the_cnn_is_the_labs_layer_by_layer() -> None:
     assert shapes == [(10, 1, 5, 5), (10,), (20, 10, 5, 5), (20,), (50, 320), (50,), (10, 50), (10,)]
 
 
+def test_the_model_for_dp_sgd_has_the_published_number_of_parameters() -> None:
+    assert _count(_build("tempered-cnn")) == 26_010
+    assert _build("tempered-cnn", (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert _build("tempered-cnn", (1, 17, 20))(torch.zeros(2, 1, 17, 20)).shape == (2, 10)
+
+
 def test_lenet_has_the_published_number_of_parameters() -> None:
     assert _count(_build("lenet", (3, 32, 32), 62)) == 66_404
 
@@ -127,7 +133,7 @@ def test_a_users_file_that_is_no_python_is_a_sentence(own: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("ccn", r"Unknown model 'ccn'. Did you mean 'cnn'\? Known: cnn, tanh-cnn, lenet, mlp, logistic"),
+        ("ccn", r"Unknown model 'ccn'. Did you mean 'cnn'\? Known: cnn, tanh-cnn, tempered-cnn, lenet, mlp, logistic"),
         ("resnet152", r"Unknown model 'resnet152'. Known:"),
         ("no_such_package.models:Net", "No module named 'no_such_package'"),
         ("{own}:Nett", "no attribute 'Nett'"),

@@ -68,7 +68,7 @@ def exact_share(*, epsilon: float, delta: float, count: int) -> Share:
 def basic(parts: Parts, delta: float) -> float:  # noqa: ARG001
     """Return the sum of the epsilons of pure releases; holds at every delta."""
     _pure_only(parts, "basic")
-    return sum(epsilon * count for epsilon, count in parts.pure)
+    return sum(epsilon * count for epsilon, count in parts.unmixed)
 
 
 def advanced(parts: Parts, delta: float) -> float:
@@ -77,9 +77,23 @@ def advanced(parts: Parts, delta: float) -> float:
     ``sum of e_i tanh(e_i/2) + sqrt(2 ln(1/delta) sum of e_i^2)`` (Kairouz, Oh & Viswanath 2015, theorem 3.5).
     """
     _pure_only(parts, "advanced")
-    drift = sum(count * epsilon * math.tanh(epsilon / 2.0) for epsilon, count in parts.pure)
-    squares = sum(count * epsilon * epsilon for epsilon, count in parts.pure)
+    drift = sum(count * epsilon * math.tanh(epsilon / 2.0) for epsilon, count in parts.unmixed)
+    squares = sum(count * epsilon * epsilon for epsilon, count in parts.unmixed)
     return min(basic(parts, delta), drift + math.sqrt(2.0 * -math.log(delta) * squares))
+
+
+def savings(parts: Parts, delta: float) -> float:
+    r"""Return the largest share of the basic sum that any theorem on pure releases can take off.
+
+    With probability :math:`p = \prod e^{\varepsilon_i}/(1+e^{\varepsilon_i})` the worst releases lose all they may, so
+    :math:`\delta(\sum \varepsilon_i - x) \ge p (1 - e^{-x})`, and no bound is below the sum by more than
+    :math:`-\ln(1 - \delta/p)`. Where a shuffler mixes reports, more can be had.
+    """
+    total = basic(parts, delta)
+    largest = -sum(count * math.log1p(math.exp(-epsilon)) for epsilon, count in parts.pure)
+    if parts.mixed or total == 0.0 or largest <= math.log(delta):
+        return 1.0
+    return min(1.0, -math.log1p(-delta * math.exp(-largest)) / total)
 
 
 def _pure_only(parts: Parts, name: str) -> None:

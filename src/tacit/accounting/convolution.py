@@ -16,6 +16,7 @@ import numpy as np
 from tacit.accounting.losses import Array, Losses
 
 _ROUGHLY = 4096  # points for the choice of theta
+_STEEPEST = 60.0  # the largest theta, in units of one over the total's deviation; a normal law needs 21 at delta 1e-100
 _OUTSIDE = 1e-11  # tilted mass outside the window, on either side
 _LARGEST_EXPONENT = 600.0  # so far below the guess delta is beyond all bounds, whatever the exact sum
 _SLACK = 1e-9  # bounds what wraps around (2e-11) and what the transform rounds off, relative to the tilted tail
@@ -42,7 +43,8 @@ class Total:
         start = int(np.searchsorted(self._points, epsilon_, side="right"))
         finite = 0.0
         if start < self._points.size:
-            finite = float(self._upper[start] - math.exp(epsilon_ - self.guess) * self._lower[start])
+            factor = math.exp(min(epsilon_ - self.guess, _LARGEST_EXPONENT))  # less is taken off: still a bound
+            finite = float(self._upper[start] - factor * self._lower[start])
         # What is not in the sums lies above eps or wrapped around to there, so it weighs at most what mass at eps does.
         slack = math.log(_SLACK) + self._theta * (self.guess - epsilon_)
         logarithm = self._log_mass - self._theta * self.guess + np.logaddexp(_log(finite), slack)
@@ -103,15 +105,22 @@ def _cumulant(releases: Sequence[tuple[Losses, int]], theta: float) -> float:
 def _chernoff(releases: Sequence[tuple[Losses, int]], delta: float) -> tuple[float, float]:
     """Return about the theta with the smallest Chernoff bound on epsilon, (ln E e^(theta l) - ln delta)/theta, and it.
 
-    Any theta is valid, so a rough minimum by golden section is as good as a fine one.
+    Any theta is valid, so a rough minimum by golden section is as good as a fine one. It is kept within what a normal
+    law of the same spread could ask for: where the largest loss is an atom that decides alone, the minimum lies at
+    infinity, and what is rounded off would be blown up with it.
     """
+    variance = 0.0
+    for losses, times in releases:
+        weights = losses.masses / losses.masses.sum()
+        center = float((weights * losses.points).sum())
+        variance += times * float((weights * (losses.points - center) ** 2).sum())
 
     def bound(log_theta: float) -> float:
         theta = math.exp(log_theta)
         return (_cumulant(releases, theta) - math.log(delta)) / theta
 
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    low, high = math.log(1e-3), math.log(1e4)
+    low, high = math.log(1e-3), math.log(min(1e4, max(_STEEPEST / math.sqrt(variance), 2e-3) if variance else 1e4))
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = bound(left), bound(right)
     while high - low > 0.1:

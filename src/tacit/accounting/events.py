@@ -31,6 +31,32 @@ class GaussianEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SkellamEvent:
+    r"""Skellam noise of variance :math:`(zD)^2` on a sum of integer vectors of norm at most D (Agarwal et al. 2021).
+
+    ``sensitivity`` is a lower bound on D, such as the norm before rounding. That suffices: integers have
+    :math:`|x| \le x^2`, so their L1 norm is at most :math:`D^2`, and with noise relative to D the cost is at most
+
+    .. math:: \frac{\alpha}{2 z^2} + \min\left(\frac{2\alpha + 5}{4 z^4 D^2}, \frac{3}{2 z^2}\right)
+
+    at the order alpha, which no longer depends on the number of coordinates and never grows with D. So the cost, and
+    the noise for a budget, are known before the model is. Zero noise is legal and costs an infinite epsilon.
+    """
+
+    noise_multiplier: float
+    sensitivity: float
+
+    def __post_init__(self) -> None:
+        if not self.noise_multiplier >= 0.0:
+            raise ConfigError(f"Expected a noise multiplier of 0 or more, got {self.noise_multiplier}.")
+        if not 1.0 <= self.sensitivity < math.inf:
+            raise ConfigError(
+                f"Expected a finite sensitivity of 1 or more, got {self.sensitivity}: integers of a smaller norm are "
+                "all zero. Use a larger scale."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PureEvent:
     """A release that is epsilon-DP on its own under the ledger's relation: Laplace noise, randomized response."""
 
@@ -39,6 +65,23 @@ class PureEvent:
     def __post_init__(self) -> None:
         if not self.epsilon >= 0.0:
             raise ConfigError(f"Expected an epsilon of 0 or more, got {self.epsilon}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledEvent:
+    """One of ``reports`` reports, each epsilon-DP on its own, that a trusted shuffler mixes and strips of senders.
+
+    ``reports`` is the fewest that are ever mixed, the client's own among them. One report is not hidden by anything.
+    """
+
+    epsilon: float
+    reports: int
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0.0:
+            raise ConfigError(f"Expected an epsilon of 0 or more, got {self.epsilon}.")
+        if isinstance(self.reports, bool) or not isinstance(self.reports, int) or self.reports < 1:
+            raise ConfigError(f"Expected 1 report or more in a shuffle, got {self.reports}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +123,13 @@ class SampledEvent:
         gaussian_precision(self.event)
 
 
-Event = GaussianEvent | PureEvent | ComposedEvent | RepeatedEvent | SampledEvent
+Event = GaussianEvent | SkellamEvent | PureEvent | ShuffledEvent | ComposedEvent | RepeatedEvent | SampledEvent
 
 _KINDS: dict[str, type[Event]] = {
     "gaussian": GaussianEvent,
+    "skellam": SkellamEvent,
     "pure": PureEvent,
+    "shuffled": ShuffledEvent,
     "composed": ComposedEvent,
     "repeated": RepeatedEvent,
     "sampled": SampledEvent,
@@ -102,6 +147,11 @@ def gaussian_precision(event: Event) -> float:
             return sum(map(gaussian_precision, event.events))
         case RepeatedEvent():
             return event.count * gaussian_precision(event.event)
+        case SkellamEvent():
+            raise ConfigError(
+                "Amplification by sampling is not proved here for Skellam noise, got a sampled SkellamEvent. Charge it "
+                "in full: every client is taken to be in every round."
+            )
         case _:
             raise ConfigError(f"Only Gaussian releases can be sampled, got {type(event).__name__}.")
 

@@ -31,7 +31,7 @@ def pld(parts: Parts, delta: float) -> float:
             group.noise_multiplier, sampling_prob=group.rate, neighboring_relation=relation
         )
         total = total.compose(one.self_compose(group.count))
-    for epsilon, count in parts.pure:
+    for epsilon, count in parts.unmixed:
         one = distributions.from_privacy_parameters(common.DifferentialPrivacyParameters(epsilon, 0.0))
         total = total.compose(one.self_compose(count))
     return max(0.0, float(total.get_epsilon_for_delta(delta)))
@@ -68,7 +68,7 @@ def rdp(parts: Parts, delta: float) -> float:
     for group in parts.poisson:
         one = dp_event.PoissonSampledDpEvent(group.rate, dp_event.GaussianDpEvent(group.noise_multiplier))
         releases.append((one, group.count))
-    for epsilon, count in parts.pure:
+    for epsilon, count in parts.unmixed:
         releases.append((dp_event.ZCDpEvent(rho=epsilon * epsilon / 2.0), count))
     with _quietly():
         for event, count in releases:

@@ -14,6 +14,8 @@ from tacit.accounting.events import (
     PureEvent,
     RepeatedEvent,
     SampledEvent,
+    ShuffledEvent,
+    SkellamEvent,
     gaussian_precision,
 )
 from tacit.accounting.ledger import Ledger, Neighbours
@@ -43,6 +45,8 @@ class Parts:
         fixed: releases about sets of fixed size.
         poisson: releases about Poisson samples.
         pure: epsilon -> count of the pure releases.
+        mixed: (epsilon, reports) -> count of the reports that a shuffler mixed.
+        skellam: (noise multiplier, sensitivity) -> count of the releases with Skellam noise.
     """
 
     neighbours: Neighbours
@@ -51,6 +55,8 @@ class Parts:
     fixed: tuple[Group, ...]
     poisson: tuple[Group, ...]
     pure: tuple[tuple[float, int], ...]
+    mixed: tuple[tuple[tuple[float, int], int], ...] = ()
+    skellam: tuple[tuple[tuple[float, float], int], ...] = ()
 
     @classmethod
     def of(cls, ledger: Ledger) -> Self:
@@ -69,6 +75,8 @@ class Parts:
             fixed=_groups(sorter.fixed),
             poisson=_groups(sorter.poisson),
             pure=tuple((epsilon, count) for epsilon, count in sorter.pure.items() if epsilon > 0.0),
+            mixed=tuple((release, count) for release, count in sorter.mixed.items() if release[0] > 0.0),
+            skellam=tuple((release, count) for release, count in sorter.skellam.items() if release[0] < math.inf),
         )
 
     @property
@@ -91,15 +99,24 @@ class Parts:
         return replace(self, fixed=())
 
     @property
+    def unmixed(self) -> tuple[tuple[float, int], ...]:
+        """The pure releases, and the mixed ones as if nobody had mixed them: a bound where shuffles are not known."""
+        return (*self.pure, *((epsilon, count) for (epsilon, _), count in self.mixed))
+
+    @property
     def hopeless(self) -> bool:
         """Whether something was released without any protection."""
-        return math.isinf(self.full + self.shuffle) or any(math.isinf(epsilon) for epsilon, _ in self.pure)
+        return (
+            math.isinf(self.full + self.shuffle)
+            or any(math.isinf(epsilon) for epsilon, _ in self.unmixed)
+            or any(noise == 0.0 for (noise, _), _ in self.skellam)
+        )
 
     @property
     def sampling(self) -> str:
         """How data were chosen: full, poisson, fixed or shuffle, several joined with a plus sign, or none."""
         named = {
-            "full": self.full > 0.0 or bool(self.pure),
+            "full": self.full > 0.0 or bool(self.unmixed or self.skellam),
             "poisson": bool(self.poisson),
             "fixed": bool(self.fixed),
             "shuffle": self.shuffle > 0.0,
@@ -115,6 +132,8 @@ class _Sorter:
         self.fixed: Counter[tuple[float, float]] = Counter()
         self.poisson: Counter[tuple[float, float]] = Counter()
         self.pure: Counter[float] = Counter()
+        self.mixed: Counter[tuple[float, int]] = Counter()
+        self.skellam: Counter[tuple[float, float]] = Counter()
         self._stretches: list[tuple[float, int, float]] = []  # rate, batches, largest precision
 
     def add(self, event: Event, count: int) -> None:
@@ -123,6 +142,10 @@ class _Sorter:
                 self.full += count * gaussian_precision(event)
             case PureEvent():
                 self.pure[event.epsilon] += count
+            case ShuffledEvent():
+                self.mixed[event.epsilon, event.reports] += count
+            case SkellamEvent():
+                self.skellam[event.noise_multiplier, event.sensitivity] += count
             case ComposedEvent():
                 for part in event.events:
                     self.add(part, count)

@@ -13,13 +13,14 @@ dp-accounting's PLD is the yardstick in the tests. This one is some ten times fa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.accounting import profile
 from tacit.accounting.convolution import Total
 from tacit.accounting.losses import ADD, REMOVE, REPLACE, Losses, Pair
 from tacit.accounting.parts import Parts
 from tacit.accounting.roots import bracket_up, first_at_most_zero
+from tacit.accounting.shuffling import shuffled
 
 _STEP = 1e-4  # dp-accounting's
 _FINEST = 1e-10  # for releases that cost next to nothing
@@ -28,6 +29,7 @@ _BEYOND = 1e5  # likewise of what is not sampled
 _COARSE = 4096  # points of a first look
 _POINTS = 1 << 19  # the most points of a grid; beyond, the step grows and with it the bound
 _TRUNCATED = 1e-8  # share of delta that truncated losses may cost
+_PLAIN = 12.0  # pure releases beyond this add up: one in e^12 loses less than all, so no theorem saves 1e-5 of it
 
 
 def epsilon(parts: Parts, delta: float, *, coarser: float = 1.0) -> float:
@@ -38,6 +40,13 @@ def epsilon(parts: Parts, delta: float, *, coarser: float = 1.0) -> float:
         delta: the probability that the bound may fail with.
         coarser: a factor on the grid's step; the answer stays an upper bound and comes faster.
     """
+    large = sum(epsilon_ * count for epsilon_, count in parts.unmixed if epsilon_ > _PLAIN)
+    if 0.0 < large < math.inf:
+        pure = tuple(release for release in parts.pure if release[0] <= _PLAIN)
+        mixed = tuple(release for release in parts.mixed if release[0][0] <= _PLAIN)
+        rest = replace(parts, pure=pure, mixed=mixed)
+        nothing = rest.mu == 0.0 and not (rest.poisson or rest.unmixed)
+        return large + (0.0 if nothing else epsilon(rest, delta, coarser=coarser))
     ceiling = _unamplified(parts, delta)
     if any(group.noise_multiplier < _LEAST_NOISE for group in parts.poisson) or _largest(parts) > _BEYOND:
         return ceiling
@@ -48,23 +57,24 @@ def epsilon(parts: Parts, delta: float, *, coarser: float = 1.0) -> float:
 
 
 def _largest(parts: Parts) -> float:
-    return max(parts.mu**2, *(epsilon_ * count for epsilon_, count in parts.pure), 0.0)
+    return max(parts.mu**2, *(epsilon_ * count for epsilon_, count in parts.unmixed), 0.0)
 
 
 def _unamplified(parts: Parts, delta: float) -> float:
     """Return what the releases cost as if everyone took part in each: a bound too, and no grid is needed for it."""
     poisson = sum(group.count * (parts.reach / group.noise_multiplier) ** 2 for group in parts.poisson)
-    pure = sum(epsilon_ * count for epsilon_, count in parts.pure)
+    pure = sum(epsilon_ * count for epsilon_, count in parts.unmixed)
     mu = math.sqrt(parts.mu**2 + poisson)
     return (profile.epsilon_at(delta=delta, mu=mu) if mu > 0.0 else 0.0) + pure
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Releases:
-    """Independent releases, all seen in the same direction: pairs with counts, and pure ones."""
+    """Independent releases, all seen in the same direction: pairs with counts, pure ones and shuffled reports."""
 
     pairs: tuple[tuple[Pair, int], ...]
     pure: tuple[tuple[float, int], ...]
+    mixed: tuple[tuple[tuple[float, int], int], ...]
 
     @classmethod
     def of(cls, parts: Parts, means: tuple[float, float]) -> _Releases:
@@ -74,7 +84,7 @@ class _Releases:
         ]
         if parts.mu > 0.0:
             pairs.append((Pair(means=REMOVE, rate=1.0, deviation=1.0 / parts.mu), 1))
-        return cls(pairs=tuple(pairs), pure=parts.pure)
+        return cls(pairs=tuple(pairs), pure=parts.pure, mixed=parts.mixed)
 
     def step(self, tail: float) -> float:
         """Return a step that keeps the width of a bin, and the sum of all roundings, far below the spread of the total.
@@ -93,6 +103,10 @@ class _Releases:
         for epsilon_, times in self.pure:
             variance += times * epsilon_**2
             range_, count = max(range_, 2.0 * epsilon_), count + times
+        for (epsilon_, reports), times in self.mixed:
+            look = shuffled(epsilon_, reports, step=max(2.0 * epsilon_ / _COARSE, _FINEST), tail=tail)
+            variance += times * float((look.masses * look.points**2).sum())
+            range_, count = max(range_, 2.0 * epsilon_), count + times
         spread = math.sqrt(variance)
         finest = min(spread / 256.0, math.sqrt(1e-2 * spread / count))
         coarsest = min(spread / 4e4, math.sqrt(2e-5 * spread / count), 1e-3)
@@ -102,11 +116,12 @@ class _Releases:
     def losses(self, step: float, tail: float) -> list[tuple[Losses, int]]:
         """Return every release on the same grid."""
         sampled = [(pair.losses(step=step, tail=tail), times) for pair, times in self.pairs]
-        return sampled + [(Losses.pure(epsilon_, step=step), times) for epsilon_, times in self.pure]
+        mixed = [(shuffled(*release, step=step, tail=tail), times) for release, times in self.mixed]
+        return sampled + mixed + [(Losses.pure(epsilon_, step=step), times) for epsilon_, times in self.pure]
 
 
 def _epsilon(releases: _Releases, delta: float, coarser: float) -> float:
-    count = sum(times for _, times in (*releases.pairs, *releases.pure))
+    count = sum(times for _, times in (*releases.pairs, *releases.pure, *releases.mixed))
     tail = max(delta * _TRUNCATED / max(count, 1), 1e-300)
     total = Total(releases.losses(releases.step(tail) * coarser, tail), delta)
 

@@ -9,7 +9,27 @@ from typing import Annotated
 import typer
 
 import tacit
-from tacit.cli import calibrate, config, data, epsilon, ledger, resume, run, sweep
+from tacit.cli import (
+    addition,
+    bench,
+    calibrate,
+    combine,
+    config,
+    data,
+    decrypt,
+    doctor,
+    encrypt,
+    epsilon,
+    estimate,
+    keys,
+    ledger,
+    resume,
+    run,
+    signds,
+    sweep,
+)
+from tacit.cli import lab as laboratory
+from tacit.cli import train as training
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -21,13 +41,24 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("train")(training.train)
 app.command("resume")(resume.resume)
 app.command("config")(config.config)
+app.command("doctor")(doctor.doctor)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
+app.command("estimate")(estimate.estimate)
 app.command("ledger")(ledger.ledger)
 app.command("sweep")(sweep.sweep)
+app.command("lab")(laboratory.lab)
 app.add_typer(data.app, name="data")
+app.add_typer(keys.app, name="keys")
+app.add_typer(bench.app, name="bench")
+app.add_typer(signds.app, name="signds")
+app.command("encrypt")(encrypt.encrypt)
+app.command("sum")(addition.sum_vectors)
+app.command("decrypt")(decrypt.decrypt)
+app.command("combine")(combine.combine)
 
 
 def _version(show: bool) -> None:

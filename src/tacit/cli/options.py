@@ -22,7 +22,12 @@ Words = Annotated[
     ),
 ]
 Mode = Annotated[
-    str | None, typer.Option(help="Protection: plain, dp or local-dp.", rich_help_panel=_PRIVACY, show_default="plain")
+    str | None,
+    typer.Option(
+        help="Protection: plain, dp, local-dp, dp-sgd, paillier, signds or nbafl.",
+        rich_help_panel=_PRIVACY,
+        show_default="plain",
+    ),
 ]
 Clip = Annotated[float | None, typer.Option("--C", help="Clip bound C (dp.clip).", rich_help_panel=_PRIVACY)]
 ClipOption = Annotated[
@@ -37,6 +42,10 @@ MaxEpsilon = Annotated[
 ]
 Sigma = Annotated[
     float | None, typer.Option("--sigma", help="Noise multiplier z (dp.noise).", rich_help_panel=_PRIVACY)
+]
+EncryptedDp = Annotated[
+    bool | None,
+    typer.Option("--dp/--no-dp", help="With mode paillier: noise from the clients.", rich_help_panel=_PRIVACY),
 ]
 DataName = Annotated[str | None, typer.Option("--data", help="Data set; `tacit data list`.", show_default="mnist")]
 DataFolder = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for its files first.")]
@@ -95,6 +104,12 @@ FLAGS = {  # a command's parameter -> the key it sets; of two for one key the la
     "drop": "federate.drop",
     "local_epochs": "train.local_epochs",
     "batch_size": "train.batch_size",
+    "dpsgd_batch": "dpsgd.batch_size",
+    "dpsgd_clip": "dpsgd.clip",
+    "clipping": "dpsgd.clipping",
+    "budget_by": "dpsgd.budget_by",
+    "iterations": "dpsgd.steps",
+    "micro_batch": "dpsgd.micro_batch",
     "lr": "optimizer.lr",
     "clip": "dp.clip",
     "clip_rule": "dp.clip",
@@ -102,6 +117,7 @@ FLAGS = {  # a command's parameter -> the key it sets; of two for one key the la
     "epsilon": "dp.epsilon",
     "delta": "dp.delta",
     "max_epsilon": "dp.max_epsilon",
+    "encrypted_dp": "paillier.dp",
     "gpu": "gpu",
     "seed": "seed",
     "engine": "engine",
@@ -122,6 +138,8 @@ def settings(words: Sequence[str] | None, given: Mapping[str, Any]) -> dict[str,
     for name, key in FLAGS.items():
         if given.get(name) is not None:
             overrides.put(parsed, key, given[name])
+    if parsed.get("mode") == "dp-sgd" and given.get("batch_size") is not None:  # there --batch-size is a mean
+        overrides.put(parsed, "dpsgd.batch_size", parsed["train"].pop("batch_size"))
     return parsed
 
 

@@ -40,6 +40,7 @@ def run(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     max_epsilon: options.MaxEpsilon = None,
+    encrypted_dp: options.EncryptedDp = None,
     gpu: options.Gpu = None,
     seed: options.Seed = None,
     engine: options.Engine = None,
@@ -59,6 +60,7 @@ def run(
       tacit run --clients 100 --per-round 20 --rounds 30 --split dirichlet:0.3
       tacit run job.yaml federate.rounds=20 optimizer.grad_clip=1.0
       tacit run --mode dp --epsilon 8 --clients 1000 --per-round 200 --rounds 60
+      tacit run --mode paillier paillier.keys=threshold paillier.shares=3/5
     """
     given = locals()
     config = options.configuration(words, given)
@@ -74,12 +76,14 @@ def run(
     )
 
 
-def watch(go: Callable[[Observer], Result], folder: Path | None, *, quiet: bool, as_json: bool) -> None:
+def watch(
+    go: Callable[[Observer], Result], folder: Path | None, *, quiet: bool, as_json: bool, units: str = "clients"
+) -> None:
     """Run something with the terminal watching; with ``--json`` the result is all that stdout gets."""
     from tacit.cli.output import console
     from tacit.report.terminal import TerminalObserver
 
-    observer = TerminalObserver(console(stderr=as_json), quiet=quiet or as_json)
+    observer = TerminalObserver(console(stderr=as_json), quiet=quiet or as_json, units=units)
     try:
         result = go(observer)
     except KeyboardInterrupt:

@@ -6,6 +6,10 @@ choice of both, made in one place::
     plain    = WeightedMean x ClearSum
     dp       = GaussianMechanism x ClearSum
     local-dp = LocalGaussianMechanism x ClearSum
+    paillier = BoundedMean x PaillierSum, and with differential privacy SkellamMechanism x PaillierSum
+    dp-sgd   = WeightedMean x ClearSum, over clients that train with DP-SGD
+    signds   = SignDS x SignSum
+    nbafl    = NbAFL x ClearSum, and noise on the broadcast as an injector
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from dataclasses import dataclass
 
 from tacit.accounting.events import Event, SampledEvent, Sampling
 from tacit.accounting.ledger import Neighbours, Unit
+from tacit.federated.examples import ExampleLevel
 from tacit.federated.sampling import Sampler
 from tacit.federated.server import ServerOptimizer
 from tacit.mechanisms.mechanism import Mechanism
@@ -35,6 +40,9 @@ class Privacy:
     accountant: str | None
     against: str | None  # the adversary for whom epsilon holds
     notes: tuple[str, ...] = ()
+    nominal_epsilon: float | None = None  # what a paper claims, where that is not what holds
+    nominal_delta: float | None = None
+    true_delta: float | None = None  # what its delta truly is at the nominal epsilon
 
 
 NO_CLAIM = Privacy(
@@ -44,7 +52,7 @@ NO_CLAIM = Privacy(
     neighbours=None,
     accountant=None,
     against=None,
-    notes=("No differential privacy is claimed: the server sees every client's update in the clear.",),
+    notes=("No differential privacy is claimed: nothing bounds what the models tell about a client.",),
 )
 
 
@@ -59,6 +67,8 @@ class Claim:
     rate: float = 1.0  # the share of clients in a round; 1 where all take part, or where amplification is not claimed
     sampling: Sampling = "poisson"
     max_epsilon: float | None = None
+    by_participation: bool = False  # each client is charged for the rounds it was asked in, which the server knows
+    nominal: tuple[float, float] | None = None  # the epsilon and delta of a paper's claim
     notes: tuple[str, ...] = ()
 
     def event(self, release: Event) -> Event:
@@ -77,4 +87,5 @@ class Plan:
     optimizer: ServerOptimizer
     guarantee: Guarantee  # who sees what, mechanism and protocol together
     claim: Claim | None = None
+    examples: ExampleLevel | None = None  # DP-SGD inside the clients
     injectors: tuple[Injector, ...] = ()

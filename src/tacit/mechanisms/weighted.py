@@ -25,6 +25,7 @@ class WeightedMean:
     """
 
     weighting: Weighting = "examples"
+    losses: bool = True  # whether clients tell their training loss; it is a statistic of their data
     event: None = None
 
     def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
@@ -49,11 +50,11 @@ class WeightedMean:
         vector = np.empty(len(work.update) + _EXTRA, np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows here the server refuses by name
             np.multiply(work.update, np.float32(weight), out=vector[:-_EXTRA])
-            vector[-_EXTRA:] = weight, weight * work.loss
+            vector[-_EXTRA:] = weight, weight * work.loss if self.losses else 0.0
         return vector
 
     def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:  # noqa: ARG002
         """Divide by the sum of weights."""
         weight = float(total[-2])
         update = (total[:-_EXTRA] / weight).astype(np.float32)
-        return Release(update=update, train_loss=float(total[-1]) / weight, mechanism=self)
+        return Release(update=update, train_loss=float(total[-1]) / weight if self.losses else None, mechanism=self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,6 +14,7 @@ from rich.text import Text
 from tacit.report.words import bytes_text, percent, seconds_text
 from tacit.runs.result import Result, RoundRecord
 
+_NOTABLE = 0.05
 _ROWS = 12  # rounds the live table shows; earlier ones are summed up in a line
 
 
@@ -22,11 +24,13 @@ class TerminalObserver:
     Args:
         console: where to print; a console that is not a terminal gets one line a round.
         quiet: say nothing but the end.
+        units: what a round's bar counts.
     """
 
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+    def __init__(self, console: Console, *, quiet: bool = False, units: str = "clients") -> None:
         self._console = console
         self._quiet = quiet
+        self._units = units
         self._live: Live | None = None
         self._records: list[RoundRecord] = []
         self._rounds = 0
@@ -88,9 +92,8 @@ class TerminalObserver:
         elapsed = time.monotonic() - self._began
         fresh = [record.wall_seconds for record in self._records[-5:]]
         left = (self._rounds - done - share) * sum(fresh) / len(fresh) if fresh else None
-        words = (
-            f"round {done + 1}/{self._rounds}  {self._replied}/{self._asked or '?'} clients  {seconds_text(elapsed)}"
-        )
+        words = f"round {done + 1}/{self._rounds}  {self._replied}/{self._asked or '?'} {self._units}  "
+        words += seconds_text(elapsed)
         if left is not None:
             words += f", about {seconds_text(max(left, 0.0))} left"
         grid.add_row(ProgressBar(total=self._rounds, completed=done + share, width=30), words)
@@ -102,27 +105,48 @@ def rounds_table(title: str, records: list[RoundRecord]) -> Table:
     earlier = len(records) - _ROWS
     caption = f"{earlier} earlier rounds not shown" if earlier > 0 else None
     table = Table(title=Text(title, style="bold"), title_justify="left", caption=caption, box=None, pad_edge=False)
-    for name in (
-        "round",
-        "clients",
-        "train loss",
-        "test loss",
-        "accuracy",
-        "up",
-        "down",
-        "train",
-        "evaluate",
-    ):
-        table.add_column(name, justify="right", header_style="dim")
+    if any(record.steps is not None for record in records):
+        return _steps_table(table, records)
+    stages = _stages(records)
+    narrow = len(stages) > 2  # more columns than these would not fit 80 characters
+    names = ("accuracy", "up") if narrow else ("train loss", "test loss", "accuracy", "up", "down")
+    for name in ("round", "clients", *names, *stages):
+        table.add_column("test" if narrow and name == "evaluate" else name, justify="right", header_style="dim")
     for r in records[-_ROWS:]:
         table.add_row(
             str(r.round),
             f"{r.clients_replied}/{r.clients_asked}",
+            *(() if narrow else (_number(r.train_loss), _number(r.test_loss))),
+            Text(percent(r.test_accuracy), style="bold green"),
+            bytes_text(r.bytes_up),
+            *(() if narrow else (bytes_text(r.bytes_down),)),
+            *(seconds_text(r.seconds[stage]) for stage in stages),
+        )
+    return table
+
+
+def _stages(records: Sequence[RoundRecord]) -> list[str]:
+    """Return the stages worth a column: training, evaluation, and what took a twentieth of the time."""
+    whole = sum(record.wall_seconds for record in records)
+    shown = []
+    for stage in ("train", "protect", "aggregate", "recover", "evaluate"):
+        took = sum(record.seconds[stage] for record in records)
+        if stage in ("train", "evaluate") or took > _NOTABLE * whole:
+            shown.append(stage)
+    return shown
+
+
+def _steps_table(table: Table, records: list[RoundRecord]) -> Table:
+    """Fill the table of one data holder that trains alone."""
+    for name in ("step", "train loss", "test loss", "accuracy", "epsilon", "train", "evaluate"):
+        table.add_column(name, justify="right", header_style="dim")
+    for r in records[-_ROWS:]:
+        table.add_row(
+            f"{r.steps:,}",
             _number(r.train_loss),
             _number(r.test_loss),
             Text(percent(r.test_accuracy), style="bold green"),
-            bytes_text(r.bytes_up),
-            bytes_text(r.bytes_down),
+            _number(r.epsilon),
             seconds_text(r.seconds["train"]),
             seconds_text(r.seconds["evaluate"]),
         )
@@ -142,9 +166,21 @@ def summary(result: Result) -> Group:
         "time",
         f"{seconds_text(result.seconds)} for {_rounds(result)}, {seconds_text(result.setup_seconds)} set-up",
     )
-    grid.add_row("bytes", f"{bytes_text(result.bytes_up)} up, {bytes_text(result.bytes_down)} down")
+    cryptography = [stage for stage in _stages(result.rounds) if stage in ("protect", "aggregate", "recover")]
+    if cryptography:
+        spent = {stage: sum(record.seconds[stage] for record in result.rounds) for stage in cryptography}
+        grid.add_row("of it", ", ".join(f"{stage} {seconds_text(seconds)}" for stage, seconds in spent.items()))
+    clipped = sum(record.clipped or 0 for record in result.rounds)
+    if clipped:
+        grid.add_row("clipped", f"{clipped:,} coordinates of updates: raise paillier.clip to keep them whole")
+    alone = result.rounds[-1].steps is not None
+    if not alone:
+        grid.add_row("bytes", f"{bytes_text(result.bytes_up)} up, {bytes_text(result.bytes_down)} down")
     grid.add_row("privacy", _privacy(result))
-    grid.add_row("server sees", result.sees["server"])
+    if result.example_privacy is not None:
+        grid.add_row("and", _privacy(result, of_examples=True))
+    if not alone:
+        grid.add_row("server sees", result.sees["server"])
     seeded = f"seed {result.seed}: a simulation that can be repeated" if result.simulation else "from the system"
     grid.add_row("randomness", seeded)
     if result.form_reason:
@@ -155,8 +191,8 @@ def summary(result: Result) -> Group:
     return Group(Text(""), grid)
 
 
-def _privacy(result: Result) -> str:
-    privacy = result.privacy
+def _privacy(result: Result, *, of_examples: bool = False) -> str:
+    privacy = result.example_privacy if of_examples and result.example_privacy else result.privacy
     if privacy.epsilon is None:
         return " ".join(privacy.notes)
     claim = f"epsilon {privacy.epsilon:.4g} at delta {privacy.delta:.1g} ({privacy.accountant})"
@@ -166,12 +202,19 @@ def _privacy(result: Result) -> str:
 
 
 def _next(result: Result) -> str:
+    if result.rounds[-1].steps is not None:
+        return f"tacit ledger {result.folder}    # what was released" if result.folder else "tacit run --mode dp-sgd"
     if result.split == "iid":
         return "tacit run --split dirichlet:0.3    # clients whose data differ"
     return "tacit run --clients 100 --per-round 20 --rounds 30    # many small clients"
 
 
 def _line(r: RoundRecord, rounds: int) -> str:
+    if r.steps is not None:
+        return (
+            f"step {r.steps}  train loss {_number(r.train_loss)}  test loss {_number(r.test_loss)}  "
+            f"accuracy {percent(r.test_accuracy)}  epsilon {_number(r.epsilon)}  {seconds_text(r.wall_seconds)}"
+        )
     return (
         f"round {r.round}/{rounds}  clients {r.clients_replied}/{r.clients_asked}  train loss {_number(r.train_loss)}  "
         f"test loss {_number(r.test_loss)}  accuracy {percent(r.test_accuracy)}  up {bytes_text(r.bytes_up)}  "
@@ -180,6 +223,8 @@ def _line(r: RoundRecord, rounds: int) -> str:
 
 
 def _rounds(result: Result) -> str:
+    if result.rounds[-1].steps is not None:
+        return f"{result.rounds[-1].steps:,} steps"
     return "1 round" if len(result.rounds) == 1 else f"{len(result.rounds)} rounds"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ from tacit.accounting.ledger import Charge, Ledger
 from tacit.errors import BudgetError
 from tacit.federated.plan import NO_CLAIM, Claim, Privacy
 from tacit.mechanisms.mechanism import Mechanism
+from tacit.runs import remarks
 
 
 class Account:
@@ -35,7 +36,13 @@ class Account:
             self._ledger = Ledger(unit=claim.unit, neighbours=claim.neighbours, charges=charges)
 
     def charge(
-        self, mechanism: Mechanism, *, round_number: int, attempt: int, planned: int = 1
+        self,
+        mechanism: Mechanism,
+        *,
+        round_number: int,
+        attempt: int,
+        planned: int = 1,
+        cohort: Sequence[int] | None = None,
     ) -> dict[str, Any] | None:
         """Charge one release and return the charge for the journal; over budget, nothing is charged or sent.
 
@@ -44,21 +51,24 @@ class Account:
             round_number: its round.
             attempt: which try of the round it is, from 0.
             planned: how many releases the run still plans, this one included.
+            cohort: who is asked; they are charged where the claim goes by participation, and everyone elsewhere.
         """
         if self._claim is None or mechanism.event is None:
             return None
         event = self._claim.event(mechanism.event)
         note = f"try {attempt + 1}" if attempt else ""
-        self._check_budget(event, round_number, planned)
-        self._ledger = self._ledger.charged(event, round_number=round_number, note=note)
+        clients = cohort if self._claim.by_participation else None
+        self._check_budget(event, round_number, planned, clients)
+        self._ledger = self._ledger.charged(event, round_number=round_number, note=note, clients=clients)
         # Computed while the cohort trains.
         self._answer = self._pool.submit(accountant.epsilon, self._ledger, self._claim.delta)
         return self._ledger.charges[-1].to_dict()
 
-    def _check_budget(self, event: Event, round_number: int, planned: int) -> None:
+    def _check_budget(self, event: Event, round_number: int, planned: int, clients: Sequence[int] | None) -> None:
         """Refuse a release that would break the budget.
 
-        Where all that is planned fits, one look suffices: more of the same release never costs less.
+        Where all that is planned fits, even if everyone takes part in it, one look suffices: more of the same release
+        never costs less.
         """
         assert self._claim is not None
         limit = self._claim.max_epsilon
@@ -69,7 +79,9 @@ class Account:
             return
         for count in (planned, 1):
             release = RepeatedEvent(event=event, count=count) if count > 1 else event
-            after = accountant.epsilon(self._ledger.charged(release, round_number=round_number), self._claim.delta)
+            whose = clients if count == 1 else None
+            ledger = self._ledger.charged(release, round_number=round_number, clients=whose)
+            after = accountant.epsilon(ledger, self._claim.delta)
             if after.epsilon <= limit * (1 + 1e-9):
                 self._cleared = (event, count - 1)
                 return
@@ -89,9 +101,14 @@ class Account:
         answer, claim = self._spent(), self._claim
         if answer is None or claim is None:
             return NO_CLAIM
-        notes = claim.notes
-        if not math.isfinite(answer.epsilon):
-            notes = ("There is no guarantee: epsilon is infinite, because a release had no noise.", *notes)
+        nominal_epsilon, nominal_delta = claim.nominal or (None, None)
+        delta = None if nominal_epsilon is None else remarks.true_delta(self._ledger, nominal_epsilon)
+        said = (
+            remarks.no_guarantee(answer.epsilon),
+            None if claim.nominal is None else remarks.on_nominal(claim.nominal, delta, answer),
+            remarks.on_charges(self._ledger),
+            remarks.on_composition(self._ledger, answer),
+        )
         return Privacy(
             epsilon=self.epsilon,
             delta=answer.delta,
@@ -99,7 +116,10 @@ class Account:
             neighbours=answer.neighbours,
             accountant=answer.accountant,
             against=claim.against,
-            notes=notes,
+            notes=tuple(note for note in said if note is not None) + claim.notes,
+            nominal_epsilon=nominal_epsilon,
+            nominal_delta=nominal_delta,
+            true_delta=delta,
         )
 
     def _spent(self) -> Answer | None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tacit.errors import ConfigError
+from tacit.runs.dialects import translated
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Lower = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+
+
+def _within(low: float, high: float, *, closed: bool = False) -> AfterValidator:
+    """Return the check that a number is in (low, high], or in [low, high]; the error names the whole domain."""
+
+    def check(value: float) -> float:
+        if not (low <= value if closed else low < value) or not value <= high:
+            raise ValueError(f"expected a number in {'[' if closed else '('}{low:g}, {high:g}]")
+        return value
+
+    return AfterValidator(check)
 
 
 class Section(BaseModel):
@@ -42,7 +55,7 @@ class Model(Section):
     """Which model."""
 
     name: str | None = None
-    """cnn, tanh-cnn, lenet, mlp, logistic, or your own as package.module:Class; by default what suits the data."""
+    """cnn, tanh-cnn, tempered-cnn, lenet, mlp, logistic, or package.module:Class; by default what suits the data."""
 
 
 class Federate(Section):
@@ -155,6 +168,124 @@ class Dp(Section):
     """How fast the adaptive bound moves."""
 
 
+class DpSgd(Section):
+    """DP-SGD: for the mode dp-sgd, for `tacit train`, and inside the clients of dp and local-dp."""
+
+    noise: NotNegative | None = None
+    """z of the examples: the noise on a batch's sum has standard deviation z C; in mode dp-sgd dp.noise will do."""
+    epsilon: Positive | None = None
+    """The examples' budget over the whole run; in mode dp-sgd dp.epsilon (`--epsilon`) will do."""
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Its delta, well below one over the number of examples; dp.delta if left out."""
+    max_epsilon: Positive | None = None
+    """Stop before the round that would bring a client's examples over this."""
+    clip: Positive | None = None
+    """C: the largest L2 norm of an example's gradient, 1 by default; in mode dp-sgd dp.clip (`--C`) will do."""
+    clipping: Literal["flat", "per-layer", "automatic"] = "flat"
+    """One bound for the whole gradient, C / sqrt(L) for each of L layers, or normalised (Bu et al. 2023)."""
+    batch_size: PositiveInt | None = None
+    """The mean size of a Poisson batch; 512, or all examples where a holder has fewer, if left out."""
+    steps: PositiveInt | None = None
+    """Steps of a client's round, or of the whole run alone (`--iterations`); train.local_epochs passes if left out."""
+    micro_batch: PositiveInt | None = None
+    """How many examples go through the model at once, to save memory."""
+    budget_by: Literal["tight", "advanced-composition", "advanced-composition-exact"] = "tight"
+    """How epsilon becomes noise: the least that will do, or the DP-SGD lab's method (two steps, or its exact root)."""
+
+
+class Paillier(Section):
+    """Encryption, for the mode paillier."""
+
+    bits: Annotated[int, Field(ge=64, le=16384)] = 3072
+    """The key's length: 3072 is 128 bits of security, 2048 is 112."""
+    keys: Annotated[Literal["authority", "threshold", "shared"], Lower] = "authority"
+    """Who has the private key: an authority apart from the server, several by shares, or all clients (legacy)."""
+    shares: Annotated[str, Field(pattern=r"^[1-9][0-9]*/[1-9][0-9]*$")] = "2/3"
+    """With keys=threshold: how many of how many key holders it takes to open a sum."""
+    prove: bool = False
+    """Whether key holders prove that their shares of a decryption are right."""
+    kind: Annotated[Literal["standard", "subgroup"], Lower] = "standard"
+    """Subgroup keys are about four times as fast, on an assumption that is not standard."""
+    exponents: Annotated[Literal["half", "short"], Lower] = "half"
+    """The length of the random exponents; short ones rest on a stronger assumption."""
+    clip: Positive = 1.0
+    """The largest magnitude of a coordinate of an update; what is beyond is clipped and counted."""
+    value_bits: Annotated[int, Field(ge=8, le=40)] = 24
+    """Bits that a coordinate is rounded to."""
+    weight_cap: PositiveInt | None = None
+    """A public number of examples that counts as weight 1; by default that of the largest client."""
+    key: Path | None = None
+    """A key file of the authority (private.key), or a folder with the shares; by default a new key for the run."""
+    fingerprint: str | None = None
+    """The fingerprint the key must have; see `tacit keys fingerprint`."""
+    insecure_key_size: bool = False
+    """Allow keys below 2048 bits, for experiments."""
+    dp: bool = False
+    """Differential privacy under encryption: Skellam noise from the clients, set by the section dp (`--dp`)."""
+    colluding: Annotated[int, Field(ge=0)] = 0
+    """With dp: how many clients may tell the server their noise without epsilon being broken."""
+
+
+class Signds(Section):
+    """SignDS with MagRR, for the mode signds; the first five are MindSpore Federated's."""
+
+    sign_k: Annotated[float, _within(0, 0.25)] = 0.01
+    """The share of coordinates that count as the largest."""
+    sign_eps: Annotated[float, _within(0, 100)] = 100.0
+    """What the named coordinates cost a client in a round."""
+    sign_thr_ratio: Annotated[float, _within(0.5, 1, closed=True)] = 0.6
+    """The least share of the named coordinates that are among the largest, in the mean."""
+    sign_global_lr: Annotated[float, _within(0, float("inf"))] = 1.0
+    """The step where it is not estimated; a coordinate moves by this over the number of reports a vote."""
+    sign_dim_out: Annotated[int, _within(0, 50, closed=True)] = 0
+    """How many coordinates are named; 0 for as many as the ratio allows."""
+    h_max: PositiveInt | None = None
+    """An upper limit to that number."""
+    step: Literal["magrr", "fixed"] = "magrr"
+    """Whether clients' bits estimate the step, or it is sign_global_lr and no bit is asked for."""
+    rr_eps: Positive = 5.0
+    """What the bit on the magnitude costs a client in a round (hidden in MindSpore's code)."""
+    r_start: Positive = math.exp(-5.0)
+    """The first estimate of the magnitude."""
+    r_growth: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 5.0
+    """The estimate grows by this factor while most magnitudes are beyond it."""
+    r_shrink: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 2.0
+    """And shrinks by this one, in the contraction phase."""
+    growth_bound: Positive = 2.0
+    """In the growth phase magnitudes are compared with so many estimates."""
+    contraction_bound: Positive = 1.0
+    """In the contraction phase with so many."""
+    step_factor: Positive = 2.0
+    """A vote moves a coordinate by so many estimates."""
+    patience: PositiveInt = 11
+    """The growth phase ends with the so-manieth round in which most magnitudes are within the bound."""
+    min_share: Annotated[float, _within(0, 1, closed=True)] = 0.05
+    """Where fewer clients take part in a round, the step is sign_global_lr."""
+    shuffle: bool = False
+    """Whether epsilon may assume a trusted shuffler between clients and server."""
+
+
+class Nbafl(Section):
+    """NbAFL, for the mode nbafl; the first four are FederatedScope's."""
+
+    mu: NotNegative = 0.0
+    """Weight of the proximal term."""
+    epsilon: Positive = 100.0
+    """The nominal epsilon of the noise's formula."""
+    w_clip: Positive = 1.0
+    """C: the largest L2 norm of a client's weights."""
+    constant: Positive = 30.0
+    """c: the nominal delta is 1.25 exp(-c^2/2)."""
+    compat: Annotated[Literal["paper", "federatedscope"], Lower] = "paper"
+    """Whose formulas for the noise's scale."""
+    exposures: PositiveInt | None = None
+    """L: how often a client's weights are seen; the expected number if left out."""
+    smallest: PositiveInt | None = None
+    """m: the fewest examples of a client; counted from the data if left out, which is not private."""
+    largest: PositiveInt | None = None
+    """The most examples of a client, likewise; for the certified epsilon of FederatedScope's scale."""
+
+
 class RunConfig(Section):
     """Everything a run needs to know.
 
@@ -164,8 +295,8 @@ class RunConfig(Section):
 
     mode: Annotated[str, Lower] = "plain"
     """Which protection."""
-    engine: Annotated[Literal["in-process"], Lower] = "in-process"
-    """What moves the bytes."""
+    engine: Annotated[Literal["in-process", "alone"], Lower] = "in-process"
+    """What moves the bytes; alone is one data holder without a federation (`tacit train`)."""
     seed: Annotated[int, Field(ge=0)] | None = None
     """Marks the run a simulation that can be repeated; without it randomness comes from the system."""
     gpu: Annotated[int, Field(ge=-1)] = -1
@@ -180,6 +311,10 @@ class RunConfig(Section):
     server: Server = Server()
     evaluate: Evaluate = Evaluate()
     dp: Dp = Dp()
+    dpsgd: DpSgd = DpSgd()
+    paillier: Paillier = Paillier()
+    signds: Signds = Signds()
+    nbafl: Nbafl = Nbafl()
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -193,9 +328,10 @@ class RunConfig(Section):
 
 
 def from_mapping(values: Mapping[str, Any]) -> RunConfig:
-    """Build a configuration from nested mappings, as YAML gives them."""
+    """Build a configuration from nested mappings, as YAML gives them, in other frameworks' words too."""
+    settings = translated(values)
     return RunConfig(
-        **{str(key): {} if value is None and key in _sections() else value for key, value in values.items()}
+        **{str(key): {} if value is None and key in _sections() else value for key, value in settings.items()}
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch import nn
 
 from tacit.errors import ConfigError, DataError
 from tacit.federated.plan import Injector
@@ -17,14 +16,13 @@ from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.config import RunConfig
 from tacit.runs.modes import plan_of
+from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer, Silent
 from tacit.runs.result import Result
 from tacit.runs.start import GIVEN, execute
+from tacit.training.examples import Examples, tensors
 from tacit.training.hooks import Hook, Hooks
-from tacit.training.settings import Loss, cross_entropy, squared_error
-
-Examples = Dataset[Any] | tuple[Any, Any]
-_LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
+from tacit.training.settings import Loss, loss_named
 
 
 class Federation:
@@ -62,13 +60,11 @@ class Federation:
         """
         if not clients:
             raise ConfigError("Expected at least one client, got none.")
-        if isinstance(loss, str) and loss not in _LOSSES:
-            raise ConfigError(f"Unknown loss {loss!r}. Known: {', '.join(_LOSSES)}, or a function of your own.")
         self._model = model
         self._settings = settings
-        self._loss = _LOSSES[loss] if isinstance(loss, str) else loss
-        self._parts = [_tensors(data, f"client {number}") for number, data in enumerate(clients)]
-        self._test = None if test is None else _tensors(test, "the test set")
+        self._loss = loss_named(loss)
+        self._parts = [tensors(data, f"client {number}") for number, data in enumerate(clients)]
+        self._test = None if test is None else tensors(test, "the test set")
         shapes = {(part[0].shape[1:], part[1].shape[1:]) for part in self._parts}
         if len(shapes) > 1:
             raise DataError(f"Expected examples of one shape from all clients, got {sorted(map(str, shapes))}.")
@@ -107,10 +103,12 @@ class Federation:
             settings["out"] = out
         config = RunConfig(**settings)
         randomness = Randomness.of(seed=config.seed)
-        return execute(lambda: self._job(config), randomness, config.out, observer or Silent(), force=force)
+        return execute(lambda: self._job(config, randomness), randomness, config.out, observer or Silent(), force=force)
 
-    def _job(self, config: RunConfig) -> jobs.Job:
-        ends = np.cumsum([len(part[1]) for part in self._parts])
+    def _job(self, config: RunConfig, randomness: Randomness) -> jobs.Job:
+        sizes = [len(part[1]) for part in self._parts]
+        ends = np.cumsum(sizes)
+        config = prepared(config, sizes)
         name = type(self._model).__name__
         return jobs.assemble(
             config=config,
@@ -126,35 +124,9 @@ class Federation:
             rows=np.split(np.arange(ends[-1]), ends[:-1]),
             test=self._test,
             device=jobs.device_of(config.gpu),
+            randomness=randomness,
             loss=self._loss,
             training_hooks=self.training_hooks,
             evaluation_hooks=self.evaluation_hooks,
             injectors=tuple(self._injectors),
         )
-
-
-def _tensors(data: Examples, whose: str) -> tuple[Tensor, Tensor]:
-    """Return features and labels of a data set or a pair of arrays."""
-    if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise DataError(f"Expected a map-style Dataset or a pair of arrays for {whose}, got {type(data).__name__}.")
-    if isinstance(data, TensorDataset):
-        data = cast(tuple[Any, Any], data.tensors)  # how many there are is checked below
-    if isinstance(data, Dataset):
-        if len(data) == 0:
-            raise DataError(f"{whose[0].upper()}{whose[1:]} holds no example. Leave it out.")
-        try:
-            data = tuple(default_collate([data[i] for i in range(len(data))]))
-        except (RuntimeError, TypeError) as error:
-            raise DataError(f"The examples of {whose} can't be stacked: {error}. They need one shape.") from error
-    if len(data) != 2:
-        raise DataError(f"Expected pairs of features and label for {whose}, got {len(data)} parts.")
-    features, labels = (torch.as_tensor(part) for part in data)
-    if len(features) != len(labels):
-        raise DataError(f"Expected as many labels as examples for {whose}, got {len(labels)} and {len(features)}.")
-    if len(labels) == 0:
-        raise DataError(f"{whose[0].upper()}{whose[1:]} holds no example. Leave it out.")
-    if features.is_floating_point():
-        features = features.float()
-        if not bool(torch.isfinite(features).all()):
-            raise DataError(f"The features of {whose} hold NaN or infinity.")
-    return features, labels.float() if labels.is_floating_point() else labels.long()

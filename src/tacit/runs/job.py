@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError, DeviceError
+from tacit.federated.examples import Examples
 from tacit.federated.plan import Injector, Plan
+from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.randomness import Randomness
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
+from tacit.runs.keys import KeyParties, key_parties
 from tacit.runs.modes import plan_of
+from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer
 from tacit.tasks import catalogue, models, partition
 from tacit.tasks.data import DataSet
@@ -23,7 +27,12 @@ from tacit.training.cohort import CohortTrainer
 from tacit.training.evaluation import Evaluator
 from tacit.training.holdings import Holdings
 from tacit.training.hooks import Hooks
+from tacit.training.private.clients import PrivateClients
+from tacit.training.private.clipping import Clipping
+from tacit.training.private.holder import PrivateHolder
+from tacit.training.private.sampling import PoissonBatches
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
+from tacit.training.trial import check_fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +46,11 @@ class Job:
     module: nn.Module
     plan: Plan
     holdings: Holdings
-    trainer: CohortTrainer
+    trainer: CohortTrainer | PrivateClients
     evaluator: Evaluator
     test: tuple[Tensor, Tensor] | None
+    examples: Examples | None = None  # DP-SGD inside the clients
+    keys: KeyParties | None = None  # who holds the key, where sums are encrypted
     notes: tuple[str, ...] = ()
 
     def close(self) -> None:
@@ -61,10 +72,11 @@ def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
         if data.groups is None:
             raise ConfigError(f"data.split=natural needs data with owners; {data.name} has none. Use data.split=iid.")
         population = len(np.unique(data.groups))
-    plan = plan_of(config, population)
     rows = partition.parse(spec).assign(
         data.train.labels, clients=population, groups=data.groups, generator=randomness.stream("split")
     )
+    config = prepared(config, [len(row) for row in rows])
+    plan = plan_of(config, population)
     name = config.model.name or "cnn"
     module = models.build(
         name, shape=data.train.features.shape[1:], classes=data.classes, seed=randomness.number("weights")
@@ -72,7 +84,8 @@ def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
     config = config.model_copy(update={"federate": config.federate.model_copy(update={"clients": population})})
     return assemble(
         config=config,
-        title=f"{data.title}, {name}, {population} clients ({spec})",
+        title=f"{data.title}, {name}, "
+        + ("one data holder" if config.engine == "alone" else f"{population} clients ({spec})"),
         dataset=data.name,
         model_name=name,
         module=module,
@@ -81,6 +94,7 @@ def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
         rows=rows,
         test=(torch.from_numpy(data.test.features), torch.from_numpy(data.test.labels)),
         device=device,
+        randomness=randomness,
         notes=notes,
     )
 
@@ -97,6 +111,7 @@ def assemble(
     rows: Sequence[NDArray[np.int64]],
     test: tuple[Tensor, Tensor] | None,
     device: torch.device,
+    randomness: Randomness,
     loss: Loss = cross_entropy,
     training_hooks: Hooks | None = None,
     evaluation_hooks: Hooks | None = None,
@@ -104,7 +119,7 @@ def assemble(
     notes: tuple[str, ...] = (),
 ) -> Job:
     """Put the parts of a job together."""
-    _try(module, loss, *train)
+    check_fit(module, loss, *train)
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
     settings = LocalTraining(
         epochs=config.train.local_epochs,
@@ -112,15 +127,31 @@ def assemble(
         rounds=config.federate.rounds,
         **config.optimizer.model_dump(),
     )
-    trainer = CohortTrainer(
-        module=module,
-        holdings=holdings,
-        settings=settings,
-        loss=loss,
-        form=config.train.form,
-        workers=config.train.workers,
-        hooks=training_hooks,
-    )
+    trainer: CohortTrainer | PrivateClients
+    examples = None
+    if plan.examples is not None:
+        if training_hooks is not None and training_hooks.changed:
+            raise ConfigError("Hooks see single batches, which DP-SGD must not show. Remove them, or choose mode 'dp'.")
+        examples = plan.examples.fitted(holdings.sizes(range(len(rows))).tolist())
+        config = _with_rounds(config, examples)
+        trainer = private_clients(config, examples, module, holdings, settings, loss, randomness)
+    else:
+        trainer = CohortTrainer(
+            module=module,
+            holdings=holdings,
+            settings=settings,
+            loss=loss,
+            form=config.train.form,
+            workers=config.train.workers,
+            hooks=training_hooks,
+        )
+    keys = None
+    if isinstance(plan.mechanism, BoundedMean) and config.paillier.weight_cap is None:
+        largest = int(holdings.sizes(range(len(rows))).max())
+        plan = replace(plan, mechanism=replace(plan.mechanism, weight_cap=largest))
+    if plan.mode == "paillier":
+        keys = key_parties(config.paillier, plan.protocol, clients=len(rows))
+        notes += keys.notes
     return Job(
         config=config,
         title=title,
@@ -136,41 +167,44 @@ def assemble(
         trainer=trainer,
         evaluator=Evaluator(module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks),
         test=None if test is None else (test[0].to(device), test[1].to(device)),
+        examples=examples,
+        keys=keys,
         notes=notes,
     )
 
 
-def _try(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
-    """Take two examples through the model and the loss, so that what does not fit is said before a round begins."""
-    few = slice(0, 2)
-    modes = {part: part.training for part in module.modules()}
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            device = next((p.device for p in module.parameters()), features.device)
-            outputs = module.eval()(features[few].to(device))
-            losses = loss(outputs, labels[few].to(device))
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise ConfigError(
-            f"The model and the loss can't take examples of shape {tuple(features.shape[1:])} ({features.dtype}) with "
-            f"labels of {labels.dtype}: {(str(error).splitlines() or [repr(error)])[0].rstrip('.')}."
-        ) from error
-    finally:
-        for part, training in modes.items():
-            part.training = training
-    if losses.shape != labels[few].shape[:1]:
-        raise ConfigError(
-            f"Expected the loss to return one number an example, shape {tuple(labels[few].shape[:1])}, "
-            f"got {tuple(losses.shape)}. Use reduction='none'."
-        )
-    if (
-        loss is cross_entropy
-        and labels.dtype == torch.int64
-        and not 0 <= labels.min() <= labels.max() < outputs.shape[1]
-    ):
-        raise ConfigError(
-            f"The model has {outputs.shape[1]} outputs, but labels run from {labels.min()} to {labels.max()}. "
-            "Number the classes from 0, and give the model one output a class."
-        )
+def _with_rounds(config: RunConfig, examples: Examples) -> RunConfig:
+    """Return the configuration without more stretches than steps, where one data holder trains alone."""
+    if config.engine != "alone":
+        return config
+    rounds = min(config.federate.rounds, examples.steps[0])
+    return config.model_copy(update={"federate": config.federate.model_copy(update={"rounds": rounds})})
+
+
+def private_clients(
+    config: RunConfig,
+    examples: Examples,
+    module: nn.Module,
+    holdings: Holdings,
+    settings: LocalTraining,
+    loss: Loss,
+    randomness: Randomness,
+) -> PrivateClients:
+    """Return clients that train with DP-SGD as ``examples`` says."""
+    sizes = holdings.sizes(range(len(holdings.rows))).tolist()
+    kind = PrivateHolder if config.engine == "alone" else PrivateClients
+    return kind(
+        module=module,
+        holdings=holdings,
+        settings=settings,
+        loss=loss,
+        clipping=Clipping(bound=examples.level.clip, rule=examples.level.clipping),
+        noise_multiplier=examples.noise_multiplier,
+        batches=[PoissonBatches(examples=n, expected=b) for n, b in zip(sizes, examples.batches, strict=True)],
+        steps=examples.steps,
+        randomness=randomness,
+        micro_batch=examples.level.micro_batch,
+    )
 
 
 def device_of(gpu: int) -> torch.device:

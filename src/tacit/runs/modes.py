@@ -14,14 +14,24 @@ from tacit.federated.plan import Claim, Plan
 from tacit.federated.sampling import Everyone, FixedSize, Poisson, Sampler
 from tacit.federated.server import ServerOptimizer
 from tacit.mechanisms import calibration as gaussians
+from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism, LocalGaussianMechanism
 from tacit.mechanisms.mechanism import Mechanism
+from tacit.mechanisms.skellam import SkellamMechanism
 from tacit.mechanisms.weighted import WeightedMean
 from tacit.protocols.clear import ClearSum
+from tacit.protocols.protocol import SumProtocol
+from tacit.protocols.signs import SignSum
+from tacit.runs import encrypted
+from tacit.runs import nbafl as noising
+from tacit.runs import signds as signs
 from tacit.runs.config import Dp, RunConfig
 from tacit.runs.defaults import resolve
+from tacit.runs.examples import level_of
+from tacit.runs.unused import refuse_foreign
 
 _CLIP = 0.5
+_CLIENT_LEVEL = "It protects a client as a whole; what the clients' DP-SGD does for an example is the other epsilon."
 _BITS = 20  # the clipping bits' noise is the expected cohort over this (Andrew et al. 2021)
 
 
@@ -109,7 +119,63 @@ def local_dp(config: RunConfig, clients: int) -> Plan:
     return _plan(config, sampler, mechanism, claim, "every client's clipped update under that client's own noise")
 
 
-MODES: dict[str, Callable[[RunConfig, int], Plan]] = {"plain": plain, "dp": dp, "local-dp": local_dp}
+def dp_sgd(config: RunConfig, clients: int) -> Plan:
+    """DP-SGD in every client: each trusts nobody with a single example of its data (Abadi et al. 2016)."""
+    own = {"clip", "noise", "epsilon", "delta", "max_epsilon"}
+    unused = [f"dp.{key}" for key, value in config.dp if key not in own and value != getattr(Dp(), key)]
+    if unused:
+        raise ConfigError(f"{', '.join(unused)} has no effect in mode 'dp-sgd'. Its settings are those of dpsgd.")
+    _refuse_weights(config)
+    sampler = sampler_of(config, clients)
+    mechanism = WeightedMean(weighting="uniform", losses=False)
+    return _plan(config, sampler, mechanism, None, "every client's update, which that client's own noise protects")
+
+
+def paillier(config: RunConfig, clients: int) -> Plan:
+    """The sum under Paillier encryption: the server adds what it cannot read; with `--dp` clients add Skellam noise."""
+    sampler = sampler_of(config, clients)
+    minimum = encrypted.smallest_cohort(config, sampler, minimum_clients(config, sampler))
+    mechanism: BoundedMean | SkellamMechanism
+    claim = sees = None
+    if config.paillier.dp:
+        _refuse_weights(config)
+        mechanism = encrypted.noise_of(config, sampler, minimum, _clip_bound(config))
+        claim, sees = encrypted.claim_of(config, mechanism, _limit(config)), encrypted.SEES
+    else:
+        mechanism = encrypted.mean_of(config)
+    protocol = encrypted.protocol_of(config, mechanism, sampler, clients, minimum)
+    return _plan(config, sampler, mechanism, claim, sees, protocol)
+
+
+def signds(config: RunConfig, clients: int) -> Plan:
+    """SignDS: clients name coordinates under local privacy, and no value leaves them (Jiang et al. 2022)."""
+    _refuse_weights(config)
+    sampler = sampler_of(config, clients)
+    minimum = minimum_clients(config, sampler)
+    mechanism = signs.mechanism_of(config, sampler, clients, minimum)
+    protocol = SignSum(minimum_clients=minimum, named=mechanism.named)
+    return _plan(config, sampler, mechanism, signs.claim_of(config, mechanism), protocol=protocol)
+
+
+def nbafl(config: RunConfig, clients: int) -> Plan:
+    """NbAFL: clipped weights with noise up, and noise down where the paper asks for it (Wei et al. 2020)."""
+    _refuse_weights(config)
+    sampler = sampler_of(config, clients)
+    mechanism = noising.mechanism_of(config, sampler, clients)
+    sees = "every client's clipped weights under that client's own noise"
+    plan = _plan(config, sampler, mechanism, noising.claim_of(config, mechanism), sees)
+    return replace(plan, injectors=noising.broadcast_noise(config, mechanism))
+
+
+MODES: dict[str, Callable[[RunConfig, int], Plan]] = {
+    "plain": plain,
+    "dp": dp,
+    "local-dp": local_dp,
+    "dp-sgd": dp_sgd,
+    "paillier": paillier,
+    "signds": signds,
+    "nbafl": nbafl,
+}
 
 
 def plan_of(config: RunConfig, clients: int) -> Plan:
@@ -119,7 +185,13 @@ def plan_of(config: RunConfig, clients: int) -> Plan:
         close = difflib.get_close_matches(config.mode, MODES, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ConfigError(f"Unknown mode {config.mode!r}.{hint} Modes of this version: {', '.join(MODES)}.")
-    return build(config, clients)
+    refuse_foreign(config)
+    plan = build(config, clients)
+    level = level_of(config)
+    if level is None:
+        return plan
+    claim = plan.claim and replace(plan.claim, notes=(*plan.claim.notes, _CLIENT_LEVEL))
+    return replace(plan, claim=claim, examples=level)
 
 
 def sampler_of(config: RunConfig, clients: int, default: str = "fixed") -> Sampler:
@@ -159,8 +231,9 @@ def _plan(
     mechanism: Mechanism,
     claim: Claim | None = None,
     server_sees: str | None = None,
+    protocol: SumProtocol | None = None,
 ) -> Plan:
-    protocol = ClearSum(minimum_clients=minimum_clients(config, sampler))
+    protocol = protocol or ClearSum(minimum_clients=minimum_clients(config, sampler))
     return Plan(
         mode=config.mode,
         sampler=sampler,

@@ -26,6 +26,10 @@ class RoundRecord:
     epsilon: float | None  # spent up to and including this round
     seconds: dict[str, float]  # train, protect, aggregate, recover, evaluate
     wall_seconds: float
+    bytes_holders: int = 0  # between the server and key holders that are no clients
+    clipped: int | None = None  # numbers of updates that were clipped one by one, where that is counted
+    example_epsilon: float | None = None  # the same for an example of the worst client, where clients run DP-SGD
+    steps: int | None = None  # taken up to and including this round, where one data holder trains alone
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> RoundRecord:
@@ -64,6 +68,7 @@ class Result:
     sees: dict[str, str]  # who sees what: server, clients, outsider
     notes: tuple[str, ...]
     folder: str | None
+    example_privacy: Privacy | None = None  # beside ``privacy``, where that is about clients
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain containers."""
@@ -82,5 +87,9 @@ class Result:
         values = {key: value for key, value in values.items() if key in known}
         values["rounds"] = tuple(RoundRecord.of(record) for record in values["rounds"])
         values["privacy"] = Privacy(**values["privacy"] | {"notes": tuple(values["privacy"]["notes"])})
+        if values.get("example_privacy") is not None:
+            values["example_privacy"] = Privacy(
+                **values["example_privacy"] | {"notes": tuple(values["example_privacy"]["notes"])}
+            )
         values["notes"] = tuple(values["notes"])
         return cls(**values)

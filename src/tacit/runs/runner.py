@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,17 +24,23 @@ import tacit
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import BudgetError, ClientError, DropoutError, RunError
 from tacit.federated.clients import LocalClients
+from tacit.federated.parties import Parties
+from tacit.federated.plan import Privacy
 from tacit.federated.round import Outcome, round_flow
+from tacit.federated.server import State
 from tacit.federated.stopwatch import Stopwatch
 from tacit.federated.unreliable import Unreliable
 from tacit.flow import Flow, Traffic, drive
+from tacit.mechanisms.signds import SignDS
 from tacit.randomness import Randomness
 from tacit.runs.account import Account
 from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.examples import ExampleAccount, claim_of, methods
 from tacit.runs.folder import MODEL, RESULT, RunFolder
 from tacit.runs.job import Job
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
+from tacit.runs.signds import warnings
 from tacit.storage import write_atomically
 from tacit.training.evaluation import Score
 from tacit.vectors import Vector, first_not_finite
@@ -44,6 +50,8 @@ from tacit.wire import Turn
 class Runner:
     """Runs a job to its last round, in a folder or in memory."""
 
+    engine_name = InProcessEngine.name
+
     def __init__(
         self,
         *,
@@ -52,6 +60,7 @@ class Runner:
         folder: RunFolder | None,
         observer: Observer,
         charges: Iterable[Mapping[str, Any]] = (),
+        example_charges: Iterable[Sequence[Mapping[str, Any]]] = (),
     ) -> None:
         self._job = job
         self._randomness = randomness
@@ -59,9 +68,16 @@ class Runner:
         self._observer = observer
         self._stopwatch = Stopwatch()
         self._account = Account(job.plan.claim, charges)
+        self._examples = None
+        if job.examples is not None:
+            unit = None if job.plan.claim is None else job.plan.claim.unit
+            claim = claim_of(job.examples.level, beside=unit, alone=job.config.engine == "alone")
+            claim = replace(claim, notes=(*claim.notes, *methods(job.examples)))
+            self._examples = ExampleAccount(job.examples, claim, example_charges)
         self._replied = self._asked = 0
         answer = LocalClients(
             plan=job.plan,
+            protocol=None if job.keys is None else job.keys.protocol,
             trainer=job.trainer,
             examples=lambda client: len(job.holdings.rows[client]),
             randomness=randomness,
@@ -70,7 +86,13 @@ class Runner:
         ).answer
         if job.config.federate.drop:
             answer = Unreliable(answer=answer, rate=job.config.federate.drop, randomness=randomness)
+        if job.keys is not None:
+            answer = Parties(clients=answer, holders=job.keys.holders, stopwatch=self._stopwatch)
         self._engine = InProcessEngine(answer=answer)
+        self._plan = job.plan
+        self._warnings: tuple[str, ...] = ()
+        if isinstance(job.plan.mechanism, SignDS):
+            self._warnings = warnings(job.plan.mechanism, job.trainer.layout.size)
 
     def run(self, start: Checkpoint | None, done: tuple[RoundRecord, ...], *, setup_seconds: float) -> Result:
         """Run the rounds after ``start``, or all of them, and return the result of the whole run."""
@@ -79,7 +101,7 @@ class Runner:
         checkpoint = start or Checkpoint(
             round_number=0,
             model=layout.read(job.module).cpu().numpy(),
-            state=job.plan.optimizer.start(layout.size),
+            state=self._first_state(layout.size),
             mechanism=job.plan.mechanism.public(),
             record=None,
         )
@@ -88,7 +110,7 @@ class Runner:
                 f"The checkpoint holds {len(checkpoint.model)} parameters, the model has {layout.size}. "
                 "Was the model's code changed since the run began?"
             )
-        if checkpoint.state.keys() != job.plan.optimizer.start(0).keys():
+        if checkpoint.state.keys() != self._first_state(0).keys():
             raise RunError(
                 f"The checkpoint's server optimiser kept {sorted(checkpoint.state) or 'nothing'}; "
                 f"server.name={job.plan.optimizer.name} keeps something else. Was config.yaml changed?"
@@ -97,6 +119,10 @@ class Runner:
             self._folder.save(checkpoint)
         records = list(done)
         rounds = job.config.federate.rounds
+        clients = range(len(job.holdings.rows))
+        self._plan = replace(job.plan, protocol=drive(job.plan.protocol.setup(clients), self._engine))
+        for note in (*(() if job.keys is None else job.keys.notes), *self._warnings):
+            self._observer.note(note)
         self._observer.started(title=job.title, rounds=rounds, done=done)
         stopped: tuple[str, ...] = ()
         try:
@@ -121,6 +147,10 @@ class Runner:
         self._observer.finished(result)
         return result
 
+    def _first_state(self, parameters: int) -> State:
+        """Return what the optimiser remembers before the first round."""
+        return self._job.plan.optimizer.start(parameters)
+
     def _round(self, number: int, before: Checkpoint, *, last: bool) -> tuple[Checkpoint, RoundRecord]:
         start = time.perf_counter()
         self._stopwatch.restart()
@@ -137,7 +167,10 @@ class Runner:
             clients_replied=len(outcome.clients),
             bytes_up=traffic.bytes_up,
             bytes_down=traffic.bytes_down,
-            epsilon=self._account.epsilon,
+            bytes_holders=traffic.bytes_holders,
+            clipped=outcome.clipped,
+            epsilon=self._account.epsilon if self._levels != "example" else self._example_epsilon,
+            example_epsilon=self._example_epsilon,
             seconds={stage: round(seconds, 6) for stage, seconds in self._stopwatch.seconds.items()},
             wall_seconds=round(time.perf_counter() - start, 6),
         )
@@ -161,14 +194,16 @@ class Runner:
             cohort = self._job.plan.sampler.cohort(self._randomness.secret("cohort", number, attempt))
             mechanism = self._job.plan.mechanism.told(before.mechanism)
             planned = self._job.config.federate.rounds - number + 1
-            charge = self._account.charge(mechanism, round_number=number, attempt=attempt, planned=planned)
-            self._write(
-                {"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort), "charge": charge}
+            spent = None if self._examples is None else self._examples.charge(cohort, round_number=number)
+            charge = self._account.charge(
+                mechanism, round_number=number, attempt=attempt, planned=planned, cohort=cohort
             )
+            record = {"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort), "charge": charge}
+            self._write(record if spent is None else record | {"example_charges": spent})
             self._replied = 0
             self._asked = len(cohort)
             flow = round_flow(
-                self._job.plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
+                self._plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
             )
             try:
                 outcome = self._exchange(flow, traffic)
@@ -189,6 +224,9 @@ class Runner:
                         f"The global model became {outcome.model[where]} in round {number}; the model of round "
                         f"{number - 1} is kept. Lower server.lr or optimizer.lr."
                     )
+                for note in outcome.notes:
+                    self._write({"type": "note", "round": number, "text": note})
+                    self._observer.note(f"Round {number}: {note}")
                 return outcome, len(cohort), attempt + 1
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -226,7 +264,7 @@ class Runner:
         return Result(
             version=tacit.__version__,
             mode=config.mode,
-            engine=self._engine.name,
+            engine=self.engine_name,
             device=str(job.holdings.features.device),
             dataset=job.dataset,
             split=config.data.split or "given",
@@ -246,11 +284,28 @@ class Runner:
             setup_seconds=round(setup_seconds, 3),
             bytes_up=sum(r.bytes_up for r in rounds),
             bytes_down=sum(r.bytes_down for r in rounds),
-            privacy=self._account.privacy(),
+            privacy=self._privacy(),
+            example_privacy=self._examples.privacy() if self._examples and self._levels == "both" else None,
             sees=asdict(job.plan.guarantee),
-            notes=job.notes + stopped,
+            notes=job.notes + self._warnings + stopped,
             folder=None if self._folder is None else str(self._folder.path),
         )
+
+    @property
+    def _levels(self) -> str:
+        """Whom the run protects: clients, examples, or both."""
+        if self._examples is None:
+            return "client"
+        return "example" if self._job.plan.claim is None else "both"
+
+    @property
+    def _example_epsilon(self) -> float | None:
+        return None if self._examples is None else self._examples.epsilon
+
+    def _privacy(self) -> Privacy:
+        if self._examples is not None and self._levels == "example":
+            return self._examples.privacy()
+        return self._account.privacy()
 
     def _training_data(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the examples that clients hold; with some splits not every example has an owner."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.runs.job import Job
+    from tacit.runs.runner import Runner
 
 
 def run(config: RunConfig, *, observer: Observer | None = None, force: bool = False) -> Result:
@@ -48,8 +49,6 @@ def execute(
     force: bool = False,
 ) -> Result:
     """Build a job and run it from its first round, in the folder ``out`` if there is one."""
-    from tacit.runs.runner import Runner
-
     start = time.perf_counter()
     if out is not None:
         RunFolder.check(out, force=force)  # before the data are loaded: a refusal should come at once
@@ -67,12 +66,20 @@ def execute(
                     "examples": len(job.holdings.labels),
                 }
             )
-        runner = Runner(job=job, randomness=randomness, folder=folder, observer=observer)
+        runner = _runner(job)(job=job, randomness=randomness, folder=folder, observer=observer)
         return runner.run(None, (), setup_seconds=time.perf_counter() - start)
     finally:
         job.close()
         if folder is not None:
             folder.close()
+
+
+def _runner(job: Job) -> type[Runner]:
+    """Return what runs a job: rounds of a federation, or one data holder alone."""
+    from tacit.runs.alone import AloneRunner
+    from tacit.runs.runner import Runner
+
+    return AloneRunner if job.config.engine == "alone" else Runner
 
 
 def resume(path: Path, *, observer: Observer | None = None) -> Result:
@@ -93,7 +100,6 @@ def resume(path: Path, *, observer: Observer | None = None) -> Result:
 
 def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer) -> Result:
     from tacit.runs import job as jobs
-    from tacit.runs.runner import Runner
 
     start = time.perf_counter()
     config = configuration.from_mapping(configuration.from_yaml(folder.path / CONFIG))
@@ -128,7 +134,14 @@ def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer)
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
             )
         charges = [record["charge"] for record in records if record["type"] == "attempt" and record["charge"]]
-        runner = Runner(job=job, randomness=randomness, folder=folder, observer=observer, charges=charges)
+        runner = _runner(job)(
+            job=job,
+            randomness=randomness,
+            folder=folder,
+            observer=observer,
+            charges=charges,
+            example_charges=[record["example_charges"] for record in records if record.get("example_charges")],
+        )
         done = tuple(RoundRecord.of(rounds[number]) for number in range(1, last + 1))
         return runner.run(checkpoint, done, setup_seconds=time.perf_counter() - start)
     finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor
+
+from tacit.errors import ConfigError
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (n, ...), labels (n, ...) -> one loss an example, (n,)
 
@@ -48,3 +50,15 @@ def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the mean squared error of each example."""
     errors = F.mse_loss(outputs, labels.to(outputs.dtype).view_as(outputs), reduction="none")
     return errors.flatten(1).mean(1) if errors.dim() > 1 else errors
+
+
+LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
+
+
+def loss_named(loss: str | Loss) -> Loss:
+    """Return the loss of this name, or the function that was given."""
+    if not isinstance(loss, str):
+        return loss
+    if loss not in LOSSES:
+        raise ConfigError(f"Unknown loss {loss!r}. Known: {', '.join(LOSSES)}, or a function of your own.")
+    return LOSSES[loss]

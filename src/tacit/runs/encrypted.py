@@ -1,0 +1,150 @@
+"""The mode paillier: from its settings to the mechanism, the layout of what is encrypted, and what may be claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tacit.accounting import accountant
+from tacit.accounting.events import RepeatedEvent
+from tacit.accounting.ledger import Ledger
+from tacit.accounting.skellam import calibrate_skellam
+from tacit.errors import ConfigError
+from tacit.federated.plan import Claim
+from tacit.federated.sampling import Sampler
+from tacit.mechanisms.fixed_point import BoundedMean
+from tacit.mechanisms.skellam import SkellamMechanism
+from tacit.protocols.protocol import SumProtocol
+from tacit.runs.config import Dp, RunConfig
+from tacit.runs.keys import holder_numbers
+
+if TYPE_CHECKING:
+    from tacit.crypto.layout import Layout
+
+SEES = "ciphertexts, and sums that already hold the clients' noise"
+_USED = {"clip", "noise", "epsilon", "delta", "max_epsilon", "neighbours"}
+
+
+def mean_of(config: RunConfig) -> BoundedMean:
+    """Return the weighted mean without noise."""
+    unused = [f"dp.{key}" for key, value in config.dp if value != getattr(Dp(), key)]
+    if unused:
+        raise ConfigError(
+            f"{', '.join(unused)} has no effect in mode 'paillier' by itself, which adds no noise. Add --dp "
+            "(paillier.dp=true) for differential privacy under encryption, or remove it."
+        )
+    return BoundedMean(
+        clip=config.paillier.clip,
+        weighting=config.federate.weighting or "examples",
+        weight_cap=config.paillier.weight_cap or 1,
+    )
+
+
+def noise_of(config: RunConfig, sampler: Sampler, minimum: int, clip_bound: float) -> SkellamMechanism:
+    """Return the clients' noise, sized for the smallest cohort whose sum may be opened."""
+    dp = config.dp
+    unused = [f"dp.{key}" for key, value in dp if key not in _USED and value != getattr(Dp(), key)]
+    if dp.clip == "adaptive" or unused:
+        raise ConfigError(
+            f"{', '.join(unused) or 'dp.clip=adaptive'} is not for differential privacy under encryption, which has a "
+            "fixed clip bound for the whole update and no weights. Leave it out, or set dp.clip to a number."
+        )
+    if (dp.noise is None) == (dp.epsilon is None):
+        given = "neither" if dp.noise is None else "both"
+        raise ConfigError(
+            "Differential privacy under encryption needs dp.noise (--sigma) or dp.epsilon (--epsilon), one of them; "
+            f"{given} was given."
+        )
+    mechanism = SkellamMechanism(
+        clip_bound=clip_bound,
+        noise_multiplier=dp.noise or 0.0,
+        smallest_cohort=minimum,
+        colluding=config.paillier.colluding,
+        expected_clients=sampler.expected,
+    )
+    if dp.epsilon is None:
+        return mechanism
+    calibrated = calibrate_skellam(
+        epsilon=dp.epsilon,
+        delta=dp.delta,
+        rounds=config.federate.rounds,
+        sensitivity=mechanism.rounding.norm,
+        neighbours=dp.neighbours or "add-remove",
+    )
+    return replace(mechanism, noise_multiplier=calibrated.noise_multiplier)
+
+
+def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None) -> Claim:
+    """Return what the run promises, and what is left of it where server and key holders break their rules together."""
+    settings, rounds = config.paillier, config.federate.rounds
+    single = Ledger(unit="client", neighbours="replace-one").charged(
+        RepeatedEvent(event=mechanism.alone, count=rounds), round_number=rounds
+    )
+    left = accountant.epsilon(single, config.dp.delta).epsilon
+    who = {
+        "authority": "the key authority",
+        "threshold": f"{holder_numbers(settings)[1]} key holders",
+        "shared": "any one client, as all have the key,",
+    }[settings.keys]
+    more = "" if settings.colluding else " (paillier.colluding allows for more)"
+    return Claim(
+        delta=config.dp.delta,
+        unit="client",
+        neighbours=config.dp.neighbours or "add-remove",
+        against="the server, the key holders, and everyone who sees opened sums or models",
+        max_epsilon=limit,
+        notes=(
+            "Every sum that is opened already has its noise: clients add it before they encrypt.",
+            f"It holds while only sums of at least {mechanism.smallest_cohort} clients are opened: a server and {who} "
+            f"who break that rule together, and open single ciphertexts, meet a client's own share of the noise only, "
+            f"epsilon {left:.3g}.",
+            f"It holds while at most {settings.colluding} clients of a round tell their noise{more}.",
+            "A client is charged for every round: no amplification by sampling is claimed, and who takes part is not "
+            "hidden.",
+        ),
+    )
+
+
+def smallest_cohort(config: RunConfig, sampler: Sampler, usual: int) -> int:
+    """Return how many clients a sum needs: with noise nine tenths of the cohort, as fewer would each need more."""
+    if not config.paillier.dp or config.federate.minimum_clients is not None:
+        return usual
+    return max(usual, -(-9 * round(sampler.expected) // 10))
+
+
+def protocol_of(
+    config: RunConfig, mechanism: BoundedMean | SkellamMechanism, sampler: Sampler, clients: int, minimum: int
+) -> SumProtocol:
+    """Return the encrypted sum, with room for the largest cohort."""
+    from tacit.protocols.paillier import PaillierSum
+
+    settings = config.paillier
+    holders, needed = holder_numbers(settings)
+    largest = min(clients, round(sampler.expected + 12 * sampler.expected**0.5))  # more is a Poisson draw nobody sees
+    return PaillierSum(
+        minimum_clients=minimum,
+        layout=_layout(config, mechanism, largest),
+        keys=settings.keys,
+        holders=holders,
+        needed=needed,
+        fingerprint=settings.fingerprint,
+        insecure_key_size=settings.insecure_key_size,
+    )
+
+
+def _layout(
+    config: RunConfig, mechanism: BoundedMean | SkellamMechanism, summands: int
+) -> Callable[[int, int], Layout]:
+    from tacit.crypto.layout import Layout
+
+    def floats(length: int, key_bits: int) -> Layout:
+        bits, clip = config.paillier.value_bits, config.paillier.clip
+        return Layout.floats(length=length, clip=clip, bits=bits, summands=summands, key_bits=key_bits)
+
+    def integers(length: int, key_bits: int) -> Layout:
+        assert isinstance(mechanism, SkellamMechanism)
+        bound = mechanism.fitted((length,)).bound
+        return Layout(length=length, bound=bound, summands=summands, key_bits=key_bits)
+
+    return integers if isinstance(mechanism, SkellamMechanism) else floats

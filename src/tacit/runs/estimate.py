@@ -1,0 +1,177 @@
+"""What encryption will cost a round, before the run: the arithmetic timed for a second on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.crypto import paillier
+from tacit.crypto.backend import backend
+from tacit.crypto.gmp import cores
+from tacit.crypto.layout import Layout
+from tacit.crypto.paillier.vector import HEADER_BYTES
+from tacit.crypto.rows import Rows, random_below
+from tacit.errors import ConfigError
+from tacit.protocols.paillier import PaillierSum
+from tacit.protocols.paillier.terms import Terms
+from tacit.runs.config import Paillier, RunConfig
+from tacit.runs.keys import holder_numbers
+from tacit.runs.modes import plan_of
+from tacit.wire import Kind, Task, Turn, pack, pack_task
+
+_SECONDS = 0.12  # of timing, for each of the operations
+_BATCH = 8  # vectors that wait at the server to be added
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Seconds a ciphertext, measured here."""
+
+    encrypt: float  # by one client that has a core to itself
+    encrypt_together: float  # by clients that share all cores, mean of all
+    add: float  # parsed, checked and added by the server
+    open: float  # by the key holders, all cores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The cost of a round beyond training."""
+
+    parameters: int
+    clients: int
+    ciphertexts: int  # of one client
+    slots: int  # numbers in one
+    backend: str
+    client_seconds: float  # to encrypt, on a machine of its own
+    protect_seconds: float  # all clients on this machine
+    aggregate_seconds: float
+    recover_seconds: float
+    upload_bytes: int  # a client
+    download_bytes: int  # a client
+    holder_bytes: int  # between the server and the key holders
+    memory_bytes: int  # of the server with all clients in its process, beyond a plain round
+
+    @property
+    def round_seconds(self) -> float:
+        """What encryption adds to a round with all parties on this machine, one after another."""
+        return self.protect_seconds + self.aggregate_seconds + self.recover_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self) | {"round_seconds": self.round_seconds}
+
+
+def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
+    """Return what a round of mode paillier costs beyond training, for a model of ``parameters``."""
+    if config.mode != "paillier":
+        raise ConfigError(
+            f"Mode {config.mode!r} encrypts nothing, so there is nothing to estimate. Use --mode paillier."
+        )
+    if parameters < 1 or clients < 1:
+        raise ConfigError(f"Expected at least one parameter and one client, got {parameters} and {clients}.")
+    plan = plan_of(config, clients)
+    protocol = plan.protocol
+    assert isinstance(protocol, PaillierSum)
+    settings, length = config.paillier, plan.mechanism.length(parameters)
+    layout = protocol.layout(length, settings.bits)
+    public, private = paillier.generate(
+        bits=settings.bits,
+        kind=settings.kind,
+        exponents=settings.exponents,
+        insecure_key_size=settings.insecure_key_size,
+    )
+    speed = _measure(public, private, settings)
+    rows, width = layout.rows, public.ring.width
+    cohort = round(plan.sampler.expected)
+    vector = _upload(public, layout)
+    holders, needed = holder_numbers(settings)
+    answer = rows * public.residues.width if settings.keys == "threshold" else 8 * length
+    return Estimate(
+        parameters=parameters,
+        clients=clients,
+        ciphertexts=rows,
+        slots=layout.slots,
+        backend=backend().name,
+        client_seconds=rows * speed.encrypt,
+        protect_seconds=cohort * rows * speed.encrypt_together,
+        aggregate_seconds=cohort * rows * speed.add + rows * speed.encrypt,
+        recover_seconds=rows * speed.open,
+        upload_bytes=vector,
+        download_bytes=_download(public, layout, parameters),
+        holder_bytes=needed * (vector + answer) if holders else 0,
+        memory_bytes=(cohort + _BATCH + 4) * rows * width + 24 * length,
+    )
+
+
+def _measure(public: paillier.PublicKey, private: paillier.PrivateKey, settings: Paillier) -> Speed:
+    source = private if settings.keys == "shared" else public
+    rows = source.take(64)
+    alone = _timed(lambda count: source.take(count, workers=1))
+    with ThreadPoolExecutor(cores()) as pool:
+
+        def together(count: int) -> None:
+            list(pool.map(lambda part: source.take(part, workers=1), [count] * cores()))
+
+        shared = _timed(together) / cores()
+
+    def add(count: int) -> None:
+        part = _repeated(rows, count)
+        public.ring.fold(part)
+        public.ring.product([part, part])
+
+    return Speed(
+        encrypt=alone, encrypt_together=shared, add=_timed(add), open=_timed(_opening(public, private, settings, rows))
+    )
+
+
+def _opening(
+    public: paillier.PublicKey, private: paillier.PrivateKey, settings: Paillier, rows: Rows
+) -> Callable[[int], object]:
+    """Return what opens so many ciphertexts; shares are timed by powers of their length, without safe primes."""
+    if settings.keys != "threshold":
+        return lambda count: private.open(_repeated(rows, count))
+    needed = holder_numbers(settings)[1]
+    exponent = int.from_bytes(random_below(public.n, 1).tobytes(), "big") | 1 << (public.bits - 2)
+
+    def shares(count: int) -> None:
+        part = public.residues.affine([(_repeated(rows, count), 1)], 0)
+        for _ in range(needed):
+            public.residues.power(part, exponent, secret=True)
+        public.ring.power(_repeated(rows, count), public.n, secret=False)
+
+    return shares
+
+
+def _timed(action: Callable[[int], object]) -> float:
+    """Return seconds a ciphertext: ever more of them, until the time is up, and the last trial counts."""
+    count, began = 2 * cores(), time.perf_counter()
+    action(2)
+    while True:
+        start = time.perf_counter()
+        action(count)
+        took = time.perf_counter() - start
+        if time.perf_counter() - began > _SECONDS:
+            return took / count
+        count *= 2
+
+
+def _repeated(rows: Rows, count: int) -> Rows:
+    return rows.repeat(-(-count // len(rows)), axis=0)[:count]
+
+
+def _upload(public: paillier.PublicKey, layout: Layout) -> int:
+    return len(pack(Kind.CIPHER, Turn(round_number=1), b"")) + HEADER_BYTES + layout.rows * public.ring.width
+
+
+def _download(public: paillier.PublicKey, layout: Layout, parameters: int) -> int:
+    empty = Task(
+        turn=Turn(round_number=1),
+        model=np.zeros(0, np.float32),
+        terms=Terms(key=public, layout=layout).to_bytes(),
+    )
+    return len(pack_task(empty)) + 4 * parameters

@@ -1,0 +1,70 @@
+"""What has to be said beside an epsilon so that nobody takes it for more than it is."""
+
+from __future__ import annotations
+
+import math
+
+from tacit.accounting import accountant, profile
+from tacit.accounting.accountant import Answer
+from tacit.accounting.ledger import Ledger
+from tacit.accounting.parts import Parts
+
+# An epsilon of 20 lets the odds of any guess about a client change by a factor of 485 million. Whether 5 or 10 is a
+# guarantee may be argued; beyond this it is not.
+LARGEST_MEANINGFUL = 20.0
+
+
+def no_guarantee(epsilon: float) -> str | None:
+    """Return the plain word on an epsilon that promises nothing.
+
+    >>> no_guarantee(63000.0)
+    'This is no guarantee: at epsilon 6.3e+04 the odds of a guess about a client may change by e^63000.'
+    """
+    if epsilon == math.inf:
+        return "There is no guarantee: epsilon is infinite, because a release had no noise."
+    if epsilon <= LARGEST_MEANINGFUL:
+        return None
+    return (
+        f"This is no guarantee: at epsilon {epsilon:.4g} the odds of a guess about a client may change by "
+        f"e^{epsilon:.0f}."
+    )
+
+
+def on_charges(ledger: Ledger) -> str | None:
+    """Return how often the most charged client was charged, where clients are charged by their participations."""
+    if all(charge.clients is None for charge in ledger.charges):
+        return None
+    return (
+        f"Epsilon is that of the client that was asked most often, {ledger.most_charges} of {len(ledger.charges)} "
+        "times; one that was asked less often spent less."
+    )
+
+
+def on_composition(ledger: Ledger, answer: Answer) -> str | None:
+    """Return what basic and advanced composition give, for releases that are known by their epsilon alone."""
+    parts = [Parts.of(own) for own in ledger.of_clients()]
+    if not any(part.unmixed for part in parts) or any(part.mu or part.poisson or part.skellam for part in parts):
+        return None
+    basic, advanced = (
+        accountant.epsilon(ledger, answer.delta, accountant=name).epsilon for name in ("basic", "advanced")
+    )
+    return f"Basic composition gives {basic:.6g}, advanced {advanced:.6g}; the smallest that is proved is taken."
+
+
+def true_delta(ledger: Ledger, epsilon: float) -> float | None:
+    """Return delta at ``epsilon``, for Gaussian releases without sampling: exact, of the most charged client."""
+    found = []
+    for own in ledger.of_clients():
+        parts = Parts.of(own)
+        if parts.poisson or parts.unmixed or parts.skellam:
+            return None
+        found.append(1.0 if math.isinf(parts.mu) else profile.delta_at(epsilon, parts.mu) if parts.mu else 0.0)
+    return max(found)
+
+
+def on_nominal(nominal: tuple[float, float], delta: float | None, answer: Answer) -> str:
+    """Return the nominal claim and the certified one side by side."""
+    claimed = f"Nominal claim: epsilon {nominal[0]:g} at delta {nominal[1]:.3g}."
+    truth = "" if delta is None else f" At epsilon {nominal[0]:g} the true delta is {delta:.4g}."
+    certified = "no epsilon" if math.isinf(answer.epsilon) else f"epsilon {answer.epsilon:.6g}"
+    return f"{claimed} Certified: {certified} at delta {answer.delta:g}.{truth}"

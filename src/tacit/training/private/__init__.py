@@ -1,0 +1,1 @@
+"""DP-SGD: per-example clipping, real Poisson batches, and noise that nobody can predict."""

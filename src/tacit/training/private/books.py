@@ -1,0 +1,230 @@
+r"""The books of a layer: the norms of its per-example gradients, and their weighted sum, from one backward pass.
+
+For a layer whose weight meets inputs :math:`a_{it}` at positions t and whose outputs have gradients :math:`b_{it}`, the
+gradient of example i is :math:`g_i = \sum_t b_{it} a_{it}^T`. It is never needed on its own (Goodfellow 2015; Bu et al.
+2022, 2023): the norm is
+
+.. math:: \lVert g_i \rVert^2 = \sum_{t,s} (a_{it}^T a_{is}) (b_{it}^T b_{is}),
+
+for one position :math:`\lVert a_i \rVert^2 \lVert b_i \rVert^2`, and the clipped sum is one matrix product with
+:math:`b_{it}` scaled by the example's factor. Where positions are many and the weight is small (convolutions),
+forming :math:`g_i` costs less than the two Gram matrices, and that is done instead.
+
+Every rule takes all calls of its layer in a forward pass: their positions are put side by side, so that a layer that is
+used twice is clipped by the gradient of both uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Call = tuple[Tensor, Tensor]  # a layer's input and the gradient of its output, both with the examples first
+
+
+class Book(Protocol):
+    """What is known of a layer's per-example gradients."""
+
+    @property
+    def squares(self) -> Tensor:
+        """Their squared norms, ``(examples,)``."""
+        ...
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        """Return their sum, each times its factor: one tensor for each parameter of the layer that trains."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formed:
+    """Per-example gradients that were formed, one ``(examples, ...)`` tensor a parameter.
+
+    ``shapes`` are the parameters' own; a weight's gradient may come with its second axis last (``channels_last``).
+    """
+
+    gradients: tuple[Tensor, ...]
+    shapes: tuple[torch.Size, ...]
+    channels_last: bool = False
+
+    @property
+    def squares(self) -> Tensor:
+        """Their squared norms."""
+        total = self.gradients[0].flatten(1).square().sum(1)
+        for gradient in self.gradients[1:]:
+            total = total + gradient.flatten(1).square().sum(1)
+        return total
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        """Return their weighted sums."""
+        sums = [factors @ gradient.flatten(1) for gradient in self.gradients]
+        if self.channels_last:
+            sums[0] = sums[0].view(self.gradients[0].shape[1:]).movedim(-1, 1).contiguous()
+        return [total.view(shape) for total, shape in zip(sums, self.shapes, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ghost:
+    """Gradients of a matrix that were not formed: inputs ``(B, T, d)`` and output gradients ``(B, T, p)``."""
+
+    inputs: Tensor
+    gradients: Tensor
+    weight: bool
+    bias: bool
+
+    @property
+    def squares(self) -> Tensor:
+        """The squared norms, by Gram matrices, or by a product of norms where there is one position."""
+        a, b = self.inputs, self.gradients
+        if a.shape[1] == 1:
+            total = b.square().sum((1, 2))
+            return total * (a.square().sum((1, 2)) * self.weight + self.bias)
+        total = torch.zeros_like(b[:, 0, 0])
+        if self.weight:
+            total = total + (torch.bmm(a, a.mT) * torch.bmm(b, b.mT)).sum((1, 2))
+        if self.bias:
+            total = total + b.sum(1).square().sum(1)
+        return total.clamp(min=0.0)  # a Gram sum may round below zero
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        """Return the weighted sums: one matrix product over all examples and positions."""
+        a, b = self.inputs, self.gradients
+        scaled = b * factors[:, None, None]
+        sums = [scaled.flatten(0, 1).t() @ a.flatten(0, 1)] if self.weight else []
+        return [*sums, scaled.sum((0, 1))] if self.bias else sums
+
+
+def linear(layer: nn.Linear, calls: Sequence[Call]) -> Book:
+    """Keep the books of an affine map of the last axis."""
+    a = _side_by_side([_positions(value) for value, _ in calls])
+    b = _side_by_side([_positions(value) for _, value in calls])
+    weight, bias = _trains(layer)
+    positions, size = a.shape[1], layer.weight.numel()
+    if positions == 1 or 2 * positions * positions <= size or not weight:
+        return Ghost(inputs=a, gradients=b, weight=weight, bias=bias)
+    formed = (torch.bmm(b.mT, a),)
+    return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=_shapes(layer))
+
+
+def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> Book:
+    """Keep the books of a convolution: its gradients are formed from the windows of the input."""
+    weight, bias = _trains(layer)
+    gradients: list[Tensor] = []
+    if weight:
+        formed = [_window_products(layer, *call) for call in calls]
+        gradients.append(formed[0] if len(formed) == 1 else torch.stack(formed).sum(0))
+    if bias:
+        sums = [b.flatten(2).sum(2) for _, b in calls]
+        gradients.append(sums[0] if len(sums) == 1 else torch.stack(sums).sum(0))
+    last = weight and gradients[0].dim() == 5  # the channels came last
+    return Formed(gradients=tuple(gradients), shapes=_shapes(layer), channels_last=last)
+
+
+def _window_products(layer: nn.Conv1d | nn.Conv2d, a: Tensor, b: Tensor) -> Tensor:
+    """Return each example's weight gradient: ``(examples, numbers)``, or ``(examples, outputs, *kernel, channels)``."""
+    padding = layer._reversed_padding_repeated_twice
+    if any(padding):
+        a = F.pad(a, padding, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+    kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
+    if a.dim() == 3:  # one axis is two, the first of length one
+        a, b, kernel, stride, dilation = a[:, :, None], b[:, :, None], (1, *kernel), (1, *stride), (1, *dilation)
+    examples, groups = len(a), layer.groups
+    channels, outputs, places = a.shape[1] // groups, b.shape[1] // groups, b.shape[2:].numel()
+    n, c, h, w = a.stride()
+    # On CPUs PyTorch's convolutions are fastest with the channels innermost; windows are then copied a row at a time.
+    last = groups == 1 and channels > 1 and c == 1
+    if last:
+        shape = (examples, *b.shape[2:], *kernel, channels)
+        strides = (n, h * stride[0], w * stride[1], h * dilation[0], w * dilation[1], c)
+        windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples, places, -1)
+        products = torch.bmm(b.permute(0, 2, 3, 1).reshape(examples, places, outputs).mT, windows)
+        return products.view(examples, outputs, *kernel, channels)
+    shape = (examples, groups * channels, *kernel, *b.shape[2:])
+    strides = (n, c, h * dilation[0], w * dilation[1], h * stride[0], w * stride[1])
+    windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples * groups, -1, places)
+    products = torch.bmm(b.reshape(examples * groups, outputs, places), windows.mT)
+    return products.view(examples, -1)
+
+
+def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> Book:
+    """Keep the books of a table: words that occur twice in an example share a row of its gradient."""
+    rows = _side_by_side([index.reshape(len(index), -1, 1) for index, _ in calls])[:, :, 0]
+    b = _side_by_side([value.reshape(len(value), -1, value.shape[-1]) for _, value in calls])
+    if layer.padding_idx is not None:
+        b = b * (rows != layer.padding_idx)[:, :, None]
+    return _Rows(rows=rows, gradients=b, table=len(layer.weight))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Gradients of a table: which rows ``(B, T)``, and the gradients of what was read there ``(B, T, p)``."""
+
+    rows: Tensor
+    gradients: Tensor
+    table: int
+
+    @property
+    def squares(self) -> Tensor:
+        same = self.rows[:, :, None] == self.rows[:, None, :]
+        return (torch.bmm(self.gradients, self.gradients.mT) * same).sum((1, 2)).clamp(min=0.0)
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        scaled = (self.gradients * factors[:, None, None]).flatten(0, 1)
+        return [scaled.new_zeros(self.table, scaled.shape[1]).index_add_(0, self.rows.flatten(), scaled)]
+
+
+def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> Book:
+    """Keep the books of layer norm's scale and shift."""
+    shape = layer.normalized_shape
+
+    def normal(a: Tensor) -> Tensor:
+        return F.layer_norm(a, shape, eps=layer.eps)
+
+    def summed(value: Tensor) -> Tensor:
+        return value.reshape(len(value), -1, *shape).sum(1)
+
+    return _scale_and_shift(layer, calls, normal, summed)
+
+
+def group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> Book:
+    """Keep the books of group norm's scale and shift, one number a channel."""
+
+    def normal(a: Tensor) -> Tensor:
+        return F.group_norm(a, layer.num_groups, eps=layer.eps)
+
+    def summed(value: Tensor) -> Tensor:
+        return value.reshape(*value.shape[:2], -1).sum(2)
+
+    return _scale_and_shift(layer, calls, normal, summed)
+
+
+def _scale_and_shift(
+    layer: nn.Module, calls: Sequence[Call], normal: Callable[[Tensor], Tensor], summed: Callable[[Tensor], Tensor]
+) -> Book:
+    weight, bias = _trains(layer)
+    scales = [summed(b * normal(a)) for a, b in calls] if weight else []
+    shifts = [summed(b) for _, b in calls] if bias else []
+    gradients = tuple(torch.stack(parts).sum(0) for parts in (scales, shifts) if parts)
+    return Formed(gradients=gradients, shapes=_shapes(layer))
+
+
+def _trains(layer: nn.Module) -> tuple[bool, bool]:
+    """Return whether the weight trains, and the bias."""
+    own = {name for name, parameter in layer.named_parameters(recurse=False) if parameter.requires_grad}
+    return "weight" in own, "bias" in own
+
+
+def _shapes(layer: nn.Module) -> tuple[torch.Size, ...]:
+    return tuple(p.shape for p in layer.parameters(recurse=False) if p.requires_grad)
+
+
+def _positions(value: Tensor) -> Tensor:
+    return value.reshape(len(value), -1, value.shape[-1])
+
+
+def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)

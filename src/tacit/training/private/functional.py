@@ -1,0 +1,62 @@
+"""Clipped sums by :mod:`torch.func`: every example's gradient is formed; any layer that can be mapped over examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from tacit.training.private.clipping import Clipping
+from tacit.training.settings import Loss
+
+
+class Functional:
+    """Sums clipped per-example gradients of any model that ``vmap`` can map; memory grows with batch times model."""
+
+    name = "functional"
+
+    def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
+        self._model = model
+        self._loss = loss
+        self._clipping = clipping
+        self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._groups = _by_layer(list(self._trained))
+        self._mapped: Callable[..., Any] = vmap(grad_and_value(self._one), in_dims=(None, 0, 0), randomness="different")
+
+    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the sum of clipped gradients, parameter by parameter, and each example's loss."""
+        gradients, losses = self.gradients(features, labels)
+        with torch.no_grad():
+            squares = [gradient.flatten(1).square().sum(1) for gradient in gradients]
+            layers = torch.stack([torch.stack([squares[i] for i in group]).sum(0) for group in self._groups])
+            rows = self._clipping.factors(layers)
+            factors = {i: rows[line] for line, group in enumerate(self._groups) for i in group}
+            return [
+                (factors[i] @ gradient.flatten(1)).view(gradient.shape[1:]) for i, gradient in enumerate(gradients)
+            ], losses
+
+    def norms(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return the norm of each example's gradient."""
+        gradients, _ = self.gradients(features, labels)
+        return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
+
+    def gradients(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return every example's gradient, ``(examples, ...)`` a parameter, and its loss."""
+        detached = {name: p.detach() for name, p in self._trained.items()}
+        gradients, losses = self._mapped(detached, features, labels)
+        return [gradients[name].detach() for name in self._trained], losses.detach()
+
+    def _one(self, parameters: dict[str, Tensor], features: Tensor, label: Tensor) -> Tensor:
+        outputs = functional_call(self._model, parameters, (features[None],))
+        return self._loss(outputs, label[None]).sum()
+
+
+def _by_layer(names: list[str]) -> list[list[int]]:
+    """Return the places of parameters that belong to one layer, by their names."""
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        groups.setdefault(name.rpartition(".")[0], []).append(place)
+    return list(groups.values())

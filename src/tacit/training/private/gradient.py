@@ -1,0 +1,135 @@
+"""The sum of clipped per-example gradients, in the fastest form the model allows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+from tacit.training.private.bookkeeping import BookKeeping, NoBook
+from tacit.training.private.clipping import Clipping
+from tacit.training.private.functional import Functional
+from tacit.training.private.normalisation import check_normalisation
+from tacit.training.private.probe import check_examples_apart
+from tacit.training.settings import Loss
+
+Form = Literal["auto", "book-keeping", "functional"]
+FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")
+
+_FEW = 3
+
+
+class PrivateGradient:
+    """What DP-SGD adds up.
+
+    Attributes:
+        form: ``book-keeping`` or ``functional``.
+        reason: why not book-keeping; empty where it was taken.
+        parameters: the tensors that train, in the order of the sums.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        loss: Loss,
+        clipping: Clipping,
+        example: tuple[Tensor, Tensor],
+        form: Form = "auto",
+    ) -> None:
+        """Choose the form, after a look at a few examples.
+
+        Args:
+            model: the model; it stays as it is.
+            loss: one loss an example.
+            clipping: how gradients are bounded.
+            example: features and labels of a few examples.
+            form: ask for one form, or for the fastest.
+
+        Raises:
+            ConfigError: the model mixes examples, or the form that was asked for does not fit it.
+        """
+        if form not in FORMS:
+            raise ConfigError(f"Unknown form {form!r}. Choose one of {', '.join(FORMS)}.")
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ConfigError(f"Expected a model with parameters to train, {type(model).__name__} has none.")
+        check_normalisation(model)
+        device = self.parameters[0].device
+        features, labels = (part[:_FEW].to(device) for part in example)
+        check_examples_apart(model, features)
+        self._model = model
+        self._loss = loss
+        self._clipping = clipping
+        self.form, self.reason = "book-keeping", ""
+        self._form: BookKeeping | Functional
+        if form != "functional":
+            try:
+                self._form = BookKeeping(model, loss, clipping)
+                self._try_books(features, labels)
+            except NoBook as error:
+                if form == "book-keeping":
+                    raise ConfigError(f"Book-keeping does not fit this model: {error}. Use form='auto'.") from error
+                self.reason = str(error)
+        if form == "functional" or self.reason:
+            self.form = "functional"
+            self._form = self._functional(features, labels)
+
+    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the sum of clipped gradients, tensor by tensor, and each example's loss; an empty batch sums to zero.
+
+        On CPUs images are laid out with their channels innermost, which is what PyTorch's convolutions are fastest
+        with; the numbers are the same.
+        """
+        if not len(labels):
+            return [torch.zeros_like(p) for p in self.parameters], labels.new_zeros(0, dtype=torch.float32)
+        return self._form.sums(_laid_out(features), labels)
+
+    def norms(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
+        return self._form.norms(_laid_out(features), labels)
+
+    def _try_books(self, features: Tensor, labels: Tensor) -> None:
+        """Compare the books with autograd on a few examples: a weight that is used outside its layer shows here."""
+        assert isinstance(self._form, BookKeeping)
+        modes = {part: part.training for part in self._model.modules()}
+        self._model.eval()
+        try:
+            norms = self.norms(features, labels)
+            for i in range(len(labels)):
+                with torch.enable_grad():
+                    loss = self._loss(self._model(features[i : i + 1]), labels[i : i + 1]).sum()
+                    gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+                alone = torch.stack([g.square().sum() for g in gradients if g is not None]).sum().sqrt()
+                if not torch.allclose(norms[i], alone, rtol=1e-3, atol=1e-5):
+                    raise NoBook("a weight is used outside its layer")
+        finally:
+            for part, training in modes.items():
+                part.training = training
+
+    def _functional(self, features: Tensor, labels: Tensor) -> Functional:
+        form = Functional(self._model, self._loss, self._clipping)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                form.norms(features, labels)
+        except Exception as error:  # whatever vmap can't do, in whatever words it says so
+            told = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+            why = f" ({self.reason})" if self.reason else ""
+            raise ConfigError(
+                f"No form of DP-SGD fits this model: it has no books{why}, and torch.func can't map it over examples: "
+                f"{told}. Build it of nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.LayerNorm and nn.GroupNorm, or "
+                "take branches on the data out of it."
+            ) from error
+        return form
+
+
+def _laid_out(features: Tensor) -> Tensor:
+    """Return images on a CPU with their channels innermost; one channel is another name for the same memory."""
+    if features.dim() != 4 or features.is_cuda:
+        return features
+    if features.shape[1] > 1:
+        return features.contiguous(memory_format=torch.channels_last)
+    height, width = features.shape[2:]
+    return features.contiguous().as_strided(features.shape, (height * width, 1, width, 1))

@@ -1,0 +1,137 @@
+r"""One data holder's DP-SGD (Abadi et al. 2016).
+
+A step draws a Poisson batch S of rate q, and hands the optimiser
+
+.. math:: \tilde g = \frac{1}{qn} \Bigl( \sum_{i \in S} \mathrm{clip}_C(g_i) + \mathcal{N}(0, (zC)^2 I) \Bigr)
+
+with the *expected* batch qn as divisor, never the realised one. A step on an empty batch is a step on noise: to leave
+it out would tell that nobody was drawn. Whatever the optimiser makes of :math:`\tilde g` costs no further privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.errors import ConfigError
+from tacit.randomness import Randomness
+from tacit.training.private.gradient import PrivateGradient
+from tacit.training.private.noise import Noise
+from tacit.training.private.sampling import PoissonBatches
+from tacit.training.private.sgd import Sgd
+
+_FITS_A_CACHE = 256  # a step of 2,048 images in parts of 256 took 0.55 times a whole one on a CPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The examples of one step, as the Poisson sampler drew them."""
+
+    step: int
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class PrivateSteps:
+    """Takes DP-SGD steps with any optimiser of :mod:`torch.optim`.
+
+    Args:
+        gradient: what is summed, and how it is clipped.
+        optimizer: moves the model; its parameters are the model's.
+        features: of all examples, on the device that trains.
+        labels: one an example.
+        batches: how examples are drawn.
+        noise_multiplier: z; the noise on the sum has standard deviation z C.
+        clip_bound: C.
+        randomness: draws batches and noise.
+        micro_batch: how many examples go through the model at once; if None, 256 on a CPU and all on a GPU.
+        pull: the weight of a proximal term towards the weights of now (FedProx); it sees no data and costs nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        gradient: PrivateGradient,
+        optimizer: torch.optim.Optimizer | Sgd,
+        features: Tensor,
+        labels: Tensor,
+        batches: PoissonBatches,
+        noise_multiplier: float,
+        clip_bound: float,
+        randomness: Randomness,
+        micro_batch: int | None = None,
+        pull: float = 0.0,
+    ) -> None:
+        if not 0.0 <= noise_multiplier < math.inf:
+            raise ConfigError(f"Expected a noise multiplier of 0 or more, got {noise_multiplier}.")
+        if micro_batch is not None and micro_batch < 1:
+            raise ConfigError(f"Expected a micro-batch of 1 example or more, got {micro_batch}.")
+        self._gradient = gradient
+        self._optimizer = optimizer
+        self._features = features
+        self._labels = labels
+        self.batches = batches
+        self._std = noise_multiplier * clip_bound
+        self._randomness = randomness
+        self._micro_batch = micro_batch
+        self._sizes = [p.numel() for p in gradient.parameters]
+        device = gradient.parameters[0].device
+        self._noise = Noise(size=sum(self._sizes), randomness=randomness, device=device)
+        self._sums: list[Tensor] | None = None
+        self._pull = pull
+        self._origin = [p.detach().clone() for p in gradient.parameters] if pull else []
+
+    def draw(self, step: int) -> Batch:
+        """Draw the batch of a step."""
+        return Batch(step=step, rows=self.batches.draw(self._randomness.secret("batch", step)))
+
+    def accumulate(self, batch: Batch) -> Tensor:
+        """Add the clipped gradients of a batch to the sum, in micro-batches, and return each example's loss.
+
+        The losses are the data holder's own: no noise protects them.
+        """
+        rows = torch.from_numpy(batch.rows).to(self._labels.device)
+        whole = self.batches.expected == self.batches.examples  # every step sees all: nothing to gather
+        losses = []
+        for part in torch.split(rows, self._micro_batch or (len(rows) if rows.is_cuda else _FITS_A_CACHE) or 1):
+            everything = whole and len(part) == len(self._labels)
+            features = self._features if everything else self._features[part]
+            labels = self._labels if everything else self._labels[part]
+            sums, each = self._gradient.sums(features, labels)
+            losses.append(each)
+            if self._sums is None:
+                self._sums = sums
+            else:
+                torch._foreach_add_(self._sums, sums)
+        return torch.cat(losses)
+
+    def release(self, step: int) -> None:
+        """Add the noise to what was accumulated, divide by the expected batch, and let the optimiser step."""
+        parameters = self._gradient.parameters
+        sums = self._sums if self._sums is not None else [torch.zeros_like(p) for p in parameters]
+        self._sums = None
+        if self._std > 0.0:
+            noise = torch.split(self._noise.of_step(step), self._sizes)
+            shaped = [part.view_as(p).to(p.dtype) for part, p in zip(noise, parameters, strict=True)]
+            torch._foreach_add_(sums, shaped, alpha=self._std)
+        torch._foreach_div_(sums, float(self.batches.expected))
+        if self._pull:
+            away = torch._foreach_sub([p.detach() for p in parameters], self._origin)
+            torch._foreach_add_(sums, away, alpha=self._pull)
+        for parameter, total in zip(parameters, sums, strict=True):
+            parameter.grad = total
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def take(self, step: int) -> Tensor:
+        """Draw, accumulate and release: one whole step. Returns the losses of its examples."""
+        losses = self.accumulate(self.draw(step))
+        self.release(step)
+        return losses

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tacit.accounting import profile
+from tacit.accounting.events import GaussianEvent
+from tacit.errors import ConfigError, RunError
+from tacit.mechanisms.mechanism import Work
+from tacit.mechanisms.nbafl import BroadcastNoise, NbAFL, nominal_delta
+from tacit.randomness import Randomness
+from tacit.vectors import Vector, norm
+
+SEEDED, SYSTEM = Randomness.of(seed=1), Randomness.of(seed=None)
+
+
+def nbafl(**changes: Any) -> NbAFL:
+    settings: dict[str, Any] = {
+        "clip_bound": 1.0,
+        "epsilon": 10.0,
+        "constant": 3.0,
+        "rounds": 25,
+        "clients": 50,
+        "per_round": 50,
+        "exposures": 10,
+        "smallest": 100,
+    }
+    return NbAFL(**settings | changes)
+
+
+def work(update: Vector, sent: Vector | None, examples: int = 200) -> Work:
+    return Work(update=update, examples=examples, loss=1.0, sent=sent)
+
+
+@pytest.mark.parametrize(("constant", "delta"), [(1.0, 0.7581633246), (2.0, 0.1691691040), (3.0, 0.01388624567)])
+def test_the_documented_deltas(constant: float, delta: float) -> None:
+    assert nominal_delta(constant) == pytest.approx(delta, rel=1e-9)
+    assert nbafl(constant=constant).nominal == (10.0, nominal_delta(constant))
+
+
+def test_the_papers_scales() -> None:
+    assert nbafl().up(examples=1) == pytest.approx(0.06, rel=1e-12)
+    assert nbafl().up(examples=10**6) == nbafl().up(examples=1)
+    assert nbafl(exposures=1).down == pytest.approx(0.0028774989139876317, rel=1e-12)
+
+
+@pytest.mark.parametrize(("rounds", "exposures", "clients"), [(25, 25, 50), (10, 2, 25), (7, 1, 50)])
+def test_no_noise_down_where_the_way_up_has_enough(rounds: int, exposures: int, clients: int) -> None:
+    assert rounds <= exposures * math.sqrt(clients)
+    assert nbafl(rounds=rounds, exposures=exposures, clients=clients).down == 0.0
+    assert nbafl(rounds=8, exposures=1, clients=50).down > 0.0
+
+
+def test_federatedscopes_scales() -> None:
+    theirs = nbafl(compat="federatedscope", per_round=2, largest=400)
+    assert theirs.up(examples=200) == pytest.approx(1.0 * 25 * 3.0 / 200 / 10.0, rel=1e-12)  # own examples, T, no 2
+    assert theirs.down == pytest.approx(2 * 3.0 * math.sqrt(25**2 - 2**2 * 50) / (100 * 50 * 10.0), rel=1e-12)
+    assert nbafl(compat="federatedscope", per_round=50).down == 0.0
+
+
+def test_it_is_certified_for_any_two_weights_within_the_bound() -> None:
+    least = nbafl(compat="federatedscope", largest=400)  # the largest client adds the least noise
+    for mechanism, noise in ((nbafl(), 0.06), (nbafl(clip_bound=7.0), 0.06), (least, 25 * 3.0 / 400 / 10.0)):
+        assert isinstance(mechanism.event, GaussianEvent)
+        assert mechanism.event.noise_multiplier == pytest.approx(noise)  # relative to C, which cancels
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "constant", "true"),
+    [(10.0, 3.0, 0.05749692226904968), (10.0, 2.0, 0.6166237304102125), (10.0, 1.0, 0.9999465977191502)],
+)
+def test_even_on_its_own_terms_the_claim_fails(epsilon: float, constant: float, true: float) -> None:
+    """One exposure with the sensitivity 2C/m that the paper takes."""
+    mechanism = nbafl(epsilon=epsilon, constant=constant, exposures=1)
+    mu = (2.0 * mechanism.clip_bound / mechanism.smallest) / mechanism.up(examples=1)
+    assert profile.delta_at(epsilon, mu) == pytest.approx(true, rel=1e-9)
+    assert profile.delta_at(epsilon, mu) > nominal_delta(constant)
+
+
+def quiet(**changes: Any) -> NbAFL:
+    return nbafl(epsilon=1e12, **changes)
+
+
+def test_the_weights_are_clipped_on_the_client_as_a_whole() -> None:
+    """FederatedScope does not clip there at all, and on the server coordinate by coordinate."""
+    sent, update = np.full(16, 1.0, np.float32), np.full(16, 0.5, np.float32)
+    reply = quiet().on_client(work(update, sent), SEEDED)
+    weights = reply[:-1] + sent
+    assert norm(weights) == pytest.approx(1.0, rel=1e-5)
+    np.testing.assert_allclose(weights, 0.25, rtol=1e-5)
+    short = quiet(clip_bound=100.0).on_client(work(update, sent), SEEDED)
+    np.testing.assert_allclose(short[:-1], 0.5, rtol=1e-6)  # FedML would have put noise in the weights' place
+
+
+@pytest.mark.parametrize("randomness", [SEEDED, SYSTEM], ids=["seeded", "system"])
+@pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (0.9, False), (1.1, False)])
+def test_the_noise_up_has_the_papers_scale(randomness: Randomness, factor: float, accepted: bool) -> None:
+    sent = np.zeros(20_000, np.float32)
+    reply = nbafl().on_client(work(sent.copy(), sent), randomness)
+    assert bool(stats.kstest(reply[:-1] / (0.06 * factor), "norm").pvalue > 1e-6) is accepted
+
+
+@pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (0.9, False), (1.1, False)])
+def test_the_noise_down_has_the_papers_scale(factor: float, accepted: bool) -> None:
+    inject = BroadcastNoise(deviation=0.02, randomness=SYSTEM)
+    model = np.full(20_000, 3.0, np.float32)
+    noise = inject(model, 2) - 3.0
+    assert bool(stats.kstest(noise / (0.02 * factor), "norm").pvalue > 1e-6) is accepted
+
+
+def test_the_first_broadcast_has_seen_nobody() -> None:
+    inject = BroadcastNoise(deviation=0.02, randomness=SEEDED)
+    model = np.ones(4, np.float32)
+    assert inject(model, 1).tolist() == model.tolist()
+    assert inject(model, 2).tolist() == inject(model, 2).tolist() != inject(model, 3).tolist()
+    assert inject(model, 2).dtype == np.float32
+
+
+def test_the_mean_of_the_weights_becomes_the_model() -> None:
+    sent = np.array([1.0, 2.0, -1.0], np.float32)
+    updates = np.array([[0.5, 0.0, 0.0], [-0.5, 1.0, 0.0], [0.0, 0.5, 3.0]], np.float32)
+    mechanism = quiet(clip_bound=100.0)
+    total = np.sum([mechanism.on_client(work(u, sent), SEEDED) for u in updates], axis=0, dtype=np.float64)
+    assert len(total) == mechanism.length(3) == 4
+    release = mechanism.on_server(total, SEEDED)
+    np.testing.assert_allclose(release.update, updates.mean(axis=0), atol=1e-6)
+    assert release.train_loss is None
+    assert release.mechanism == mechanism
+    assert mechanism.told(mechanism.public()) == mechanism.fitted((3,)) == mechanism
+
+
+def test_it_needs_the_model_that_was_sent() -> None:
+    with pytest.raises(RunError, match="needs the model it was sent"):
+        nbafl().on_client(work(np.zeros(2, np.float32), None), SEEDED)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"clip_bound": 0.0},
+        {"epsilon": -1.0},
+        {"constant": 0.0},
+        {"rounds": 0},
+        {"clients": 0},
+        {"exposures": 26},
+        {"exposures": 0},
+        {"smallest": 0},
+    ],
+)
+def test_domains(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="Expected"):
+        nbafl(**change)

@@ -1,0 +1,229 @@
+"""Runs whose sums are encrypted, against the same runs in the clear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tacit.crypto import keyfile, paillier
+from tacit.crypto.layout import Layout
+from tacit.errors import ConfigError, DropoutError, KeysError
+from tacit.runs.config import RunConfig
+from tacit.runs.folder import MODEL
+from tacit.runs.keys import KeyParties
+from tacit.runs.observer import Silent
+from tacit.runs.result import Result, RoundRecord
+from tacit.runs.start import resume, run
+
+CLIENTS = 5
+SMALL: dict[str, Any] = {"bits": 256, "insecure_key_size": True}
+KEYS = {
+    "authority": {"keys": "authority"},
+    "subgroup": {"keys": "authority", "bits": 1024, "kind": "subgroup"},
+    "threshold": {"keys": "threshold", "shares": "2/3"},
+    "proved": {"keys": "threshold", "shares": "2/2", "prove": True},
+    "shared": {"keys": "shared"},
+}
+
+
+def _config(mode: str = "paillier", rounds: int = 1, **settings: Any) -> RunConfig:
+    return RunConfig(
+        mode=mode,
+        seed=3,
+        data={"name": "digits", "split": "dirichlet:0.5"},
+        model={"name": "logistic"},
+        evaluate={"train": False},
+        **{"federate": {"clients": CLIENTS, "rounds": rounds} | settings.pop("federate", {})},
+        **settings,
+    )
+
+
+def _model(path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.concatenate([tensor.ravel() for _, tensor in sorted(load_file(path / MODEL).items())])
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray[Any, np.dtype[np.float32]]:
+    path = tmp_path_factory.mktemp("plain")
+    run(_config("plain", out=path, server={"lr": 1.0}), force=True)
+    return _model(path)
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=list(KEYS))
+@pytest.mark.parametrize("bits", [16, 24])
+def test_the_model_is_the_plain_one_within_the_bound_of_the_rounding(
+    keys: dict[str, Any], bits: int, plain: np.ndarray[Any, np.dtype[np.float32]], tmp_path: Path
+) -> None:
+    settings = SMALL | keys | {"value_bits": bits}
+    result = run(_config(paillier=settings, out=tmp_path, server={"lr": 1.0}), force=True)
+    layout = Layout.floats(length=1, clip=1.0, bits=bits, summands=CLIENTS, key_bits=256)
+    # The mean is S / W with both sums rounded: |S'/W' - S/W| <= (error + |S/W| error) / (W - error). W is at least 1,
+    # the weight of the largest client, and no coordinate is beyond the clip of 1. Four float32 steps come on top.
+    error = layout.error(CLIENTS)
+    bound = 2.0 * error / (1.0 - error) + 4 * 2.0**-24
+    worst = np.abs(_model(tmp_path) - plain).max()
+    assert worst <= bound
+    assert worst > 0  # it did go through fixed point
+    assert result.rounds[0].clipped == 0
+
+
+def test_the_record_says_where_the_time_and_the_bytes_went(tmp_path: Path) -> None:
+    result = run(_config(paillier=SMALL))
+    record = result.rounds[0]
+    assert all(record.seconds[stage] > 0 for stage in ("train", "protect", "aggregate", "recover"))
+    assert record.bytes_holders > 650 * 8  # the sum goes to the authority, and its content comes back
+    assert record.clients_replied == CLIENTS
+    assert "cannot read" in result.sees["server"]
+    assert result.privacy.epsilon is None
+
+
+def test_clipped_coordinates_are_counted() -> None:
+    result = run(_config(paillier=SMALL | {"clip": 1e-3}))
+    assert result.rounds[0].clipped is not None
+    assert 100 < result.rounds[0].clipped <= CLIENTS * 650
+
+
+def test_a_seeded_run_ends_in_the_same_bits_though_the_keys_differ(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run(_config(rounds=2, paillier=SMALL, out=tmp_path / name))
+    assert _model(tmp_path / "a").tobytes() == _model(tmp_path / "b").tobytes()
+
+
+def test_drop_outs_change_the_sum_as_they_do_in_the_clear(tmp_path: Path) -> None:
+    dropping = {"drop": 0.4, "minimum_clients": 2, "retries": 20}
+    private = run(_config(rounds=2, paillier=SMALL, out=tmp_path / "a", server={"lr": 1.0}, federate=dropping))
+    public = run(_config("plain", rounds=2, out=tmp_path / "b", server={"lr": 1.0}, federate=dropping))
+    replied = [[r.clients_replied for r in result.rounds] for result in (private, public)]
+    assert replied[0] == replied[1] != [CLIENTS, CLIENTS]
+    np.testing.assert_allclose(_model(tmp_path / "a"), _model(tmp_path / "b"), atol=1e-5)
+
+
+def test_too_few_clients_fail_closed() -> None:
+    config = _config(paillier=SMALL, federate={"drop": 0.97, "minimum_clients": 5, "retries": 0})
+    with pytest.raises(DropoutError, match="5 needed"):
+        run(config)
+
+
+class _StopAfter(Silent):
+    def round_done(self, record: RoundRecord) -> None:
+        if record.round == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_goes_on_with_new_keys_to_the_same_model(tmp_path: Path) -> None:
+    whole = _config(rounds=3, paillier=SMALL, out=tmp_path / "whole")
+    run(whole)
+    with pytest.raises(KeyboardInterrupt):
+        run(_config(rounds=3, paillier=SMALL, out=tmp_path / "cut"), observer=_StopAfter())
+    assert len(resume(tmp_path / "cut").rounds) == 3
+    assert _model(tmp_path / "cut").tobytes() == _model(tmp_path / "whole").tobytes()
+
+
+# Differential privacy under encryption
+
+
+def _private(**settings: Any) -> Result:
+    dp = {"epsilon": 8.0, "clip": 0.3} | settings.pop("dp", {})
+    return run(_config(rounds=2, paillier=SMALL | {"dp": True} | settings, dp=dp))
+
+
+def test_differential_privacy_under_encryption_keeps_its_budget_and_says_against_whom() -> None:
+    result = _private()
+    assert result.privacy.epsilon is not None
+    assert 7.9 < result.privacy.epsilon <= 8.0
+    assert result.privacy.against is not None
+    assert "the server, the key holders" in result.privacy.against
+    assert result.rounds[0].train_loss is None  # nothing but the noised update leaves a client
+    assert "noise" in result.sees["server"]
+    assert any("meet a client's own share of the noise only, epsilon" in note for note in result.privacy.notes)
+
+
+def test_its_noise_is_the_calibrated_one(tmp_path: Path) -> None:
+    """Two runs that differ in their noise only: the difference of the models has its variance, not 0.8 or 1.2 of it."""
+    from tacit.mechanisms.skellam import SkellamMechanism
+    from tacit.runs.modes import plan_of
+
+    noisy = _config(out=tmp_path / "noisy", paillier=SMALL | {"dp": True}, dp={"noise": 2.0, "clip": 0.3})
+    quiet = _config(out=tmp_path / "quiet", paillier=SMALL | {"dp": True}, dp={"noise": 1e-6, "clip": 0.3})
+    mechanism = plan_of(noisy, CLIENTS).mechanism
+    assert isinstance(mechanism, SkellamMechanism)
+    run(noisy)
+    run(quiet)
+    drawn = (_model(tmp_path / "noisy") - _model(tmp_path / "quiet")).astype(np.float64)
+    # Five clients add shares sized for the smallest allowed cohort.
+    expected = (2.0 * 0.3) ** 2 * (CLIENTS / mechanism.smallest_cohort) / CLIENTS**2
+    assert len(drawn) == 650
+    assert 0.8 < drawn.var() / expected < 1.2
+
+
+def test_the_encrypted_sum_is_bit_equal_to_the_same_integers_in_the_clear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tacit.protocols.clear import ClearSum
+    from tacit.runs import encrypted
+
+    settings: dict[str, Any] = {"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 8.0, "clip": 0.3}}
+    run(_config(rounds=2, out=tmp_path / "encrypted", **settings))
+    clear = ClearSum(minimum_clients=4)
+    monkeypatch.setattr(encrypted, "protocol_of", lambda *_: clear)
+    monkeypatch.setattr("tacit.runs.job.key_parties", lambda *_, **__: KeyParties(holders={}, protocol=clear))
+    run(_config(rounds=2, out=tmp_path / "clear", **settings))
+    assert _model(tmp_path / "encrypted").tobytes() == _model(tmp_path / "clear").tobytes()
+
+
+def test_colluding_clients_are_made_up_for() -> None:
+    from tacit.runs.modes import plan_of
+
+    settings: dict[str, Any] = {"dp": {"noise": 1.0}, "federate": {"minimum_clients": 4}}
+    alone = plan_of(_config(paillier=SMALL | {"dp": True}, **settings), CLIENTS).mechanism
+    settings = {"dp": {"noise": 1.0}, "federate": {"minimum_clients": 4}}
+    guarded = plan_of(_config(paillier=SMALL | {"dp": True, "colluding": 2}, **settings), CLIENTS).mechanism
+    assert guarded.rate == pytest.approx(2 * alone.rate)  # type: ignore[attr-defined]
+
+
+# Keys from files
+
+
+def test_a_key_file_is_used_and_its_fingerprint_checked(tmp_path: Path) -> None:
+    public, private = paillier.generate(bits=256, insecure_key_size=True)
+    path = tmp_path / "private.key"
+    keyfile.save(path, private)
+    run(_config(paillier=SMALL | {"key": path, "fingerprint": public.fingerprint}))
+    with pytest.raises(KeysError, match="expected 00:00"):
+        run(_config(paillier=SMALL | {"key": path, "fingerprint": "00:00"}))
+
+
+# Settings that make no sense
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"paillier": {"bits": 1024}}, "1024 bits is not secure"),
+        ({"paillier": SMALL | {"keys": "threshold", "shares": "4/3"}}, r"paillier.shares=4/3"),
+        ({"paillier": SMALL | {"keys": "threshold", "kind": "subgroup"}}, "standard kind"),
+        ({"paillier": SMALL, "dp": {"epsilon": 3.0}}, r"dp.epsilon has no effect in mode 'paillier' by itself"),
+        ({"paillier": SMALL | {"dp": True}}, "one of them; neither was given"),
+        ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "noise": 1.0}}, "both was given"),
+        ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "clip": "adaptive"}}, "fixed clip bound"),
+        ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "denoise": "james-stein"}}, r"dp.denoise"),
+        (
+            {"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0}, "federate": {"weighting": "examples"}},
+            "reveals how many examples",
+        ),
+        ({"paillier": SMALL | {"dp": True, "colluding": 5}, "dp": {"epsilon": 1.0}}, "colluding=5"),
+        ({"paillier": SMALL | {"shares": "0/3"}}, "shares"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        run(_config(**settings))
+
+
+def test_a_key_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeysError, match=r"none\.key"):
+        run(_config(paillier=SMALL | {"key": tmp_path / "none.key"}))

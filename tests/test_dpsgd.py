@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit.accounting import accountant
+from tacit.accounting.whole_run import whole_run
+from tacit.dpsgd import PrivateTraining, make_private, without_batch_norm
+from tacit.errors import ConfigError, DataError
+
+FEATURES = np.random.default_rng(1).standard_normal((200, 5)).astype(np.float32)
+LABELS = (FEATURES[:, 0] > 0).astype(np.int64)
+
+
+def private(model: nn.Module | None = None, data: Any = (FEATURES, LABELS), **settings: Any) -> PrivateTraining:
+    if model is None:
+        torch.manual_seed(0)
+        model = nn.Linear(5, 2)
+    settings = {"noise_multiplier": 1.1, "clip": 1.0, "batch_size": 20, "seed": 1} | settings
+    return make_private(model, torch.optim.SGD(model.parameters(), lr=0.5), data, **settings)
+
+
+def test_it_learns_and_says_what_it_cost() -> None:
+    model = nn.Linear(5, 2)
+    training = private(model)
+    losses = training.fit(epochs=8)
+    assert len(losses) == training.steps_taken == 80
+    right = model(torch.from_numpy(FEATURES)).argmax(1).numpy() == LABELS
+    assert right.mean() > 0.85
+    expected = accountant.epsilon(whole_run(noise_multiplier=1.1, rounds=80, rate=0.1), 1e-5)
+    spent = training.spent(1e-5)
+    assert spent.epsilon == training.epsilon(1e-5) == pytest.approx(expected.epsilon, rel=1e-9)
+    assert (spent.unit, spent.neighbours, spent.sampling) == ("example", "add-remove", "poisson")
+    assert training.form == "book-keeping"
+
+
+def test_any_optimiser_and_the_name_under_tacit() -> None:
+    model = nn.Linear(5, 2)
+    training = tacit.dpsgd.make_private(
+        model, torch.optim.Adam(model.parameters(), lr=0.05), (FEATURES, LABELS), epsilon=4.0, epochs=3, batch_size=20
+    )
+    training.fit(epochs=3)
+    assert 3.99 < training.epsilon() <= 4.0
+
+
+def test_batches_are_poissons_and_belong_to_one_step() -> None:
+    training = private(batch_size=3)
+    sizes = []
+    for batch in training.batches(steps=60):
+        sizes.append(len(batch))
+        loss = training.step(batch)
+        assert (loss is None) == (len(batch) == 0)
+    assert 0 in sizes  # e^-3 is 5%
+    assert len(set(sizes)) > 4
+    assert training.steps_taken == 60  # an empty batch is charged like any other
+    with pytest.raises(ConfigError, match="Expected the batch that batches"):
+        training.step(batch)
+
+
+def test_nothing_was_spent_before_the_first_step_and_no_noise_is_no_privacy() -> None:
+    assert private().epsilon(1e-5) == 0.0
+    training = private(noise_multiplier=0.0)
+    training.fit(steps=1)
+    assert training.epsilon(1e-5) == math.inf
+
+
+def test_a_charge_stays_where_a_step_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = private()
+    monkeypatch.setattr(training._steps, "release", lambda step: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        training.fit(steps=1)
+    assert training.steps_taken == 1
+
+
+def test_micro_batches_and_forms_agree() -> None:
+    weights = []
+    for settings in ({}, {"micro_batch": 3}, {"form": "functional"}):
+        torch.manual_seed(0)
+        model = nn.Linear(5, 2)
+        private(model, **settings).fit(steps=5)
+        weights.append(model.weight.detach())
+    for other in weights[1:]:
+        torch.testing.assert_close(weights[0], other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("clipping", ["per-layer", "automatic"])
+def test_other_clippings(clipping: str) -> None:
+    assert all(loss is None or math.isfinite(loss) for loss in private(clipping=clipping).fit(steps=5))
+
+
+def test_gradient_norms_are_for_choosing_a_bound() -> None:
+    norms = private().gradient_norms(FEATURES[:10], LABELS[:10])
+    assert norms.shape == (10,)
+    assert float(norms.min()) > 0
+
+
+@pytest.mark.parametrize("delta", [1.0, 2.0, 0.0, -0.1])
+def test_a_delta_out_of_its_domain(delta: float) -> None:
+    training = private()
+    training.fit(steps=1)
+    with pytest.raises(ConfigError, match="delta"):
+        training.epsilon(delta)
+    with pytest.raises(ConfigError, match="delta"):
+        private(noise_multiplier=None, epsilon=1.0, epochs=1, delta=delta)
+
+
+def test_batch_norm_is_refused_and_the_converter_helps() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    with pytest.raises(ConfigError, match=r"BatchNorm1d at '1'.*GroupNorm"):
+        private(model)
+    converted = without_batch_norm(model)
+    private(converted).fit(steps=2)
+
+
+def test_a_layer_that_mixes_examples() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Softmax(dim=0), nn.Linear(4, 2))
+    with pytest.raises(ConfigError, match=r"'1' \(Softmax\) mixes the examples"):
+        private(model)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "error", "words"),
+    [
+        ((FEATURES, LABELS), {"batch_size": 201}, ConfigError, "larger than the data, which have 200"),
+        ((np.where(FEATURES > 2, np.nan, FEATURES), LABELS), {}, DataError, "NaN or infinity"),
+        ((FEATURES, LABELS + 1), {}, ConfigError, "2 outputs, but labels run from 1 to 2"),
+        ((FEATURES, LABELS - 1), {}, ConfigError, "labels run from -1 to 0"),
+        ((FEATURES[:, :4], LABELS), {}, ConfigError, "can't take examples of shape"),
+        ((FEATURES, LABELS[:9]), {}, DataError, "as many labels as examples"),
+        ((FEATURES, LABELS), {"noise_multiplier": None}, ConfigError, "noise_multiplier, or epsilon"),
+        ((FEATURES, LABELS), {"epsilon": 1.0}, ConfigError, "noise_multiplier, or epsilon"),
+        ((FEATURES, LABELS), {"noise_multiplier": None, "epsilon": 1.0}, ConfigError, "needs epochs"),
+        ((FEATURES, LABELS), {"noise_multiplier": -1.0}, ConfigError, "0 or more, got -1"),
+        ((FEATURES, LABELS), {"clip": 0.0}, ConfigError, "clip bound above 0"),
+        ((FEATURES, LABELS), {"clipping": "hard"}, ConfigError, "Unknown clipping 'hard'"),
+        ((FEATURES, LABELS), {"loss": "hinge"}, ConfigError, "Unknown loss 'hinge'"),
+        ((FEATURES, LABELS), {"micro_batch": 0}, ConfigError, "micro-batch"),
+    ],
+)
+def test_mistakes_are_sentences(data: Any, settings: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        private(data=data, **settings)
+
+
+def test_an_optimiser_of_another_model() -> None:
+    model, other = nn.Linear(5, 2), nn.Linear(5, 2)
+    with pytest.raises(ConfigError, match="Expected the optimiser to hold the model's 2 trained parameters"):
+        make_private(model, torch.optim.SGD(other.parameters(), lr=0.1), (FEATURES, LABELS), noise_multiplier=1.0)
+
+
+def test_epochs_or_steps() -> None:
+    with pytest.raises(ConfigError, match="epochs or steps"):
+        private().fit()

@@ -1,0 +1,136 @@
+"""Models of every supported layer, with a few examples each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+CLASSES = 3
+EXAMPLES = 7
+
+
+class Words(nn.Module):
+    """Embedding, layer norm and a linear layer of sequences that is used twice."""
+
+    def __init__(self, *, padding: int | None = None) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 6, padding_idx=padding)
+        self.norm = nn.LayerNorm(6)
+        self.twice = nn.Linear(6, 6)
+        self.out = nn.Linear(6, CLASSES)
+
+    def forward(self, words: Tensor) -> Tensor:
+        value = self.twice(self.norm(self.twice(self.table(words))))
+        output: Tensor = self.out(value.mean(1))
+        return output
+
+
+class Outside(nn.Module):
+    """Uses a layer's weight outside the layer, where no hook hears of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.out = nn.Linear(4, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.out(self.layer(value) + F.linear(value, self.layer.weight))
+        return output
+
+
+class Gate(nn.Module):
+    """A parameter of its own: no rule covers it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((4,), 0.5))
+        self.out = nn.Linear(4, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.out(value * self.scale)
+        return output
+
+
+class Tied(nn.Module):
+    """Two layers that share a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, CLASSES)
+        self.two.weight = self.one.weight
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.out(self.two(torch.tanh(self.one(value))))
+        return output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model and the features it takes."""
+
+    make: Callable[[], nn.Module]
+    features: tuple[int, ...]
+    words: bool = False
+
+    def build(self, seed: int = 0) -> tuple[nn.Module, Tensor, Tensor]:
+        torch.manual_seed(seed)
+        model = self.make()
+        shape = (EXAMPLES, *self.features)
+        features = torch.randint(0, 9, shape) if self.words else torch.randn(shape)
+        return model, features, torch.randint(0, CLASSES, (EXAMPLES,))
+
+
+def head(channels: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, CLASSES)]
+
+
+CASES = {
+    "linear": Case(make=lambda: nn.Linear(5, CLASSES), features=(5,)),
+    "linear without bias": Case(
+        make=lambda: nn.Sequential(nn.Linear(5, 4, bias=False), nn.Tanh(), nn.Linear(4, CLASSES)), features=(5,)
+    ),
+    "linear of few positions": Case(
+        make=lambda: nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Flatten(), nn.Linear(90, CLASSES)),
+        features=(3, 40),
+    ),
+    "linear of many positions": Case(
+        make=lambda: nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(60, CLASSES)), features=(20, 2)
+    ),
+    "convolution": Case(
+        make=lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 6, 3), *head(6)),
+        features=(1, 9, 9),
+    ),
+    "convolution, stride and padding": Case(
+        make=lambda: nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Tanh(), *head(4)), features=(2, 9, 8)
+    ),
+    "convolution, dilation and reflection": Case(
+        make=lambda: nn.Sequential(
+            nn.Conv2d(3, 4, (3, 2), dilation=(2, 1), padding=(2, 1), padding_mode="reflect", bias=False), *head(4)
+        ),
+        features=(3, 8, 7),
+    ),
+    "convolution, groups": Case(
+        make=lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2, padding="same"), *head(6)), features=(4, 6, 6)
+    ),
+    "convolution, depthwise": Case(
+        make=lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), *head(8)), features=(4, 6, 6)
+    ),
+    "convolution of one axis": Case(
+        make=lambda: nn.Sequential(
+            nn.Conv1d(3, 5, 4, stride=2, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(25, CLASSES)
+        ),
+        features=(3, 11),
+    ),
+    "group norm": Case(
+        make=lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), *head(4)), features=(1, 7, 7)
+    ),
+    "layer norm": Case(
+        make=lambda: nn.Sequential(nn.LayerNorm((3, 5)), nn.Flatten(), nn.Linear(15, CLASSES)), features=(3, 5)
+    ),
+    "embedding, and a layer twice": Case(make=Words, features=(6,), words=True),
+    "embedding with padding": Case(make=lambda: Words(padding=2), features=(6,), words=True),
+}

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+from tacit.training.private.clipping import RULES, Clipping, Rule
+from tacit.training.private.gradient import Form, PrivateGradient
+from tacit.training.settings import cross_entropy, squared_error
+from tests.training.private.common import CASES, CLASSES, Case, Gate, Outside, Tied
+
+
+def gradient(
+    model: nn.Module, features: Tensor, labels: Tensor, rule: Rule = "flat", bound: float = 0.5, form: Form = "auto"
+) -> PrivateGradient:
+    clipping = Clipping(bound=bound, rule=rule)
+    return PrivateGradient(model=model, loss=cross_entropy, clipping=clipping, example=(features, labels), form=form)
+
+
+def one_by_one(model: nn.Module, features: Tensor, labels: Tensor, bound: float) -> list[Tensor]:
+    """Return the flat clipped sum by the definition: an example at a time."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    total = [torch.zeros_like(p) for p in parameters]
+    for i in range(len(labels)):
+        own = torch.autograd.grad(cross_entropy(model(features[i : i + 1]), labels[i : i + 1]).sum(), parameters)
+        norm = torch.stack([g.square().sum() for g in own]).sum().sqrt()
+        for sums, g in zip(total, own, strict=True):
+            sums.add_(g, alpha=min(1.0, bound / float(norm)))
+    return total
+
+
+def close(one: list[Tensor], other: list[Tensor]) -> None:
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_book_keeping_equals_the_functional_form_on_every_layer(case: Case, rule: Rule) -> None:
+    model, features, labels = case.build()
+    for bound in (0.1, 1e3):  # all clipped, none clipped
+        books, losses = gradient(model, features, labels, rule, bound, "book-keeping").sums(features, labels)
+        formed, same = gradient(model, features, labels, rule, bound, "functional").sums(features, labels)
+        for a, b in zip(books, formed, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-6 * (1.0 if rule != "automatic" else max(1.0, bound)))
+        torch.testing.assert_close(losses, same)
+
+
+@pytest.mark.parametrize("form", ["book-keeping", "functional"])
+def test_the_sum_is_that_of_examples_clipped_one_by_one(form: Form) -> None:
+    model, features, labels = CASES["convolution"].build()
+    asked = gradient(model, features, labels, bound=0.3, form=form)
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_example_adds_more_than_the_bound(rule: Rule) -> None:
+    model, features, labels = CASES["convolution"].build()
+    asked = gradient(model, 50 * features, labels, rule, 0.2)
+    for i in range(len(labels)):
+        sums, _ = asked.sums(50 * features[i : i + 1], labels[i : i + 1])
+        norm = float(torch.stack([s.square().sum() for s in sums]).sum().sqrt())
+        assert norm <= 0.2 * (1 + 1e-5)
+        assert norm > 0.15  # long gradients come to the bound, they don't vanish
+
+
+def test_norms_are_those_of_the_gradients_before_clipping() -> None:
+    model, features, labels = CASES["embedding, and a layer twice"].build()
+    norms = gradient(model, features, labels, bound=1e-3).norms(features, labels)
+    torch.testing.assert_close(norms, gradient(model, features, labels, form="functional").norms(features, labels))
+    assert float(norms.min()) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"), [(Gate, "Gate"), (Tied, "share parameters"), (Outside, "outside its layer")]
+)
+def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.Module], reason: str) -> None:
+    model, features, labels = Case(make=make, features=(4,)).build()
+    asked = gradient(model, features, labels, bound=0.3)
+    assert asked.form == "functional"
+    assert reason in asked.reason
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+    with pytest.raises(ConfigError, match="Book-keeping does not fit"):
+        gradient(model, features, labels, form="book-keeping")
+
+
+def test_frozen_parameters_stay_out() -> None:
+    model, features, labels = CASES["convolution"].build()
+    first = next(model.parameters())
+    first.requires_grad_(False)
+    asked = gradient(model, features, labels, bound=0.3)
+    assert asked.form == "book-keeping"
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+
+
+def test_an_empty_batch_sums_to_zero() -> None:
+    model, features, labels = CASES["convolution"].build()
+    sums, losses = gradient(model, features, labels).sums(features[:0], labels[:0])
+    assert [s.abs().sum().item() for s in sums] == [0.0] * len(sums)
+    assert len(losses) == 0
+
+
+def test_the_model_keeps_no_hooks_and_its_mode() -> None:
+    model, features, labels = CASES["convolution"].build()
+    model.eval()
+    gradient(model, features, labels).sums(features, labels)
+    assert not any(m._forward_hooks for m in model.modules())
+    assert not model.training
+
+
+def test_dropout_trains() -> None:
+    model = nn.Sequential(nn.Linear(5, 40), nn.Dropout(), nn.Linear(40, CLASSES))
+    features, labels = torch.randn(6, 5), torch.randint(0, CLASSES, (6,))
+    asked = gradient(model, features, labels, form="book-keeping")
+    one, other = (asked.sums(features, labels)[0][0] for _ in range(2))
+    assert not torch.equal(one, other)
+    assert gradient(model, features, labels, form="functional").sums(features, labels)[0][0].abs().sum() > 0
+
+
+def test_another_loss() -> None:
+    model, features = nn.Linear(5, 1), torch.randn(6, 5)
+    labels = torch.randn(6)
+    clipping = Clipping(bound=0.1)
+    books, formed = (
+        PrivateGradient(model=model, loss=squared_error, clipping=clipping, example=(features, labels), form=form)
+        for form in ("book-keeping", "functional")
+    )
+    close(books.sums(features, labels)[0], formed.sums(features, labels)[0])
+
+
+def test_a_branch_on_the_data_has_no_form() -> None:
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+            self.out = nn.Linear(4, CLASSES)
+
+        def forward(self, value: Tensor) -> Tensor:
+            output: Tensor = self.out(value * self.scale if bool(value.abs().sum() > 0) else value)
+            return output
+
+    with pytest.raises(ConfigError, match="No form of DP-SGD fits"):
+        gradient(Branch(), torch.randn(4, 4), torch.zeros(4, dtype=torch.int64))
+
+
+def test_a_form_that_does_not_exist() -> None:
+    with pytest.raises(ConfigError, match="Unknown form 'ghost'"):
+        gradient(nn.Linear(2, 2), torch.ones(2, 2), torch.zeros(2, dtype=torch.int64), form="ghost")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("inf"), float("nan")])
+def test_bounds_that_bound_nothing(bound: float) -> None:
+    with pytest.raises(ConfigError, match="clip bound"):
+        Clipping(bound=bound)
+    with pytest.raises(ConfigError, match="Unknown clipping 'ghost'"):
+        Clipping(bound=1.0, rule="ghost")  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_gpu_gives_what_the_cpu_gives(case: Case) -> None:
+    model, features, labels = case.build()
+    here = gradient(model, features, labels, bound=0.3).sums(features, labels)[0]
+    model.cuda()
+    there = gradient(model, features, labels, bound=0.3).sums(features.cuda(), labels.cuda())[0]
+    for a, b in zip(here, there, strict=True):
+        torch.testing.assert_close(a, b.cpu(), rtol=1e-4, atol=1e-6)
