@@ -57,6 +57,20 @@ def test_the_majority_is_strict_and_debiased(ones: int, within: bool) -> None:
     assert (after.estimate == FIRST.estimate) is within
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_the_majority_is_that_of_the_debiased_count(epsilon: float) -> None:
+    response = RandomizedResponse(epsilon=epsilon)
+    first = MagnitudeEstimate(response=response)
+    for reports in range(1, 40):
+        for ones in range(reports + 1):
+            within = first.after(ones=ones, reports=reports).settled == 1
+            debiased = response.count(ones, reports=reports)
+            assert within is (debiased > reports / 2.0 + 1e-9)
+    p = response.keep
+    for reports, ones in ((100, 30), (7, 7)):
+        assert response.count(ones, reports=reports) == pytest.approx((ones - reports + reports * p) / (2 * p - 1))
+
+
 def test_the_count_is_debiased_by_the_formula() -> None:
     p = math.exp(5.0) / (1 + math.exp(5.0))
     assert p == pytest.approx(0.9933071490757153, rel=1e-15)

@@ -124,7 +124,7 @@ def test_the_mean_of_the_weights_becomes_the_model() -> None:
     sent = np.array([1.0, 2.0, -1.0], np.float32)
     updates = np.array([[0.5, 0.0, 0.0], [-0.5, 1.0, 0.0], [0.0, 0.5, 3.0]], np.float32)
     mechanism = quiet(clip_bound=100.0)
-    total = np.sum([mechanism.on_client(work(u, sent), SEEDED) for u in updates], axis=0, dtype=np.float64)
+    total = np.array([mechanism.on_client(work(u, sent), SEEDED) for u in updates]).astype(np.float64).sum(axis=0)
     assert len(total) == mechanism.length(3) == 4
     release = mechanism.on_server(total, SEEDED)
     np.testing.assert_allclose(release.update, updates.mean(axis=0), atol=1e-6)

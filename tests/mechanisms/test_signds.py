@@ -76,14 +76,14 @@ def test_the_sources_worked_example_number_for_number() -> None:
     third = 1.0 / 3.0
     expected = [third, -third, 0.0, -third, third, third, third, third]
     np.testing.assert_allclose(update, expected, rtol=1e-6)
-    # Two of each client's three are among its own largest (smallest for the second's minus): v = 2, 0, 1 of k = 3.
+    # Of the three named coordinates so many are among the client's own three largest (smallest for the minus).
     tops = [set(np.argsort(-sign * row)[:3] + 1) for row, (_, sign) in zip(TABLE, named, strict=True)]
     assert [len(top & set(indices)) for top, (indices, _) in zip(tops, named, strict=True)] == [2, 1, 1]
 
 
 def test_the_sources_average_without_protection() -> None:
     mean = WeightedMean(weighting="uniform")
-    total = np.sum([mean.on_client(work(row), ROOT) for row in TABLE], axis=0, dtype=np.float64)
+    total = np.array([mean.on_client(work(row), ROOT) for row in TABLE]).astype(np.float64).sum(axis=0)
     average = mean.on_server(total, ROOT).update
     np.testing.assert_allclose(average, [0.4, 0.1333, -0.1, 0.3, 0.3333, 0.2, -0.1, -0.1333], atol=5e-5)
 

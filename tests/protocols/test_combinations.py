@@ -44,6 +44,16 @@ def test_the_first_and_the_last_set(dimensions: int, chosen: int) -> None:
     assert unrank(sets(dimensions, chosen) - 1, dimensions=dimensions, chosen=chosen).tolist() == last.tolist()
 
 
+@pytest.mark.parametrize("place", [2, 3, 4, 7, 40])
+def test_the_borders_between_two_sets(place: int) -> None:
+    """The logarithm of a number does not tell C(c, i) - 1 from C(c, i); whole numbers do."""
+    for largest in (50, 99_999, 10**6, 12_345_678, 99_999_998):
+        for number in range(math.comb(largest, place) - 2, math.comb(largest, place) + 3):
+            indices = unrank(number, dimensions=10**8, chosen=place)
+            assert rank(indices, dimensions=10**8, chosen=place) == number
+            assert bool(indices[-1] >= largest) is (number >= math.comb(largest, place))
+
+
 @pytest.mark.parametrize(
     ("dimensions", "chosen", "bits"), [(66_404, 176, 1756), (800_000, 180, 2436), (21_840, 14, 166), (21_840, 1, 15)]
 )

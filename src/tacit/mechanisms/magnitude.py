@@ -68,8 +68,12 @@ class MagnitudeEstimate:
         return self.step_factor * self.estimate * reports
 
     def after(self, *, ones: int, reports: int) -> Self:
-        """Return the estimate of the next round, ``ones`` being how many answers were 1 after their perturbation."""
-        within = self.response.count(ones, reports=reports) > reports / 2.0
+        """Return the estimate of the next round, ``ones`` being how many answers were 1 after their perturbation.
+
+        The majority is that of the debiased count, :meth:`RandomizedResponse.count`. Debiasing stretches around the
+        middle, so it is also that of the answers as they came, and a tie is told from a majority without rounding.
+        """
+        within = 2 * ones > reports
         if self.contracting:
             return self._moved(1.0 / self.shrink) if within else self
         if not within:

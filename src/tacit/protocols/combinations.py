@@ -45,7 +45,7 @@ def check(indices: Indices, *, dimensions: int, chosen: int) -> None:
         raise WireError(f"Expected one row of whole numbers, got shape {indices.shape} of {indices.dtype}.")
     if len(indices) != chosen:
         raise WireError(f"Expected {chosen} coordinates, got {len(indices)}.")
-    if 0 <= indices[0] and indices[-1] < dimensions and (indices[1:] > indices[:-1]).all():
+    if indices[0] >= 0 and indices[-1] < dimensions and (indices[1:] > indices[:-1]).all():
         return
     outside = (indices < 0) | (indices >= dimensions)
     if outside.any():

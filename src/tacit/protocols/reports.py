@@ -118,4 +118,4 @@ class Tally:
             return np.zeros(self.dimensions)
         named = np.concatenate([report.indices for report in reports])
         signs = np.repeat([float(report.sign) for report in reports], self.chosen)
-        return np.bincount(named, signs, self.dimensions)
+        return np.asarray(np.bincount(named, signs, self.dimensions), np.float64)

@@ -31,8 +31,8 @@ def without_batch_norm(model: nn.Module) -> nn.Module:
     A layer of c channels gets the largest number of groups up to 32 that divides c; scale and shift are taken over,
     running statistics are left behind. Instance norm keeps its place without running statistics.
 
-    >>> without_batch_norm(nn.Sequential(nn.BatchNorm2d(48)))[0]
-    GroupNorm(24, 48, eps=1e-05, affine=True)
+    >>> without_batch_norm(nn.Sequential(nn.BatchNorm2d(48)))[0].num_groups
+    24
     """
     return _converted(copy.deepcopy(model))
 

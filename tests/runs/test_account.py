@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tacit.errors import BudgetError
+from tacit.federated.plan import Claim
+from tacit.mechanisms.mechanism import Mechanism
+from tacit.mechanisms.signds import SignDS
+from tacit.runs.account import Account
+
+REPORT: Mechanism = SignDS(
+    share=0.2,
+    epsilon=1.0,
+    ratio=0.6,
+    fixed_step=1.0,
+    population=2,
+    expected_clients=1.0,
+    magnitude=None,
+)
+CLAIM = Claim(
+    delta=1e-9, unit="client", neighbours="replace-one", against="all", max_epsilon=4.0, by_participation=True
+)
+
+
+def charge(account: Account, cohorts: list[tuple[int, ...]]) -> int:
+    """Charge round after round and return how many fit."""
+    for number, cohort in enumerate(cohorts, start=1):
+        planned = len(cohorts) - number + 1
+        try:
+            account.charge(REPORT, round_number=number, attempt=0, planned=planned, cohort=cohort)
+        except BudgetError:
+            return number - 1
+    return len(cohorts)
+
+
+def test_a_client_is_stopped_at_its_own_budget_whoever_came_between() -> None:
+    """When client 1 comes, all that is planned would fit for it; that says nothing about client 0."""
+    assert charge(Account(CLAIM), [(0,), (0,), (0,), (1,), (0,), (0,)]) == 5
+    assert charge(Account(CLAIM), [(0,), (1,), (0,), (1,), (0,), (1,), (0,), (1,)]) == 8
+
+
+def test_without_participations_everyone_is_charged_for_every_round() -> None:
+    account = Account(replace(CLAIM, by_participation=False))
+    assert charge(account, [(0,), (1,), (0,), (1,), (0,)]) == 4
+
+
+def test_earlier_charges_keep_their_clients() -> None:
+    first = Account(CLAIM)
+    charges = [
+        first.charge(REPORT, round_number=number, attempt=0, planned=9, cohort=(number % 2,)) for number in range(1, 8)
+    ]
+    again = Account(CLAIM, [charge for charge in charges if charge is not None])
+    assert again.privacy().epsilon == first.privacy().epsilon == pytest.approx(4.0)
+    with pytest.raises(BudgetError):
+        again.charge(REPORT, round_number=8, attempt=0, cohort=(1,))
+    assert again.charge(REPORT, round_number=8, attempt=0, cohort=(0,)) is not None
