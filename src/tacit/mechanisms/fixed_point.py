@@ -22,8 +22,8 @@ class BoundedMean:
     r"""Releases :math:`\sum_i w_i \bar u_i / \sum_i w_i` from vectors whose numbers are all in :math:`[-C, C]`.
 
     Each coordinate of an update is clipped to :math:`C`, and :math:`w_i = \min(examples_i / cap, 1)` is folded in
-    before the vector leaves the client. The weight, the weighted loss and the share of clipped coordinates have slots of
-    their own, scaled to the same range, so that a client tells none of them to anyone: only their sums are opened.
+    before the vector leaves the client. The weight, the weighted loss and the share of clipped coordinates have slots
+    of their own, scaled to the same range, so that a client tells none of them to anyone: only their sums are opened.
 
     Attributes:
         clip: C, the largest magnitude of a coordinate.

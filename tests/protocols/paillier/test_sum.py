@@ -63,7 +63,8 @@ class Federation:
 
     @property
     def exact(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return np.sum(self.vectors, axis=0, dtype=np.float64)
+        total: np.ndarray[Any, np.dtype[np.float64]] = np.sum(self.vectors, axis=0, dtype=np.float64)
+        return total
 
 
 def _only(kind: wire.Kind, change: Callable[[Frames], Frames]) -> Meddle:
