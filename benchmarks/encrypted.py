@@ -208,6 +208,7 @@ def main() -> None:
             print(f"  estimate {name:25s} {entry['estimated_seconds']:.2f} s, then {entry['seconds']:.2f} s")
         print(f"  accuracy plain {found['accuracy']['plain']:.4f}, encrypted {found['accuracy']['encrypted']:.4f}")
         print(f"  {found['large']['parameters']:,} parameters: {found['large']['peak_bytes'] / 1e9:.2f} GB at most")
+        print(flush=True)
     report["large_plain"] = _child("large_plain", "gmpy2")
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")

@@ -24,7 +24,8 @@ from tacit.errors import CipherError
 _TABLE_BYTES = 64 << 20  # a larger window would be faster and need more memory than a phone likes
 _CHUNK = 512  # exponents at a time: their digits are Python integers, and their powers should stay in the cache
 _BLOCK = 64  # rows of many vectors that are multiplied together, for the same reason
-_PROCESSES_FROM = 1.0  # seconds of work from which starting processes pays
+_PROCESSES_FROM = 1.0  # seconds of work with one table from which starting processes pays
+_WORTH_SENDING = 0.02  # seconds of work that are worth the way to another process
 
 Number = Any  # gmpy2.mpz: the package has no type stubs
 
@@ -53,6 +54,7 @@ class GmpTable:
     bits: int
     window: int = field(init=False)
     entries: list[list[Number]] = field(init=False, repr=False)
+    work: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False, compare=False)  # seconds so far
 
     def __post_init__(self) -> None:
         checks.check_table(self.bits)
@@ -76,7 +78,8 @@ class GmpTable:
             helpers = table_workers(self.ring.modulus, self.base, self.bits, max(1, cores() - 1))
             return helpers.share(exponents, self._powers, here=False)
         seconds = len(exponents) * len(self.entries) * (self.ring.width / 512) ** 1.6 * 4.5e-6
-        if count > 1 and seconds > _PROCESSES_FROM:
+        self.work[0] += seconds
+        if count > 1 and seconds > _WORTH_SENDING and self.work[0] > _PROCESSES_FROM:
             helpers = table_workers(self.ring.modulus, self.base, self.bits, count - 1)
             return helpers.share(exponents, self._powers)
         return self._powers(exponents)

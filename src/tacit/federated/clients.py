@@ -72,21 +72,23 @@ class LocalClients:
 
         Replies to requests that are gathered are handed over as they are made.
         """
-        receive = requests.receive if isinstance(requests, Gather) else None
         start = time.perf_counter()
         asked: defaultdict[bytes, list[ClientId]] = defaultdict(list)
         for client, request in requests.items():
             asked[request].append(client)
         replies: dict[ClientId, bytes] = {}
+        send = requests.receive if isinstance(requests, Gather) else replies.__setitem__
         protecting: list[float] = []
+        sending: list[float] = []  # the server's work on a reply, where it is gathered
         for request, clients in asked.items():
             if wire.unpack(request).kind is wire.Kind.TASK:
-                self._train(request, clients, replies.__setitem__ if receive is None else receive, protecting)
+                self._train(request, clients, send, protecting, sending)
             else:
                 replies |= {client: self._step(client, request, None) for client in clients}
-        protect = sum(protecting) / self._trainer.workers
-        self._stopwatch.add("protect", protect)
-        self._stopwatch.add("train", time.perf_counter() - start - protect)
+        spent = {"protect": sum(protecting), "aggregate": sum(sending)}
+        self._stopwatch.add("protect", spent["protect"] / self._trainer.workers)
+        self._stopwatch.add("aggregate", spent["aggregate"] / self._trainer.workers)
+        self._stopwatch.add("train", time.perf_counter() - start - sum(spent.values()) / self._trainer.workers)
         return replies
 
     def _train(
@@ -95,11 +97,13 @@ class LocalClients:
         clients: list[ClientId],
         send: Callable[[ClientId, bytes], None],
         protecting: list[float],
+        sending: list[float],
     ) -> None:
         task = wire.unpack_task(request)
         turn = task.turn
-        for _ in clients:
-            self._protocol.prepare(request)
+        if len(clients) < self._trainer.workers:  # a core is free while they train
+            for _ in clients:
+                self._protocol.prepare(request)
 
         def finish(client: ClientId, update: Vector, loss: float) -> None:
             start = time.perf_counter()
@@ -111,8 +115,10 @@ class LocalClients:
             else:
                 reason = f"its training loss became {loss}. Lower optimizer.lr, or set optimizer.grad_clip=1.0."
                 reply = wire.pack_failure(turn, reason)
-            protecting.append(time.perf_counter() - start)
+            made = time.perf_counter()
             send(client, reply)
+            protecting.append(made - start)
+            sending.append(time.perf_counter() - made)
             self._on_reply()
 
         draw = self._randomness.number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from tacit import wire
 from tacit.crypto.layout import Layout
@@ -28,11 +27,9 @@ class RunningSum:
         self._sum: CiphertextVector | None = None
         self._errors: dict[ClientId, ClientError] = {}
         self.clients: list[ClientId] = []
-        self.seconds = 0.0  # spent here, in whatever thread
 
     def receive(self, client: ClientId, reply: bytes) -> None:
         """Check a reply and add it, or keep it until there are a few."""
-        start = time.perf_counter()
         try:
             vector = self._parsed(client, reply)
         except ClientError as error:
@@ -44,7 +41,6 @@ class RunningSum:
             self._waiting.append(vector)
             if len(self._waiting) >= _BATCH:
                 self._fold()
-            self.seconds += time.perf_counter() - start
 
     def finish(self) -> CiphertextVector | None:
         """Return the sum of all that arrived, None where nothing did, or raise what was wrong with a reply."""

@@ -150,7 +150,7 @@ class PaillierSum:
             terms = Terms.from_bytes(task.terms)
             state = pinned(state, terms.key, insecure_key_size=self.insecure_key_size)
             noise = pool_of(terms.key) if self.own is None else self.own
-            encrypted = terms.key.encrypt(vector, terms.layout, noise=noise, workers=1)
+            encrypted = terms.key.encrypt(vector, terms.layout, noise=noise)
         except TacitError as error:
             return state, wire.pack_failure(task.turn, reason(error))
         return state, wire.pack(wire.Kind.CIPHER, task.turn, encrypted.to_bytes())

@@ -28,7 +28,7 @@ def pack_key(public: Public) -> bytes:
     return json.dumps({"kind": kind, "key": public.to_dict()}, separators=(",", ":")).encode()
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=4)
 def unpack_key(data: bytes) -> Public:
     """Read and check a public key; the same bytes give the same object, so that its tables are made once."""
     try:
