@@ -83,6 +83,7 @@ def test_helpers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
 
 def test_a_large_job_of_a_table_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gmp, "_PROCESSES_FROM", 0.0)
+    monkeypatch.setattr(gmp, "_WORTH_SENDING", 0.0)
     table, exponents = RING.table(BASE, bits=BITS), random_below(1 << BITS, 20)
     asked: list[int] = []
     share = TableWorkers.share
@@ -96,6 +97,24 @@ def test_a_large_job_of_a_table_is_shared(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == [20]
     assert np.array_equal(table.powers(exponents, workers=1), own(exponents))
     assert asked == [20]  # one worker is this process
+    workers._kept.cache_clear()
+
+
+def test_helpers_are_started_for_a_table_that_was_used_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gmp, "_WORTH_SENDING", 0.0)
+    table, exponents = RING.table(BASE, bits=BITS), random_below(1 << BITS, 20)
+    shared: list[int] = []
+
+    def share(_: TableWorkers, part: Rows, compute: Callable[[Rows], Rows]) -> Rows:
+        shared.append(len(part))
+        return compute(part)
+
+    monkeypatch.setattr(TableWorkers, "share", share)
+    table.powers(exponents, workers=2)
+    assert not shared
+    monkeypatch.setattr(gmp, "_PROCESSES_FROM", table.work[0])  # this much was done before
+    table.powers(exponents, workers=2)
+    assert shared == [20]
     workers._kept.cache_clear()
 
 
