@@ -24,7 +24,7 @@ from tacit.runs.keys import holder_numbers
 from tacit.runs.modes import plan_of
 from tacit.wire import Kind, Task, Turn, pack, pack_task
 
-_SECONDS = 0.12  # of timing, for each of the operations
+_SAMPLE = 128  # ciphertexts that each operation is timed on, at most: together about a second
 _BATCH = 8  # vectors that wait at the server to be added
 _EFFICIENCY = 0.85  # of processes that share the powers of a table
 
@@ -86,8 +86,8 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
         exponents=settings.exponents,
         insecure_key_size=settings.insecure_key_size,
     )
-    speed = _measure(public, private, settings)
     rows, width = layout.rows, public.ring.width
+    speed = _measure(public, private, settings, min(rows, _SAMPLE))
     cohort = round(plan.sampler.expected)
     vector = _upload(public, layout)
     holders, needed = holder_numbers(settings)
@@ -109,26 +109,29 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     )
 
 
-def _measure(public: paillier.PublicKey, private: paillier.PrivateKey, settings: Paillier) -> Speed:
+def _measure(public: paillier.PublicKey, private: paillier.PrivateKey, settings: Paillier, count: int) -> Speed:
     source = private if settings.keys == "shared" else public
     rows = source.take(64)
-    alone = _timed(lambda count: source.take(count, workers=1))
+    alone = _timed(lambda some: source.take(some, workers=1), count)
     shared = alone / (_EFFICIENCY * cores())  # by helper processes, which are not started for this
     with ThreadPoolExecutor(cores()) as pool:
 
-        def together(count: int) -> None:
-            list(pool.map(lambda part: source.take(part, workers=1), [count] * cores()))
+        def together(some: int) -> None:
+            list(pool.map(lambda part: source.take(part, workers=1), [some] * cores()))
 
         if backend().name == "native":
-            shared = _timed(together) / cores()
+            shared = _timed(together, count) / cores()
 
-    def add(count: int) -> None:
-        part = _repeated(rows, count)
+    def add(some: int) -> None:
+        part = _repeated(rows, some)
         public.ring.fold(part)
         public.ring.product([part, part])
 
     return Speed(
-        encrypt=alone, encrypt_together=shared, add=_timed(add), open=_timed(_opening(public, private, settings, rows))
+        encrypt=alone,
+        encrypt_together=shared,
+        add=_timed(add, count),
+        open=_timed(_opening(public, private, settings, rows), count),
     )
 
 
@@ -150,17 +153,12 @@ def _opening(
     return shares
 
 
-def _timed(action: Callable[[int], object]) -> float:
-    """Return seconds a ciphertext: ever more of them, until the time is up, and the last trial counts."""
-    count, began = 2 * cores(), time.perf_counter()
+def _timed(action: Callable[[int], object], count: int) -> float:
+    """Return seconds a ciphertext, for as many as a vector has: small numbers of them are slower each."""
     action(2)
-    while True:
-        start = time.perf_counter()
-        action(count)
-        took = time.perf_counter() - start
-        if time.perf_counter() - began > _SECONDS:
-            return took / count
-        count *= 2
+    start = time.perf_counter()
+    action(count)
+    return (time.perf_counter() - start) / count
 
 
 def _repeated(rows: Rows, count: int) -> Rows:

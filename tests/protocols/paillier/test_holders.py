@@ -104,6 +104,25 @@ def test_a_damaged_sum_is_refused(kind: str) -> None:
     assert _ask(_holder(kind), replace(vector, rows=rows)).kind is wire.Kind.FAILURE
 
 
+def test_a_forged_sum_tells_nothing_of_its_content(kind: str) -> None:
+    """A slot pushed beyond its range must not come back in the words of the refusal."""
+    if kind == "share":
+        pytest.skip("a share of a decryption has no content to tell")
+    key, secret = _key(kind), 0.1234567
+    honest = key.encrypt(np.full(LENGTH, secret), layout(LENGTH, key.bits)) * 3
+    slots = honest.layout.slots
+    push = sum(1 << (honest.layout.slot_bits * (slot + 1) - 1) for slot in range(slots - 1))
+    forged = replace(
+        honest, rows=key.ring.affine([(honest.rows, 1)], 0, times=np.repeat(key.encrypt(push).row, len(honest.rows), 0))
+    )
+    holder = _holder(kind)
+    frame = _ask(holder, forged)
+    assert frame.kind is wire.Kind.FAILURE
+    assert b"nothing of it is told" in bytes(frame.body)
+    assert not any(character.isdigit() for character in bytes(frame.body).decode())
+    assert _ask(holder, _sum(kind)).kind is wire.Kind.FAILURE  # the round is used up: no second guess
+
+
 def test_the_public_key_is_told_and_nothing_else_is_answered(kind: str) -> None:
     holder, turn = _holder(kind), wire.Turn(round_number=0)
     assert wire.unpack(holder.answer(wire.pack(wire.Kind.KEY, turn, b""))).kind is wire.Kind.KEY

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tacit import wire
 from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import CiphertextVector, PrivateKey, PublicKey
+from tacit.crypto.paillier import CiphertextVector, PrivateKey
 from tacit.crypto.threshold import KeyShare
 from tacit.errors import CipherError, WireError
-from tacit.protocols.paillier.terms import pack_key, reason
+from tacit.protocols.paillier.terms import Public, encryption_key, pack_key, reason
 
 
 @dataclass(kw_only=True)
@@ -59,16 +60,18 @@ class Authority:
 
     def answer(self, request: bytes) -> bytes:
         """Tell the public key, or open a sum."""
-        frame = wire.unpack(request)
-        if frame.kind is wire.Kind.KEY:
-            return wire.pack(wire.Kind.KEY, frame.turn, pack_key(self._private.public))
+        return _answer(request, self._private.public, self._openings, self._opened)
+
+    def _opened(self, vector: CiphertextVector) -> bytes:
+        rows = self._private.open(vector.rows, workers=self._workers)
         try:
-            vector = _asked(frame, self._private.public, self._openings)
-            rows = self._private.open(vector.rows, workers=self._workers)
             sums = vector.layout.sums(rows, vector.summands)
-        except CipherError as error:
-            return wire.pack_failure(frame.turn, reason(error))
-        return wire.pack(wire.Kind.OPENED, frame.turn, sums.astype("<i8").tobytes())
+        except CipherError:  # whose words would tell the server a number of what it may have forged
+            raise CipherError(
+                "what was to be opened is no sum of honest vectors, and nothing of it is told. A client sent numbers "
+                "beyond its layout, or the sum was forged"
+            ) from None
+        return sums.astype("<i8").tobytes()
 
 
 class ShareHolder:
@@ -84,21 +87,23 @@ class ShareHolder:
 
     def answer(self, request: bytes) -> bytes:
         """Tell the public key, or give this holder's share of a decryption."""
-        frame = wire.unpack(request)
-        if frame.kind is wire.Kind.KEY:
-            return wire.pack(wire.Kind.KEY, frame.turn, pack_key(self._share.public))
-        try:
-            vector = _asked(frame, self._share.public.key, self._openings)
-            partial = self._share.partial(vector, prove=self._prove, workers=self._workers)
-        except CipherError as error:
-            return wire.pack_failure(frame.turn, reason(error))
-        return wire.pack(wire.Kind.OPENED, frame.turn, partial.to_bytes())
+        return _answer(request, self._share.public, self._openings, self._part)
+
+    def _part(self, vector: CiphertextVector) -> bytes:
+        return self._share.partial(vector, prove=self._prove, workers=self._workers).to_bytes()
 
 
-def _asked(frame: wire.Frame, key: PublicKey, openings: Openings) -> CiphertextVector:
+def _answer(request: bytes, public: Public, openings: Openings, content: Callable[[CiphertextVector], bytes]) -> bytes:
+    """Answer a request by the rules that all key holders keep; ``content`` is what is told of a sum they may open."""
+    frame = wire.unpack(request)
+    if frame.kind is wire.Kind.KEY:
+        return wire.pack(wire.Kind.KEY, frame.turn, pack_key(public))
     if frame.kind is not wire.Kind.OPEN:
         raise WireError(f"Expected a KEY or OPEN frame, got {frame.kind.name}: a key holder does nothing else.")
     body = bytes(frame.body)
-    vector = CiphertextVector.from_bytes(body, key)
-    openings.allow(frame.turn, body, vector)
-    return vector
+    try:
+        vector = CiphertextVector.from_bytes(body, encryption_key(public))
+        openings.allow(frame.turn, body, vector)
+        return wire.pack(wire.Kind.OPENED, frame.turn, content(vector))
+    except CipherError as error:
+        return wire.pack_failure(frame.turn, reason(error))
