@@ -104,7 +104,7 @@ def one_client(repeats: int) -> dict[str, float]:
 
 
 def estimates(keys: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Compare what `tacit estimate` says with the rounds that follow it: their stages, and what they take beyond plain ones.
+    """Compare what `tacit estimate` says with the rounds that follow: their stages, and what they take beyond plain ones.
 
     The stages miss what encryption costs clients that still train while others encrypt, on backends that hold the GIL;
     the difference of two rounds has the noise of both.
@@ -212,7 +212,7 @@ def main() -> None:
         print(f"  one client on its own        {found['client']['ratio']:.2f}x")
         for name, entry in found["estimate"].items():
             print(
-                f"  estimate {name:25s} {entry['estimated_seconds']:.2f} s, then {entry['seconds']:.2f} s by stages and "
+                f"  estimate {name:25s} {entry['estimated_seconds']:.2f} s, then {entry['seconds']:.2f} s by stages, "
                 f"{entry['beyond_plain']:.2f} s beyond a plain round"
             )
         print(f"  accuracy plain {found['accuracy']['plain']:.4f}, encrypted {found['accuracy']['encrypted']:.4f}")
