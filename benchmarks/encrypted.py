@@ -104,7 +104,7 @@ def one_client(repeats: int) -> dict[str, float]:
 
 
 def estimates(keys: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Compare what `tacit estimate` says with the rounds that follow: their stages, and what they take beyond plain ones.
+    """Compare what `tacit estimate` says with the rounds that follow: their stages, and their time beyond plain ones.
 
     The stages miss what encryption costs clients that still train while others encrypt, on backends that hold the GIL;
     the difference of two rounds has the noise of both.
