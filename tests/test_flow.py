@@ -6,7 +6,7 @@ import pytest
 
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import WireError
-from tacit.flow import ClientId, Flow, Frames, Traffic, drive
+from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Traffic, drive, only
 
 
 def _two_trips(cohort: Sequence[ClientId]) -> Flow[list[tuple[int, bytes]]]:
@@ -80,3 +80,53 @@ def test_an_error_closes_the_flow_and_passes(where: str) -> None:
     with pytest.raises(KeyError, match=where):
         drive(flow, InProcessEngine(answer=answer))
     assert closed == [True]
+
+
+class _Streaming:
+    """Hands replies over as they come where it may, in reverse order."""
+
+    name = "streaming"
+
+    def exchange(self, requests: Frames) -> Frames:
+        replies = {client: request * 2 for client, request in reversed(list(requests.items()))}
+        if not isinstance(requests, Gather):
+            return replies
+        for client, reply in replies.items():
+            requests.receive(client, reply)
+        return {}
+
+
+class _Waiting:
+    """Knows nothing of gathering."""
+
+    name = "waiting"
+
+    def exchange(self, requests: Frames) -> Frames:
+        return {client: request * 2 for client, request in requests.items()}
+
+
+@pytest.mark.parametrize("engine", [_Streaming(), _Waiting()], ids=["streaming", "waiting"])
+def test_gathered_replies_are_taken_one_by_one_and_counted_once(engine: Engine) -> None:
+    taken: dict[int, bytes] = {}
+
+    def flow() -> Flow[str]:
+        left = yield Gather({1: b"ab", 2: b"cde", -1: b"key"}, taken.__setitem__)
+        assert left == {}
+        replies = yield {1: b"x"}
+        assert replies == {1: b"xx"}
+        return "done"
+
+    traffic = Traffic()
+    assert drive(flow(), engine, traffic) == "done"
+    assert taken == {1: b"abab", 2: b"cdecde", -1: b"keykey"}
+    assert (traffic.bytes_down, traffic.bytes_up, traffic.bytes_holders) == (6, 12, 9)
+
+
+def test_some_of_gathered_requests_are_still_gathered() -> None:
+    taken: dict[int, bytes] = {}
+    some = only(Gather({1: b"a", 2: b"b", 3: b"c"}, taken.__setitem__), [1, 3])
+    assert dict(some) == {1: b"a", 3: b"c"}
+    assert isinstance(some, Gather)
+    some.receive(1, b"reply")
+    assert taken == {1: b"reply"}
+    assert not isinstance(only({1: b"a", 2: b"b"}, [2]), Gather)
