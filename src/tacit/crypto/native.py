@@ -193,7 +193,10 @@ class NativeRing:
         """Multiply all rows: eight products, by lane, and then those."""
         totals = self._fold(self._rows(rows), _aligned(0)) if len(rows) else self._room(0)
         radix = self._radix(LANES * max(-(-len(rows) // LANES) - 1, 0))
-        return functools.reduce(lambda product, lane: product * lane % self.modulus, to_integers(totals), radix)
+        modulus, product = gmpy2.mpz(self.modulus), gmpy2.mpz(radix)
+        for lane in to_integers(totals):
+            product = product * lane % modulus
+        return int(product)
 
     def _fold(self, rows: Rows, kept: Rows) -> Rows:
         totals = self._room(LANES)
