@@ -134,7 +134,12 @@ def test_interrupt_ends_a_script_that_has_no_main_guard() -> None:
     script = (
         "from tacit.crypto.safe_primes import safe_prime\nsafe_prime(3072, progress=lambda *_: print(1, flush=True))"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # background jobs are born deaf
+    )
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)

@@ -110,7 +110,12 @@ def test_a_run_killed_twice_ends_with_the_same_weights(tmp_path: Path, whole: Pa
 
 def test_ctrl_c_is_kept_and_says_how_to_go_on(tmp_path: Path, whole: Path) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen([*COMMAND, *ARGUMENTS, "--out", str(out)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, *ARGUMENTS, "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # background jobs are born deaf
+    )
     while _lines(out) < 12 and process.poll() is None:
         time.sleep(0.0005)
     process.send_signal(signal.SIGINT)
