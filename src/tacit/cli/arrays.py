@@ -10,12 +10,15 @@ from tacit.errors import ConfigError, DataError
 from tacit.storage import write_atomically
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 _MAGIC = b"\x93NUMPY"
 
 
-def read_vector(path: Path) -> tuple[NDArray, tuple[int, ...]]:  # type: ignore[type-arg]
+def read_vector(path: Path) -> tuple[Numbers, tuple[int, ...]]:
     """Return the numbers of an .npy file as a flat vector of int64 or floats, and the shape they had."""
     import numpy as np
 
@@ -41,10 +44,10 @@ def read_vector(path: Path) -> tuple[NDArray, tuple[int, ...]]:  # type: ignore[
     flat = np.array(array).reshape(-1)
     if flat.dtype.kind == "u" and int(flat.max()) > np.iinfo(np.int64).max:
         raise DataError(f"{path} holds {flat.max()}, expected integers below 2^63. Scale them, or use floats.")
-    return flat.astype(np.int64 if flat.dtype.kind in "iu" else np.float64), array.shape
+    return (flat.astype(np.int64) if flat.dtype.kind in "iu" else flat.astype(np.float64)), array.shape
 
 
-def npy_bytes(array: NDArray) -> bytes:  # type: ignore[type-arg]
+def npy_bytes(array: Numbers) -> bytes:
     """Return the bytes of an .npy file."""
     import numpy as np
 

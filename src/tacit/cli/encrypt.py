@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,7 +15,7 @@ from tacit.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.crypto.layout import Layout
+    from tacit.crypto.layout import Beyond, Layout
     from tacit.crypto.paillier import CiphertextVector, PrivateKey, PublicKey
 
 _DEFAULT_BITS, _DEFAULT_CLIP = 24, 1.0
@@ -62,8 +62,7 @@ def encrypt(
     layout = _layout(public, numbers, clip=clip, bits=bits, summands=summands)
     secret = file.unlock(passphrases.for_loading(passphrase_file)) if file.kind.role == "private" else None
     holder: PublicKey | PrivateKey = secret if isinstance(secret, PrivateKey) else public
-    rule = beyond or ("clip" if layout.step is not None else "refuse")
-    encrypted = holder.encrypt(numbers, layout, beyond=rule)  # type: ignore[call-overload]
+    encrypted = holder.encrypt(numbers, layout, beyond=cast("Beyond | None", beyond))
     arrays.write_output(output, data := cipherfile.pack(file.public, encrypted), force=force)
     mark_insecure(public)
     if as_json:
