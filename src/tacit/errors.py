@@ -14,6 +14,7 @@
     └── RemoteError              a peer's fault, or the network's
         ├── WireError            bytes that are no valid frame
         ├── CipherError          a ciphertext, share or proof that is not valid, or of another key or layout
+        ├── LinkError            the way to the clients is lost
         ├── DropoutError         too few clients replied to go on safely
         └── ClientError          one client failed; names it and the round
 
@@ -69,6 +70,10 @@ class WireError(RemoteError):
 
 class CipherError(RemoteError):
     """A ciphertext, a share of a decryption or a proof is not what it claims to be."""
+
+
+class LinkError(RemoteError):
+    """The server that connects the parties can't be reached."""
 
 
 class DropoutError(RemoteError):

@@ -16,6 +16,7 @@ KEY        a request for the public key (empty), and the answer
 OPEN       an encrypted sum that a key holder is asked to open
 OPENED     the sum, or a share of its decryption
 SIGNS      a set of coordinates as one number, their common sign and a bit
+HELLO      who one is and what one was set up for, before the first round
 =========  ==========================================================================================
 
 The header's length is a multiple of four, so that the floats behind it are aligned and are added without a copy.
@@ -60,6 +61,7 @@ class Kind(IntEnum):
     OPEN = 6
     OPENED = 7
     SIGNS = 8
+    HELLO = 9
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ KEY, OPEN, CIPHER = (wire.pack(kind, TURN, b"") for kind in (wire.Kind.KEY, wire
 @dataclass
 class Holder:
     asked: list[bytes] = field(default_factory=list)
+    memory: bytes = b""
 
     def answer(self, request: bytes) -> bytes:
         time.sleep(0.01)

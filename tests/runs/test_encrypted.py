@@ -170,7 +170,7 @@ def test_the_encrypted_sum_is_bit_equal_to_the_same_integers_in_the_clear(
     run(_config(rounds=2, out=tmp_path / "encrypted", **settings))
     clear = ClearSum(minimum_clients=4)
     monkeypatch.setattr(encrypted, "protocol_of", lambda *_: clear)
-    monkeypatch.setattr("tacit.runs.job.key_parties", lambda *_, **__: KeyParties(holders={}, protocol=clear))
+    monkeypatch.setattr("tacit.runs.connection.key_parties", lambda *_, **__: KeyParties(holders={}, protocol=clear))
     run(_config(rounds=2, out=tmp_path / "clear", **settings))
     assert _model(tmp_path / "encrypted").tobytes() == _model(tmp_path / "clear").tobytes()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +45,10 @@ class Trainer(Protocol):
 
 
 class LocalClients:
-    """Answers for every client: what an engine in this process is handed."""
+    """Answers for every client: what an engine in this process is handed.
+
+    What clients remember between requests is kept in ``states``; whoever gives a mapping can keep it elsewhere.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class LocalClients:
         randomness: Randomness,
         stopwatch: Stopwatch,
         on_reply: Callable[[], None] = lambda: None,
+        states: MutableMapping[ClientId, bytes] | None = None,
     ) -> None:
         self._plan = plan
         self._protocol = protocol or plan.protocol
@@ -65,7 +69,7 @@ class LocalClients:
         self._randomness = randomness
         self._stopwatch = stopwatch
         self._on_reply = on_reply
-        self._states: defaultdict[ClientId, bytes] = defaultdict(bytes)
+        self._states = {} if states is None else states
 
     def answer(self, requests: Frames) -> Frames:
         """Return every client's reply; those who were sent the same task train at once.
@@ -132,5 +136,5 @@ class LocalClients:
         return self._plan.mechanism.told(task.extras).on_client(work, own)
 
     def _step(self, client: ClientId, request: bytes, vector: Contribution | None) -> bytes:
-        self._states[client], reply = self._protocol.client(self._states[client], request, vector)
+        self._states[client], reply = self._protocol.client(self._states.get(client, b""), request, vector)
         return reply

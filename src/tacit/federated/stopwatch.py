@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-Stage = Literal["train", "protect", "aggregate", "recover", "evaluate"]
+Stage = Literal["train", "protect", "travel", "aggregate", "recover", "evaluate"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
@@ -18,7 +18,7 @@ class Stopwatch:
     >>> with watch.measure("train"):
     ...     pass
     >>> sorted(watch.seconds)
-    ['aggregate', 'evaluate', 'protect', 'recover', 'train']
+    ['aggregate', 'evaluate', 'protect', 'recover', 'train', 'travel']
     """
 
     def __init__(self) -> None:

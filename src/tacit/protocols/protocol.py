@@ -37,6 +37,11 @@ class Total:
 class KeyHolder(Protocol):
     """A party that holds a private key or a share of one, which never leaves it."""
 
+    @property
+    def memory(self) -> bytes:
+        """What it must remember of what it has opened, should it start anew."""
+        ...
+
     def answer(self, request: bytes) -> bytes:
         """Return the reply to a KEY or OPEN request, or a FAILURE that says why not."""
         ...

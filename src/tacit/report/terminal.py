@@ -129,7 +129,7 @@ def _stages(records: Sequence[RoundRecord]) -> list[str]:
     """Return the stages worth a column: training, evaluation, and what took a twentieth of the time."""
     whole = sum(record.wall_seconds for record in records)
     shown = []
-    for stage in ("train", "protect", "aggregate", "recover", "evaluate"):
+    for stage in ("train", "protect", "travel", "aggregate", "recover", "evaluate"):
         took = sum(record.seconds[stage] for record in records)
         if stage in ("train", "evaluate") or took > _NOTABLE * whole:
             shown.append(stage)

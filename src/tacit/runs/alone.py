@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from tacit.errors import RunError
 from tacit.federated.server import State
+from tacit.flow import Engine
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.result import RoundRecord
 from tacit.runs.runner import Runner
@@ -21,8 +22,6 @@ from tacit.vectors import first_not_finite
 class AloneRunner(Runner):
     """Runs the job of one data holder to its last step."""
 
-    engine_name = "alone"
-
     @property
     def _holder(self) -> PrivateHolder:
         assert isinstance(self._job.trainer, PrivateHolder)
@@ -31,7 +30,19 @@ class AloneRunner(Runner):
     def _first_state(self, parameters: int) -> State:
         return self._holder.first_state(parameters)
 
-    def _round(self, number: int, before: Checkpoint, *, last: bool) -> tuple[Checkpoint, RoundRecord]:
+    @property
+    def engine_name(self) -> str:
+        """There is nothing between the holder and itself."""
+        return "alone"
+
+    def _round(
+        self,
+        engine: Engine,  # noqa: ARG002
+        number: int,
+        before: Checkpoint,
+        *,
+        last: bool,
+    ) -> tuple[Checkpoint, RoundRecord]:
         assert self._job.examples is not None
         assert self._examples is not None
         start = time.perf_counter()

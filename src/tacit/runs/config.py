@@ -21,6 +21,14 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Lower = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 
 
+def _names(value: Any) -> Any:
+    """Return a list of names, also from ``a,b``; none twice."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        return names
+    return tuple(dict.fromkeys(name.strip().lower() if isinstance(name, str) else name for name in names))
+
+
 def _within(low: float, high: float, *, closed: bool = False) -> AfterValidator:
     """Return the check that a number is in (low, high], or in [low, high]; the error names the whole domain."""
 
@@ -45,6 +53,8 @@ class Data(Section):
     """Data set: see `tacit data list`."""
     folder: Path | None = None
     """Where to look first for files."""
+    split_seed: Annotated[int, Field(ge=0)] | None = None
+    """Fixes the split alone, so that parties in several places split alike; by default the run's own randomness."""
     split: str | None = None
     """iid, dirichlet:ALPHA, shards:K, natural or power:A; by default natural where the data have owners."""
     download: bool = True
@@ -68,7 +78,7 @@ class Federate(Section):
     sampling: Literal["all", "fixed", "poisson"] | None = None
     """How they are drawn; fixed where per_round is given."""
     rounds: PositiveInt = 6
-    """How many rounds."""
+    """How many rounds; 20 by default in mode dp-sgd."""
     minimum_clients: PositiveInt | None = None
     """With fewer replies a round fails closed; half the cohort by default, and at least two where there are two."""
     drop: Probability = 0.0
@@ -96,7 +106,7 @@ class Optimizer(Section):
     """The clients' SGD."""
 
     lr: Positive = 0.05
-    """Learning rate."""
+    """Learning rate; in mode dp-sgd it is epsilon by default, at most 4, and 0.5 where no epsilon is given."""
     momentum: Probability = 0.5
     """Momentum, as in torch.optim.SGD."""
     weight_decay: NotNegative = 0.0
@@ -226,6 +236,19 @@ class Paillier(Section):
     """With dp: how many clients may tell the server their noise without epsilon being broken."""
 
 
+class Flower(Section):
+    """How a run lives on Flower, for the engine flower."""
+
+    deadline: Positive = 600.0
+    """Seconds a trip to the clients may take; who has not answered by then has dropped out."""
+    patience: Positive = 120.0
+    """Seconds to wait for all nodes before the first round."""
+    cpus: Positive = 1.0
+    """CPUs a simulated client is given while it works."""
+    gpus: NotNegative = 0.0
+    """Share of a GPU likewise."""
+
+
 class Signds(Section):
     """SignDS with MagRR, for the mode signds; the first five are MindSpore Federated's."""
 
@@ -295,14 +318,16 @@ class RunConfig(Section):
 
     mode: Annotated[str, Lower] = "plain"
     """Which protection."""
-    engine: Annotated[Literal["in-process", "alone"], Lower] = "in-process"
-    """What moves the bytes; alone is one data holder without a federation (`tacit train`)."""
+    engine: Annotated[Literal["in-process", "flower", "alone"], Lower] = "in-process"
+    """What moves the bytes: this process, or Flower; alone is one data holder without a federation (`tacit train`)."""
     seed: Annotated[int, Field(ge=0)] | None = None
     """Marks the run a simulation that can be repeated; without it randomness comes from the system."""
     gpu: Annotated[int, Field(ge=-1)] = -1
     """Number of the GPU; -1 is the CPU."""
     out: Path | None = None
     """Folder of the run."""
+    log: Annotated[tuple[Literal["tensorboard", "mlflow"], ...], BeforeValidator(_names)] = ()
+    """Where rounds are also written: tensorboard (in the run's folder), mlflow, or both."""
     data: Data = Data()
     model: Model = Model()
     federate: Federate = Federate()
@@ -315,6 +340,7 @@ class RunConfig(Section):
     paillier: Paillier = Paillier()
     signds: Signds = Signds()
     nbafl: Nbafl = Nbafl()
+    flower: Flower = Flower()
 
     def __init__(self, **values: Any) -> None:
         try:

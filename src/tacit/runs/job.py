@@ -17,7 +17,7 @@ from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.randomness import Randomness
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
-from tacit.runs.keys import KeyParties, key_parties
+from tacit.runs.keys import key_notes
 from tacit.runs.modes import plan_of
 from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer
@@ -50,7 +50,6 @@ class Job:
     evaluator: Evaluator
     test: tuple[Tensor, Tensor] | None
     examples: Examples | None = None  # DP-SGD inside the clients
-    keys: KeyParties | None = None  # who holds the key, where sums are encrypted
     notes: tuple[str, ...] = ()
 
     def close(self) -> None:
@@ -72,8 +71,10 @@ def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
         if data.groups is None:
             raise ConfigError(f"data.split=natural needs data with owners; {data.name} has none. Use data.split=iid.")
         population = len(np.unique(data.groups))
+    seed = config.data.split_seed
+    splitting = randomness if seed is None else Randomness.of(seed=seed)
     rows = partition.parse(spec).assign(
-        data.train.labels, clients=population, groups=data.groups, generator=randomness.stream("split")
+        data.train.labels, clients=population, groups=data.groups, generator=splitting.stream("split")
     )
     config = prepared(config, [len(row) for row in rows])
     plan = plan_of(config, population)
@@ -145,13 +146,11 @@ def assemble(
             workers=config.train.workers,
             hooks=training_hooks,
         )
-    keys = None
     if isinstance(plan.mechanism, BoundedMean) and config.paillier.weight_cap is None:
         largest = int(holdings.sizes(range(len(rows))).max())
         plan = replace(plan, mechanism=replace(plan.mechanism, weight_cap=largest))
     if plan.mode == "paillier":
-        keys = key_parties(config.paillier, plan.protocol, clients=len(rows))
-        notes += keys.notes
+        notes += key_notes(config.paillier)
     return Job(
         config=config,
         title=title,
@@ -168,7 +167,6 @@ def assemble(
         evaluator=Evaluator(module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks),
         test=None if test is None else (test[0].to(device), test[1].to(device)),
         examples=examples,
-        keys=keys,
         notes=notes,
     )
 
@@ -204,6 +202,7 @@ def private_clients(
         steps=examples.steps,
         randomness=randomness,
         micro_batch=examples.level.micro_batch,
+        workers=config.train.workers or (1 if config.federate.per_round == 1 else None),
     )
 
 

@@ -22,7 +22,6 @@ class KeyParties:
 
     holders: Mapping[ClientId, KeyHolder]
     protocol: SumProtocol
-    notes: tuple[str, ...] = ()
 
 
 def holder_numbers(settings: Paillier) -> tuple[tuple[ClientId, ...], int]:
@@ -50,7 +49,7 @@ def key_parties(settings: Paillier, protocol: SumProtocol, *, clients: int) -> K
     from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
 
     assert isinstance(protocol, PaillierSum)
-    notes, minimum_clients = _notes(settings), protocol.minimum_clients
+    minimum_clients = protocol.minimum_clients
     if settings.keys == "threshold":
         shares = _shares(settings)
         return KeyParties(
@@ -59,7 +58,6 @@ def key_parties(settings: Paillier, protocol: SumProtocol, *, clients: int) -> K
                 for share in shares
             },
             protocol=protocol,
-            notes=notes,
         )
     from tacit.crypto import keyfile, paillier
 
@@ -77,12 +75,13 @@ def key_parties(settings: Paillier, protocol: SumProtocol, *, clients: int) -> K
         private = loaded
     if settings.keys == "authority":
         authority = Authority(private=private, minimum_clients=minimum_clients)
-        return KeyParties(holders={-1: authority}, protocol=protocol, notes=notes)
+        return KeyParties(holders={-1: authority}, protocol=protocol)
     holders = {client: Authority(private=private, minimum_clients=minimum_clients) for client in range(clients)}
-    return KeyParties(holders=holders, protocol=replace(protocol, own=private), notes=notes)
+    return KeyParties(holders=holders, protocol=replace(protocol, own=private))
 
 
-def _notes(settings: Paillier) -> tuple[str, ...]:
+def key_notes(settings: Paillier) -> tuple[str, ...]:
+    """Return what people should know of the keys that the settings ask for."""
     notes = []
     if settings.keys == "shared":
         notes.append(

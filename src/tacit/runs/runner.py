@@ -21,23 +21,21 @@ import torch
 from safetensors.torch import save
 
 import tacit
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import BudgetError, ClientError, DropoutError, RunError
-from tacit.federated.clients import LocalClients
-from tacit.federated.parties import Parties
 from tacit.federated.plan import Privacy
 from tacit.federated.round import Outcome, round_flow
 from tacit.federated.server import State
 from tacit.federated.stopwatch import Stopwatch
-from tacit.federated.unreliable import Unreliable
-from tacit.flow import Flow, Traffic, drive
+from tacit.flow import Engine, Flow, Traffic, drive
 from tacit.mechanisms.signds import SignDS
 from tacit.randomness import Randomness
 from tacit.runs.account import Account
 from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.connection import Connection, Watch
 from tacit.runs.examples import ExampleAccount, claim_of, methods
 from tacit.runs.folder import MODEL, RESULT, RunFolder
 from tacit.runs.job import Job
+from tacit.runs.keys import key_notes
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.signds import warnings
@@ -50,12 +48,11 @@ from tacit.wire import Turn
 class Runner:
     """Runs a job to its last round, in a folder or in memory."""
 
-    engine_name = InProcessEngine.name
-
     def __init__(
         self,
         *,
         job: Job,
+        connection: Connection,
         randomness: Randomness,
         folder: RunFolder | None,
         observer: Observer,
@@ -63,6 +60,7 @@ class Runner:
         example_charges: Iterable[Sequence[Mapping[str, Any]]] = (),
     ) -> None:
         self._job = job
+        self._connection = connection
         self._randomness = randomness
         self._folder = folder
         self._observer = observer
@@ -75,27 +73,25 @@ class Runner:
             claim = replace(claim, notes=(*claim.notes, *methods(job.examples)))
             self._examples = ExampleAccount(job.examples, claim, example_charges)
         self._replied = self._asked = 0
-        answer = LocalClients(
-            plan=job.plan,
-            protocol=None if job.keys is None else job.keys.protocol,
-            trainer=job.trainer,
-            examples=lambda client: len(job.holdings.rows[client]),
-            randomness=randomness,
-            stopwatch=self._stopwatch,
-            on_reply=self._count_reply,
-        ).answer
-        if job.config.federate.drop:
-            answer = Unreliable(answer=answer, rate=job.config.federate.drop, randomness=randomness)
-        if job.keys is not None:
-            answer = Parties(clients=answer, holders=job.keys.holders, stopwatch=self._stopwatch)
-        self._engine = InProcessEngine(answer=answer)
         self._plan = job.plan
         self._warnings: tuple[str, ...] = ()
         if isinstance(job.plan.mechanism, SignDS):
             self._warnings = warnings(job.plan.mechanism, job.trainer.layout.size)
 
+    @property
+    def engine_name(self) -> str:
+        """What moves the bytes, for the result."""
+        return self._connection.name
+
     def run(self, start: Checkpoint | None, done: tuple[RoundRecord, ...], *, setup_seconds: float) -> Result:
         """Run the rounds after ``start``, or all of them, and return the result of the whole run."""
+        watch = Watch(stopwatch=self._stopwatch, on_reply=self._count_reply, note=self._observer.note)
+        with self._connection.open(self._job, self._randomness, watch) as engine:
+            return self._run(engine, start, done, setup_seconds)
+
+    def _run(
+        self, engine: Engine, start: Checkpoint | None, done: tuple[RoundRecord, ...], setup_seconds: float
+    ) -> Result:
         job = self._job
         layout = job.trainer.layout
         checkpoint = start or Checkpoint(
@@ -120,14 +116,14 @@ class Runner:
         records = list(done)
         rounds = job.config.federate.rounds
         clients = range(len(job.holdings.rows))
-        self._plan = replace(job.plan, protocol=drive(job.plan.protocol.setup(clients), self._engine))
-        for note in (*(() if job.keys is None else job.keys.notes), *self._warnings):
+        self._plan = replace(job.plan, protocol=drive(job.plan.protocol.setup(clients), engine))
+        for note in (*(key_notes(job.config.paillier) if job.plan.mode == "paillier" else ()), *self._warnings):
             self._observer.note(note)
         self._observer.started(title=job.title, rounds=rounds, done=done)
         stopped: tuple[str, ...] = ()
         try:
             for number in range(checkpoint.round_number + 1, rounds + 1):
-                checkpoint, record = self._round(number, checkpoint, last=number == rounds)
+                checkpoint, record = self._round(engine, number, checkpoint, last=number == rounds)
                 records.append(record)
                 self._observer.round_done(record)
         except BudgetError as error:
@@ -151,11 +147,11 @@ class Runner:
         """Return what the optimiser remembers before the first round."""
         return self._job.plan.optimizer.start(parameters)
 
-    def _round(self, number: int, before: Checkpoint, *, last: bool) -> tuple[Checkpoint, RoundRecord]:
+    def _round(self, engine: Engine, number: int, before: Checkpoint, *, last: bool) -> tuple[Checkpoint, RoundRecord]:
         start = time.perf_counter()
         self._stopwatch.restart()
         traffic = Traffic()
-        outcome, asked, attempts = self._attempts(number, before, traffic)
+        outcome, cohort, attempts = self._attempts(engine, number, before, traffic)
         score = self._evaluate(outcome.model, number, last=last)
         record = RoundRecord(
             round=number,
@@ -163,7 +159,7 @@ class Runner:
             train_loss=outcome.train_loss,
             test_loss=None if score is None else score.loss,
             test_accuracy=None if score is None else score.accuracy,
-            clients_asked=asked,
+            clients_asked=len(cohort),
             clients_replied=len(outcome.clients),
             bytes_up=traffic.bytes_up,
             bytes_down=traffic.bytes_down,
@@ -179,15 +175,17 @@ class Runner:
             model=outcome.model,
             state=outcome.state,
             mechanism=outcome.mechanism.public(),
-            record={"type": "round"} | asdict(record),
+            record={"type": "round"} | asdict(record) | {"dropped": sorted(set(cohort) - set(outcome.clients))},
         )
         if self._folder is not None and after.record is not None:
             self._folder.save(after)
             self._folder.journal.append(after.record)
         return after, record
 
-    def _attempts(self, number: int, before: Checkpoint, traffic: Traffic) -> tuple[Outcome, int, int]:
-        """Try the round until enough clients answer; return the outcome, the cohort's size and the number of tries."""
+    def _attempts(
+        self, engine: Engine, number: int, before: Checkpoint, traffic: Traffic
+    ) -> tuple[Outcome, Sequence[int], int]:
+        """Try the round until enough clients answer; return the outcome, the cohort and the number of tries."""
         retries = self._job.config.federate.retries
         for attempt in range(retries + 1):
             turn = Turn(round_number=number, attempt=attempt)
@@ -198,7 +196,9 @@ class Runner:
             charge = self._account.charge(
                 mechanism, round_number=number, attempt=attempt, planned=planned, cohort=cohort
             )
+            everyone = len(cohort) == len(self._job.holdings.rows)
             record = {"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort), "charge": charge}
+            record["asked"] = "all" if everyone else cohort
             self._write(record if spent is None else record | {"example_charges": spent})
             self._replied = 0
             self._asked = len(cohort)
@@ -206,7 +206,7 @@ class Runner:
                 self._plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
             )
             try:
-                outcome = self._exchange(flow, traffic)
+                outcome = self._exchange(engine, flow, traffic)
             except DropoutError as error:
                 self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
                 if attempt == retries:
@@ -227,15 +227,15 @@ class Runner:
                 for note in outcome.notes:
                     self._write({"type": "note", "round": number, "text": note})
                     self._observer.note(f"Round {number}: {note}")
-                return outcome, len(cohort), attempt + 1
+                return outcome, cohort, attempt + 1
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _exchange(self, flow: Flow[Outcome], traffic: Traffic) -> Outcome:
+    def _exchange(self, engine: Engine, flow: Flow[Outcome], traffic: Traffic) -> Outcome:
         """Drive the flow; what is neither the clients' time nor the release's is aggregation."""
         start = time.perf_counter()
         counted = sum(self._stopwatch.seconds.values())
         try:
-            return drive(flow, self._engine, traffic)
+            return drive(flow, engine, traffic)
         finally:
             elsewhere = sum(self._stopwatch.seconds.values()) - counted
             self._stopwatch.add("aggregate", time.perf_counter() - start - elsewhere)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import RunError
+from tacit.errors import RunError, TacitError
 from tacit.randomness import Randomness
 from tacit.runs import config as configuration
 from tacit.runs.config import RunConfig
@@ -17,8 +18,9 @@ from tacit.runs.result import Result, RoundRecord
 GIVEN = "given"  # the data set's name where a user's own arrays or data sets were passed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from tacit.runs.connection import Connection
     from tacit.runs.job import Job
     from tacit.runs.runner import Runner
 
@@ -34,7 +36,9 @@ def run(config: RunConfig, *, observer: Observer | None = None, force: bool = Fa
         force: replace a run that the folder holds already.
     """
     from tacit.runs import job as jobs
+    from tacit.runs import logged
 
+    logged.check(config)
     randomness = Randomness.of(seed=config.seed)
     observer = observer or Silent()
     return execute(lambda: jobs.build(config, randomness, observer), randomness, config.out, observer, force=force)
@@ -47,14 +51,22 @@ def execute(
     observer: Observer,
     *,
     force: bool = False,
+    connect: Callable[[Job], Connection] | None = None,
 ) -> Result:
-    """Build a job and run it from its first round, in the folder ``out`` if there is one."""
+    """Build a job and run it from its first round, in the folder ``out`` if there is one.
+
+    ``connect`` makes the way to the parties; by default the configuration says which.
+    """
+    from tacit.runs import surroundings
+    from tacit.runs.logged import logged
+
     start = time.perf_counter()
     if out is not None:
         RunFolder.check(out, force=force)  # before the data are loaded: a refusal should come at once
     job = build()
     folder = None
     try:
+        connection = (connect or _connection)(job)
         if out is not None:
             folder = RunFolder.create(out, config=job.config.to_yaml(), force=force)
             folder.journal.append(
@@ -65,13 +77,39 @@ def execute(
                     "dataset": job.dataset,
                     "examples": len(job.holdings.labels),
                 }
+                | surroundings.beginning(job)
             )
-        runner = _runner(job)(job=job, randomness=randomness, folder=folder, observer=observer)
-        return runner.run(None, (), setup_seconds=time.perf_counter() - start)
+        with _reasons_kept(folder), logged(job.config, observer) as told:
+            runner = _runner(job)(job=job, connection=connection, randomness=randomness, folder=folder, observer=told)
+            return runner.run(None, (), setup_seconds=time.perf_counter() - start)
     finally:
         job.close()
         if folder is not None:
             folder.close()
+
+
+@contextmanager
+def _reasons_kept(folder: RunFolder | None) -> Iterator[None]:
+    """Leave in the journal why a run stopped, so that its report can say so; the error goes on."""
+    try:
+        yield
+    except (TacitError, KeyboardInterrupt) as error:
+        if folder is not None:
+            reason = "It was interrupted." if isinstance(error, KeyboardInterrupt) else str(error)
+            with suppress(TacitError):  # a full disk is told of once
+                folder.journal.append({"type": "stopped", "reason": reason})
+        raise
+
+
+def _connection(job: Job) -> Connection:
+    """Return the way to the parties that the configuration asks for."""
+    from tacit.runs.connection import InProcess
+
+    if job.config.engine == "flower":
+        from tacit.runs.flower.simulation import Simulation
+
+        return Simulation(job)
+    return InProcess(job)
 
 
 def _runner(job: Job) -> type[Runner]:
@@ -100,9 +138,12 @@ def resume(path: Path, *, observer: Observer | None = None) -> Result:
 
 def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer) -> Result:
     from tacit.runs import job as jobs
+    from tacit.runs import logged, surroundings
 
     start = time.perf_counter()
     config = configuration.from_mapping(configuration.from_yaml(folder.path / CONFIG))
+    config = config.model_copy(update={"out": folder.path})  # it may have been moved since
+    logged.check(config)
     began = next((record for record in records if record["type"] == "start"), None)
     if began is None:
         raise RunError(
@@ -134,15 +175,18 @@ def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer)
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
             )
         charges = [record["charge"] for record in records if record["type"] == "attempt" and record["charge"]]
-        runner = _runner(job)(
-            job=job,
-            randomness=randomness,
-            folder=folder,
-            observer=observer,
-            charges=charges,
-            example_charges=[record["example_charges"] for record in records if record.get("example_charges")],
-        )
         done = tuple(RoundRecord.of(rounds[number]) for number in range(1, last + 1))
-        return runner.run(checkpoint, done, setup_seconds=time.perf_counter() - start)
+        folder.journal.append({"type": "resume", "time": surroundings.now(), "environment": surroundings.environment()})
+        with _reasons_kept(folder), logged.logged(job.config, observer) as told:
+            runner = _runner(job)(
+                job=job,
+                connection=_connection(job),
+                randomness=randomness,
+                folder=folder,
+                observer=told,
+                charges=charges,
+                example_charges=[record["example_charges"] for record in records if record.get("example_charges")],
+            )
+            return runner.run(checkpoint, done, setup_seconds=time.perf_counter() - start)
     finally:
         job.close()

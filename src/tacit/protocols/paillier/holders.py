@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from tacit import wire
 from tacit.crypto.layout import Layout
 from tacit.crypto.paillier import CiphertextVector, PrivateKey
 from tacit.crypto.threshold import KeyShare
-from tacit.errors import CipherError, WireError
+from tacit.errors import CipherError, KeysError, WireError
 from tacit.protocols.paillier.terms import Public, encryption_key, pack_key, reason
 
 
@@ -49,14 +50,52 @@ class Openings:
             )
         self.last, self.digest, self.layout = turn, digest, vector.layout
 
+    def to_bytes(self) -> bytes:
+        """Return what must not be forgotten, so that a holder that starts anew opens no second sum of a round."""
+        if self.last is None or self.layout is None:
+            return b""
+        record = {
+            "round": self.last.round_number,
+            "attempt": self.last.attempt,
+            "digest": self.digest.hex(),
+            "layout": self.layout.to_bytes().hex(),
+        }
+        return json.dumps(record).encode()
+
+    @classmethod
+    def remembered(cls, memory: bytes, *, minimum_clients: int) -> Openings:
+        """Read what :meth:`to_bytes` wrote; nothing is the memory of a holder that has opened nothing yet."""
+        if not memory:
+            return cls(minimum_clients=minimum_clients)
+        try:
+            record = json.loads(memory)
+            return cls(
+                minimum_clients=minimum_clients,
+                last=wire.Turn(round_number=int(record["round"]), attempt=int(record["attempt"])),
+                digest=bytes.fromhex(record["digest"]),
+                layout=Layout.from_bytes(bytes.fromhex(record["layout"])),
+            )
+        except (ValueError, KeyError, TypeError, WireError, CipherError) as error:
+            raise KeysError(
+                f"The key holder's memory of what it has opened can't be read: {error!r}. Without it a sum could be "
+                "opened twice. Restore it, or make new keys."
+            ) from error
+
 
 class Authority:
     """A key authority apart from the server: it has the private key, and sees nothing but the sums it opens."""
 
-    def __init__(self, *, private: PrivateKey, minimum_clients: int, workers: int | None = None) -> None:
+    def __init__(
+        self, *, private: PrivateKey, minimum_clients: int, workers: int | None = None, memory: bytes = b""
+    ) -> None:
         self._private = private
         self._workers = workers
-        self._openings = Openings(minimum_clients=minimum_clients)
+        self._openings = Openings.remembered(memory, minimum_clients=minimum_clients)
+
+    @property
+    def memory(self) -> bytes:
+        """What the holder must remember of its openings, should it start anew."""
+        return self._openings.to_bytes()
 
     def answer(self, request: bytes) -> bytes:
         """Tell the public key, or open a sum."""
@@ -78,12 +117,23 @@ class ShareHolder:
     """One of several who hold a share of the key each: only ``threshold`` of them together open a sum."""
 
     def __init__(
-        self, *, share: KeyShare, minimum_clients: int, prove: bool = False, workers: int | None = None
+        self,
+        *,
+        share: KeyShare,
+        minimum_clients: int,
+        prove: bool = False,
+        workers: int | None = None,
+        memory: bytes = b"",
     ) -> None:
         self._share = share
         self._prove = prove
         self._workers = workers
-        self._openings = Openings(minimum_clients=minimum_clients)
+        self._openings = Openings.remembered(memory, minimum_clients=minimum_clients)
+
+    @property
+    def memory(self) -> bytes:
+        """What the holder must remember of its openings, should it start anew."""
+        return self._openings.to_bytes()
 
     def answer(self, request: bytes) -> bytes:
         """Tell the public key, or give this holder's share of a decryption."""

@@ -101,9 +101,9 @@ class PaillierSum:
             raise KeysError(f"The key holders' key is not of the kind that paillier.keys={self.keys} needs.")
         if isinstance(public, ThresholdPublic) and public.threshold != self.needed:
             raise KeysError(f"The key opens with {public.threshold} shares, and the run is set up for {self.needed}.")
-        if self.fingerprint is not None and self.fingerprint != key.fingerprint:
+        if self.fingerprint is not None and self.fingerprint != public.fingerprint:
             raise KeysError(
-                f"The key holders' key has fingerprint {key.fingerprint}, expected {self.fingerprint}. Don't go on "
+                f"The key holders' key has fingerprint {public.fingerprint}, expected {self.fingerprint}. Don't go on "
                 "before you know why."
             )
         pinned(b"", key, insecure_key_size=self.insecure_key_size)

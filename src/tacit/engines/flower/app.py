@@ -1,0 +1,83 @@
+"""A Flower ClientApp around a function from calls to answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from tacit.engines.flower.envelope import ACTION, frame_of, party_of, reply
+from tacit.flow import ClientId
+
+Value = bool | bytes | float | int | str
+_STATE = "tacit.state"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A request as it reaches a node.
+
+    Attributes:
+        party: whom of the node it is for.
+        frame: the request.
+        state: what that party remembered last time; public things only, as Flower keeps it.
+        node: the node's own settings (``--node-config``), which its operator wrote.
+        run: the run's settings, which came with the app.
+        run_id: Flower's number of the run.
+        simulated: whether the node is one of Flower's simulation, which has no operator.
+    """
+
+    party: ClientId
+    frame: bytes
+    state: bytes
+    node: Mapping[str, Value]
+    run: Mapping[str, Value]
+    run_id: int
+    simulated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What goes back, what is to be remembered, and where the seconds went."""
+
+    frame: bytes
+    state: bytes = b""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+Handler = Callable[[Call], Answer]
+
+
+def client_app(handler: Handler) -> ClientApp:
+    """Return the app that hands every request to ``handler``."""
+    app = ClientApp()
+
+    @app.train(ACTION)
+    def answer(message: Message, context: Context) -> Message:
+        party = party_of(message)
+        states = context.state.config_records.get(_STATE, ConfigRecord())
+        kept = states.get(str(party), b"")
+        call = Call(
+            party=party,
+            frame=frame_of(message),
+            state=kept if isinstance(kept, bytes) else b"",
+            node=dict(context.node_config),
+            run=dict(context.run_config),
+            run_id=context.run_id,
+            simulated=_simulated(),
+        )
+        given = handler(call)
+        if given.state != call.state:
+            context.state[_STATE] = ConfigRecord({**states, str(party): given.state})
+        return reply(message, given.frame, given.seconds)
+
+    return app
+
+
+def _simulated() -> bool:
+    """Return whether this process is a worker of Ray, which simulates nodes; a real node's settings can't say so."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())

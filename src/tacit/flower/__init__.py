@@ -1,0 +1,16 @@
+"""Tacit on Flower: whole apps, and protection for an app that is there already.
+
+A whole app, in two files that ``tacit deploy new`` writes::
+
+    app = tacit.flower.server_app()                     # server_app.py
+    app = tacit.flower.client_app()                     # client_app.py
+
+Settings come from the run config of the app, whose keys are those of a job file. With a model and data of your own::
+
+    app = tacit.flower.server_app(model=build, test=load_test)
+    app = tacit.flower.client_app(model=build, data=load_data)      # load_data is given the node's config
+"""
+
+from tacit.flower.apps import client_app, server_app
+
+__all__ = ["client_app", "server_app"]

@@ -1,0 +1,50 @@
+"""A run's progress as lines, for a server without a terminal."""
+
+from __future__ import annotations
+
+from tacit.errors import TacitError
+from tacit.report.words import percent
+from tacit.runs.result import Result, RoundRecord
+
+MARK = "tacit: "  # begins every line, so that they are found in Flower's log
+FAILED = "error: "
+
+
+class LoggingObserver:
+    """Prints a line for each round and each thing the operator should know; Flower keeps what its apps print."""
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        print(f"{MARK}{' '.join(text.split())}", flush=True)
+
+    def failed(self, error: TacitError) -> None:
+        """Print why the run stopped; Flower's own account of it is a traceback."""
+        self.note(f"{FAILED}{error}")
+
+    def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
+        """Print what begins."""
+        more = f", {len(done)} done before" if done else ""
+        self.note(f"{title}: {rounds} rounds{more}")
+
+    def progress(self, *, replied: int, asked: int) -> None:
+        """Say nothing: a line a client would be too many."""
+
+    def round_done(self, record: RoundRecord) -> None:
+        """Print the round's line."""
+        parts = [f"round {record.round}: {record.clients_replied} of {record.clients_asked} clients"]
+        if record.test_accuracy is not None:
+            parts.append(f"accuracy {percent(record.test_accuracy)}")
+        if record.epsilon is not None:
+            parts.append(f"epsilon {record.epsilon:.4g}")
+        parts.append(f"{record.wall_seconds:.1f} s")
+        self.note(", ".join(parts))
+
+    def finished(self, result: Result) -> None:
+        """Print what came of it."""
+        privacy = result.privacy
+        if privacy.epsilon is not None:
+            self.note(
+                f"epsilon {privacy.epsilon:.4g} at delta {privacy.delta:g}, unit {privacy.unit}, {privacy.neighbours} "
+                f"neighbours, against {privacy.against}"
+            )
+        self.note(f"done: accuracy {percent(result.test_accuracy)}")

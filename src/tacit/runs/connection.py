@@ -1,0 +1,69 @@
+"""What connects a run's server with its parties: everyone in this process, or another engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from tacit.engines.in_process import InProcessEngine
+from tacit.federated.clients import LocalClients
+from tacit.federated.parties import Parties
+from tacit.federated.stopwatch import Stopwatch
+from tacit.federated.unreliable import Unreliable
+from tacit.flow import Engine
+from tacit.randomness import Randomness
+from tacit.runs.job import Job
+from tacit.runs.keys import KeyParties, key_parties
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Whom an engine tells what happens."""
+
+    stopwatch: Stopwatch
+    on_reply: Callable[[], None]
+    note: Callable[[str], None]
+
+
+class Connection(Protocol):
+    """A way to the parties of a job: made before anything is written, opened when the rounds begin."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name in reports."""
+        ...
+
+    def open(self, job: Job, randomness: Randomness, watch: Watch) -> AbstractContextManager[Engine]:
+        """Bring the parties up; they are gone when the context ends."""
+        ...
+
+
+class InProcess:
+    """All parties live in this process: objects of their own that talk in frames."""
+
+    name = InProcessEngine.name
+
+    def __init__(self, job: Job) -> None:
+        self._keys: KeyParties | None = None
+        if job.plan.mode == "paillier":
+            self._keys = key_parties(job.config.paillier, job.plan.protocol, clients=len(job.holdings.rows))
+
+    @contextmanager
+    def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
+        """Return the engine in this process."""
+        answer = LocalClients(
+            plan=job.plan,
+            protocol=None if self._keys is None else self._keys.protocol,
+            trainer=job.trainer,
+            examples=lambda client: len(job.holdings.rows[client]),
+            randomness=randomness,
+            stopwatch=watch.stopwatch,
+            on_reply=watch.on_reply,
+        ).answer
+        if job.config.federate.drop:
+            answer = Unreliable(answer=answer, rate=job.config.federate.drop, randomness=randomness)
+        if self._keys is not None:
+            answer = Parties(clients=answer, holders=self._keys.holders, stopwatch=watch.stopwatch)
+        yield InProcessEngine(answer=answer)

@@ -1,0 +1,125 @@
+"""The server's side of a federation on Flower: who is where, and where the seconds went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tacit.engines.flower.engine import FlowerEngine, Seconds
+from tacit.errors import RunError
+from tacit.federated.stopwatch import Stage, Stopwatch
+from tacit.flow import ClientId, Frames
+from tacit.runs.config import RunConfig
+from tacit.runs.flower import hello
+
+_PAUSE = 0.5
+_OF_NODES: tuple[Stage, ...] = ("train", "protect", "recover")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """An engine that knows its nodes: greets them before the first round, and those that come back later.
+
+    Attributes:
+        engine: moves the frames.
+        config: what all sides have to agree on.
+        parties: who is expected.
+        introductions: what each party said of itself.
+    """
+
+    engine: FlowerEngine
+    config: RunConfig
+    parties: frozenset[ClientId]
+    introductions: dict[ClientId, hello.Introduction] = field(default_factory=dict)
+    _greeted: set[int] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """The engine's."""
+        return self.engine.name
+
+    def exchange(self, requests: Frames) -> Frames:
+        """Deliver; where a party's node is gone, those that came since are asked who they are first."""
+        present = self.engine.present()
+        if any(self.engine.nodes.get(party) not in present for party in requests):
+            self._greet(present)
+        return self.engine.exchange(requests)
+
+    def assemble(self, *, minimum_clients: int, note: Callable[[str], None], pause: float = _PAUSE) -> None:
+        """Wait until everyone is there, or go on without some clients where the rest is enough."""
+        end = time.monotonic() + self.config.flower.patience
+        told = False
+        while True:
+            self._greet(self.engine.present())
+            missing = self.parties - self.engine.nodes.keys()
+            if not missing:
+                return
+            if time.monotonic() > end:
+                break
+            if not told:
+                told = True
+                note(f"Waiting for {_named(missing)} (up to {self.config.flower.patience:g} s).")
+            time.sleep(pause)
+        there = [party for party in self.engine.nodes if party >= 0]
+        if len(there) < minimum_clients or any(party < 0 for party in missing):
+            raise RunError(
+                f"{_named(missing)} did not come within {self.config.flower.patience:g} s. Start their SuperNodes "
+                "and run again, or raise flower.patience."
+            )
+        note(f"{_named(missing)} did not come; the run goes on without.")
+
+    def _greet(self, present: Iterable[int]) -> None:
+        new = sorted(set(present) - self._greeted)
+        if not new:
+            return
+        gone = {party for party, node in self.engine.nodes.items() if node not in set(present)}
+        replies = self.engine.greet(hello.greeting(self.config), new)
+        for node, frame in sorted(replies.items()):
+            said = hello.introduced(node, frame)
+            self._greeted.add(node)
+            for party in said.parties:
+                self._welcome(party, node, said, gone)
+
+    def _welcome(self, party: ClientId, node: int, said: hello.Introduction, gone: set[ClientId]) -> None:
+        if party not in self.parties:
+            raise RunError(
+                f"Node {node} says it is {_named([party])}, and the run has {_named(self.parties)}. "
+                "Check its partition-id, tacit-key and federate.clients."
+            )
+        other = self.engine.nodes.get(party)
+        if other is not None and party not in gone:
+            raise RunError(f"Nodes {other} and {node} both say they are {_named([party])}. Give each its own number.")
+        self.engine.nodes[party] = node
+        self.introductions[party] = said
+
+
+def timed(stopwatch: Stopwatch, side_by_side: int | None) -> Callable[[float, Sequence[Seconds]], None]:
+    """Return what charges a trip to the stages, as in one process.
+
+    Nodes work at the same time: all at once, or ``side_by_side`` of them in a simulation. Their work takes at least
+    the longest of them, and at least their sum over how many fit; the rest of the trip is travel.
+    """
+
+    def charge(wall: float, worked: Sequence[Seconds]) -> None:
+        sums = {stage: sum(seconds.get(stage, 0.0) for seconds in worked) for stage in _OF_NODES}
+        total = sum(sums.values())
+        longest = max((sum(seconds.values()) for seconds in worked), default=0.0)
+        busy = min(wall, max(longest, total / (side_by_side or max(len(worked), 1))))
+        for stage in _OF_NODES:
+            stopwatch.add(stage, busy * sums[stage] / total if total else 0.0)
+        stopwatch.add("travel", wall - busy)
+
+    return charge
+
+
+def _named(parties: Iterable[ClientId]) -> str:
+    clients = sorted(party for party in parties if party >= 0)
+    holders = sorted(-party for party in parties if party < 0)
+    names = []
+    if clients:
+        shown = f"{clients[0]} to {clients[-1]}" if len(clients) > 5 else ", ".join(map(str, clients))
+        names.append(f"client{'s' * (len(clients) > 1)} {shown}")
+    if holders:
+        names.append(f"key holder{'s' * (len(holders) > 1)} {', '.join(map(str, holders))}")
+    return " and ".join(names)

@@ -1,0 +1,262 @@
+"""A node of a federation: what a client or a key holder does with a request.
+
+A node is asked one request at a time, often in a process of its own each time, so nothing here outlives an answer but
+the party's state, which Flower keeps, and the files that the node's own settings name::
+
+    partition-id       the client's number, from 0
+    tacit-key          the file of the key, or of a share of it, that this node holds (mode 0600)
+    tacit-pin          the key that this client encrypts with: its fingerprint or its file, see operator.py
+    tacit-data         the folder with this node's data files
+    tacit-gpu          the number of the GPU this node trains on
+    tacit-simulation   whether this node takes part in simulations, whose noise others can predict
+
+Nodes of Flower's own simulation (``flwr run``) have no operator and hold no keys; clients share them evenly.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+import tacit
+from tacit import wire
+from tacit.engines.flower.app import Answer, Call, Value
+from tacit.errors import ConfigError, KeysError, TacitError, WireError
+from tacit.federated.clients import LocalClients
+from tacit.federated.stopwatch import Stopwatch
+from tacit.flow import ClientId
+from tacit.protocols.paillier import PaillierSum
+from tacit.randomness import Randomness
+from tacit.runs.config import RunConfig, from_mapping
+from tacit.runs.defaults import resolve
+from tacit.runs.flower import hello, holder
+from tacit.runs.flower.operator import pin_of, refuse_predictable
+from tacit.runs.keys import holder_numbers
+from tacit.runs.modes import plan_of
+from tacit.runs.observer import Silent
+from tacit.runs.overrides import put
+
+if TYPE_CHECKING:  # greetings, keys and openings need no torch, which takes seconds to import
+    from torch import nn
+
+    from tacit.runs import job as jobs
+    from tacit.training.examples import Examples
+
+_FOR_HOLDERS = (wire.Kind.KEY, wire.Kind.OPEN)
+_OWN = {"tacit-data": "data.folder", "tacit-gpu": "gpu"}  # a node's own settings, and which keys they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Virtual:
+    """What a simulated node is told by the one who simulates it, as it has no operator.
+
+    Attributes:
+        settings: the run's configuration, in YAML.
+        key: the root of the run's randomness, so that the result is that of the same run in one process.
+        simulation: whether the run was given a seed.
+        clients: how many of the nodes are clients; the others hold keys.
+        keys: the key files of the others, by number.
+    """
+
+    settings: str
+    key: bytes
+    simulation: bool
+    clients: int
+    keys: Mapping[ClientId, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A node's own model and data: functions of the app, called on the node.
+
+    Attributes:
+        model: makes the module.
+        data: returns the node's examples, given the node's settings (``--node-config``).
+    """
+
+    model: Callable[[], nn.Module]
+    data: Callable[[Mapping[str, Value]], Examples]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """Answers for the parties at one node; in a simulation, for whichever node Flower says.
+
+    Attributes:
+        virtual: what a simulated node is told; None at a real one.
+        own: model and data of a real node; by default those that the run's configuration names.
+    """
+
+    virtual: Virtual | None = None
+    own: Own | None = None
+
+    def __call__(self, call: Call) -> Answer:
+        """Answer a request; what is wrong on this side is told as a failure."""
+        frame = wire.unpack(call.frame)
+        try:
+            config = self._config(call)
+            if frame.kind is wire.Kind.HELLO:
+                return Answer(frame=self._introduce(call, config), state=call.state)
+            if frame.kind in _FOR_HOLDERS:
+                return self._hold(call, config)
+            return self._work(call, config)
+        except (TacitError, OSError) as error:
+            return Answer(frame=wire.pack_failure(frame.turn, f"{str(error).rstrip('.')}."), state=call.state)
+
+    def _config(self, call: Call) -> RunConfig:
+        if self.virtual is not None:
+            return _from_yaml(self.virtual.settings)
+        nested: dict[str, Any] = {}
+        for key, value in call.run.items():
+            put(nested, key, value)
+        for name, key in _OWN.items():
+            if name in call.node:
+                put(nested, key, call.node[name])
+        config = from_mapping(nested)
+        if not call.simulated:
+            refuse_predictable(config.seed, call.node)
+        return config
+
+    def _introduce(self, call: Call, config: RunConfig) -> bytes:
+        hello.check(call.frame, config)
+        parties = self._parties(call, config)
+        client = max(parties, default=-1) >= 0
+        if client and config.mode == "paillier" and self.virtual is None:
+            pin_of(call.node, config.paillier)  # what is wrong with it is better told before the first round
+        examples = None
+        if self.own is not None and config.mode == "dp-sgd" and client:  # public there: it sets the rate
+            from tacit.training.examples import tensors
+
+            examples = len(tensors(self.own.data(call.node), "this client")[1])
+        return hello.introduce(hello.Introduction(version=tacit.__version__, parties=parties, examples=examples))
+
+    def _parties(self, call: Call, config: RunConfig) -> tuple[ClientId, ...]:
+        number = call.node.get("partition-id")
+        clients = resolve(config).federate.clients or 0
+        if self.virtual is not None or call.simulated:
+            return self._share(call, config, clients)
+        parties = []
+        if number is not None:
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < clients:
+                raise ConfigError(f"partition-id={number!r} in the node's config: expected 0 to {clients - 1}")
+            parties.append(number)
+        if "tacit-key" in call.node and config.mode == "paillier" and config.paillier.keys != "shared":
+            parties.append(holder.number_of(Path(str(call.node["tacit-key"])), config.paillier))
+        if not parties:
+            raise ConfigError(
+                "This node is neither a client (partition-id in its config) nor a key holder (tacit-key). "
+                "Start it with --node-config 'partition-id=0'"
+            )
+        return tuple(parties)
+
+    def _share(self, call: Call, config: RunConfig, clients: int) -> tuple[ClientId, ...]:
+        """Return the parties of a simulated node: they are dealt out evenly, however many nodes there are."""
+        number, count = call.node.get("partition-id"), call.node.get("num-partitions")
+        if not isinstance(number, int) or not isinstance(count, int):
+            raise ConfigError("A simulated node was not told its number (partition-id and num-partitions)")
+        everyone = list(range(clients if self.virtual is None else self.virtual.clients))
+        if config.mode == "paillier":
+            if self.virtual is None:
+                raise ConfigError(
+                    "mode=paillier needs keys, and nodes of Flower's simulation have no operator to hold them. Use "
+                    "`tacit run --engine flower`, `tacit deploy local`, or real nodes"
+                )
+            everyone += holder_numbers(config.paillier)[0]
+        return tuple(everyone[number::count])
+
+    def _hold(self, call: Call, config: RunConfig) -> Answer:
+        watch = Stopwatch()
+        with watch.measure("recover"):
+            frame = holder.answer(
+                call.frame,
+                key=self._key(call),
+                settings=config.paillier,
+                protocol=_protocol(config),
+                run_id=call.run_id,
+            )
+        return Answer(frame=frame, state=call.state, seconds={"recover": watch.seconds["recover"]})
+
+    def _key(self, call: Call) -> Path:
+        if self.virtual is not None:
+            return Path(self.virtual.keys[min(call.party, 0)])
+        if "tacit-key" not in call.node:
+            raise KeysError("This node holds no key: tacit-key is not in its config")
+        return Path(str(call.node["tacit-key"]))
+
+    def _work(self, call: Call, config: RunConfig) -> Answer:
+        job, randomness = self._job(call, config)
+        protocol = job.plan.protocol
+        states = {call.party: call.state}
+        if isinstance(protocol, PaillierSum):
+            if self.virtual is None:
+                states[call.party] = pin_of(call.node, config.paillier)
+            if config.paillier.keys == "shared":
+                own = holder.own_key(str(self._key(call)), config.paillier.insecure_key_size)
+                protocol = replace(protocol, own=own)
+        watch = Stopwatch()
+        clients = LocalClients(
+            plan=job.plan,
+            protocol=protocol,
+            trainer=job.trainer,
+            examples=lambda client: len(job.holdings.rows[client]),
+            randomness=randomness,
+            stopwatch=watch,
+            states=states,
+        )
+        replies = clients.answer({call.party: call.frame})
+        seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
+        return Answer(frame=replies[call.party], state=states[call.party], seconds=seconds)
+
+    def _job(self, call: Call, config: RunConfig) -> tuple[jobs.Job, Randomness]:
+        if self.own is not None:
+            from tacit.runs.flower.own import client_job
+
+            randomness = Randomness.of(seed=config.seed)
+            own = client_job(config, randomness, build=self.own.model, data=self.own.data(call.node))
+            return own, randomness
+        if self.virtual is not None:
+            return _job(config.to_yaml(), self.virtual.key, self.virtual.simulation)
+        if config.seed is None and config.data.split_seed is None:
+            raise ConfigError(
+                "data.split_seed has to be set: without it every node would split the data in another way. Or give the "
+                "app data of its own"
+            )
+        return _job(config.to_yaml(), b"", False)
+
+
+@functools.lru_cache(maxsize=2)
+def _from_yaml(settings: str) -> RunConfig:
+    return from_mapping(yaml.safe_load(settings))
+
+
+@functools.lru_cache(maxsize=1)
+def _job(settings: str, key: bytes, simulation: bool) -> tuple[jobs.Job, Randomness]:
+    """Return the job and this process's randomness; both live as long as the process.
+
+    ``key`` is the root of a simulated node's randomness: as many of those as there are cores work side by side.
+    """
+    from tacit.runs import job as jobs
+
+    config = _from_yaml(settings)
+    if not key:
+        randomness = Randomness.of(seed=config.seed)
+    else:
+        randomness = Randomness(key=key, simulation=simulation)
+        config = config.model_copy(update={"train": config.train.model_copy(update={"workers": 1})})
+    return jobs.build(config, randomness, Silent()), randomness
+
+
+def _protocol(config: RunConfig) -> PaillierSum:
+    """Return the protocol as a key holder knows it: how many clients a sum needs is its own settings' word."""
+    config = resolve(config)
+    if config.federate.clients is None:
+        raise ConfigError("federate.clients has to be set, so that key holders know how many a sum needs")
+    protocol = plan_of(config, config.federate.clients).protocol
+    if not isinstance(protocol, PaillierSum):
+        raise WireError(f"A key or an opening was asked for, and mode {config.mode!r} has none")
+    return protocol

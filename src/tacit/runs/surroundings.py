@@ -1,0 +1,80 @@
+"""What a run's journal says of its surroundings, for its report: machine, versions, and how the data are split."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tacit
+from tacit.runs.job import Job
+from tacit.runs.machine import examine
+from tacit.training.holdings import Holdings
+
+_MOST_CELLS = 50_000  # a larger table of clients and classes is left out of the journal; the sizes stay
+_MOST_CLASSES = 1_000
+_CPUS = Path("/proc/cpuinfo")
+
+
+def beginning(job: Job) -> dict[str, Any]:
+    """Return what the journal's first record says beside the key: the job, when and where it began, who holds what."""
+    return {
+        "time": now(),
+        "model": job.model_name,
+        "parameters": job.trainer.layout.size,
+        "device": str(job.holdings.features.device),
+        "form": job.trainer.form,
+        "split": split_of(job.holdings),
+        "environment": environment(),
+    }
+
+
+def now() -> str:
+    """Return the time, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def environment() -> dict[str, Any]:
+    """Return versions and machine; nothing that names its owner."""
+    machine = examine()
+    values = {part.name: part.value for part in machine.parts}
+    return {
+        "tacit": tacit.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu(),
+        "cores": machine.cores,
+        "gpu": values["gpu"],
+        "crypto": values["crypto"],
+        "kernels": values["kernels"],
+    }
+
+
+def split_of(holdings: Holdings) -> dict[str, Any]:
+    """Return how many examples each client holds and, where labels are classes and not too many, of each class."""
+    split: dict[str, Any] = {"sizes": [len(rows) for rows in holdings.rows]}
+    labels = holdings.labels
+    if labels.ndim != 1 or labels.is_floating_point() or not len(labels) or int(labels.min()) < 0:
+        return split
+    classes = int(labels.max()) + 1
+    if classes > _MOST_CLASSES or classes * len(holdings.rows) > _MOST_CELLS:
+        return split
+    numbers = labels.cpu().numpy()
+    split["counts"] = [np.bincount(numbers[rows], minlength=classes).tolist() for rows in holdings.rows]
+    return split
+
+
+def _cpu() -> str:
+    """Return the processor's name, as far as the system tells."""
+    try:
+        lines = _CPUS.read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
