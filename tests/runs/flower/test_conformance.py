@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,11 @@ from tacit.runs.result import Result
 from tacit.runs.start import execute, run
 from tests.runs.common import digits, weights
 
-pytestmark = pytest.mark.xdist_group("flower")
+pytestmark = [
+    pytest.mark.xdist_group("flower"),
+    # Ray leaves files and processes to the collector, which says so
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 NODES = 6
 SMALL = {"bits": 512, "insecure_key_size": True}
 
@@ -93,6 +98,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     folder = tmp_path_factory.mktemp("nodes")
     with simulated(client_app(FromFile(str(folder / "told.json"))), nodes=NODES) as grid:
         yield Nodes(grid, folder)
+    gc.collect()  # while the warnings are ignored
 
 
 def _both(nodes: Nodes, config: RunConfig, folder: Path) -> tuple[Result, Result]:

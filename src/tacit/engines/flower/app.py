@@ -67,7 +67,7 @@ def client_app(handler: Handler) -> ClientApp:
             node=dict(context.node_config),
             run=dict(context.run_config),
             run_id=context.run_id,
-            simulated=_simulated(),
+            simulated=in_simulation(),
         )
         given = handler(call)
         if given.state != call.state:
@@ -77,7 +77,7 @@ def client_app(handler: Handler) -> ClientApp:
     return app
 
 
-def _simulated() -> bool:
+def in_simulation() -> bool:
     """Return whether this process is a worker of Ray, which simulates nodes; a real node's settings can't say so."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())

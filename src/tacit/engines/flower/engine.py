@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import httpx
-from flwr.app import ConfigRecordValues, Message
+from flwr.app import ConfigRecordValues, Error, Message
 from flwr.serverapp import Grid
 
 from tacit.engines.flower import envelope
@@ -30,7 +30,7 @@ class FlowerEngine:
     Attributes:
         nodes: Flower's number of each party's node; one node can be several parties.
         more: what else every request says beside the party's number.
-        failures: of the last trip, what each node said that answered with an error.
+        failures: of the last trip, the errors that nodes answered with.
     """
 
     name = "flower"
@@ -66,7 +66,7 @@ class FlowerEngine:
         self._message_type = message_type
         self.more: Mapping[str, ConfigRecordValues] = {}
         self.nodes: dict[ClientId, int] = {}
-        self.failures: dict[int, str] = {}
+        self.failures: dict[int, Error] = {}
 
     def exchange(self, requests: Frames) -> Frames:
         """Deliver every request and return the replies that arrived before the deadline."""
@@ -144,7 +144,7 @@ class FlowerEngine:
     def _frame(self, message: Message, party: ClientId, node: int) -> bytes | None:
         if message.has_error():
             reason = (message.error.reason or f"error {message.error.code}").strip()[:_LONGEST_REASON]
-            self.failures[node] = reason
+            self.failures[node] = message.error
             self._note(f"{_title(party)} (node {node}) has dropped out: {reason}")
             return None
         if message.metadata.src_node_id != node:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import queue
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,9 +58,7 @@ def simulated(app: ClientApp, *, nodes: int, cpus: float = 1.0, gpus: float = 0.
 
     def run() -> None:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                run_simulation(server, app, num_supernodes=nodes, backend_config=backend)
+            run_simulation(server, app, num_supernodes=nodes, backend_config=backend)
         except BaseException as error:
             failures.append(error)
 
@@ -74,11 +70,8 @@ def simulated(app: ClientApp, *, nodes: int, cpus: float = 1.0, gpus: float = 0.
             _wait_for_nodes(grid, nodes, thread, failures)
             yield grid
         finally:
-            with warnings.catch_warnings():  # Ray leaves its files and processes to the collector, which says so
-                warnings.simplefilter("ignore", ResourceWarning)
-                done.set()
-                thread.join()
-                gc.collect()
+            done.set()
+            thread.join()
 
 
 def _first(grids: queue.Queue[Grid], thread: threading.Thread, failures: list[BaseException]) -> Grid:
