@@ -7,7 +7,7 @@ import pytest
 
 from tacit import wire
 from tacit.crypto import paillier
-from tacit.errors import WireError
+from tacit.errors import KeysError, WireError
 from tacit.protocols.paillier import Authority, ShareHolder
 from tacit.protocols.protocol import KeyHolder
 from tests.protocols.test_conformance import key_pair, key_shares, layout
@@ -138,3 +138,24 @@ def test_the_public_key_is_told_and_nothing_else_is_answered(kind: str) -> None:
     assert wire.unpack(holder.answer(wire.pack(wire.Kind.KEY, turn, b""))).kind is wire.Kind.KEY
     with pytest.raises(WireError, match="a key holder does nothing else"):
         holder.answer(wire.pack(wire.Kind.CIPHER, turn, b""))
+
+
+@BOTH
+def test_a_holder_that_starts_anew_remembers_what_it_opened(kind: str) -> None:
+    first, vector = _holder(kind), _sum(kind)
+    assert first.memory == b""
+    assert _ask(first, vector).kind is wire.Kind.OPENED
+    if kind == "authority":
+        again: KeyHolder = Authority(private=key_pair()[1], minimum_clients=3, memory=first.memory)
+    else:
+        again = ShareHolder(share=key_shares()[0], minimum_clients=3, memory=first.memory)
+    assert _ask(again, vector).kind is wire.Kind.OPENED
+    assert _ask(again, _sum(kind, summands=4)).kind is wire.Kind.FAILURE
+    assert _ask(again, _sum(kind, length=LENGTH + 1), round_number=2).kind is wire.Kind.FAILURE  # another layout
+    assert _ask(again, _sum(kind), round_number=2).kind is wire.Kind.OPENED
+
+
+@pytest.mark.parametrize("memory", [b"{", b"[]", b'{"round": 1}', b'{"round":1,"attempt":0,"digest":"","layout":"00"}'])
+def test_a_damaged_memory_is_refused(memory: bytes) -> None:
+    with pytest.raises(KeysError, match="can't be read"):
+        Authority(private=key_pair()[1], minimum_clients=3, memory=memory)

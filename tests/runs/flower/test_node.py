@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from tacit import wire
+from tacit.crypto import keyfile
+from tacit.engines.flower import Answer, Call
+from tacit.protocols.paillier.terms import Terms
+from tacit.runs.config import RunConfig
+from tacit.runs.flower import hello
+from tacit.runs.flower.node import Node, Own
+from tests.protocols.test_conformance import key_pair, key_shares, layout
+
+SETTINGS: dict[str, Any] = {
+    "mode": "plain",
+    "engine": "flower",
+    "data.name": "digits",
+    "data.split_seed": 1,
+    "model.name": "logistic",
+    "federate.clients": 3,
+    "train.workers": 1,
+}
+ENCRYPTED: dict[str, Any] = {
+    **SETTINGS,
+    "mode": "paillier",
+    "paillier.insecure_key_size": True,
+    "paillier.weight_cap": 1000,
+}
+NODE: dict[str, Any] = {"partition-id": 1}
+TURN = wire.Turn(round_number=1)
+PARAMETERS = 64 * 10 + 10
+
+
+def _config(settings: dict[str, Any]) -> RunConfig:
+    from tacit.runs.flower.server import configuration
+
+    return configuration(settings)
+
+
+def _ask(frame: bytes, *, party: int = 1, node: dict[str, Any] | None = None, **changes: Any) -> Answer:
+    call = Call(party=party, frame=frame, state=b"", node=NODE if node is None else node, run=SETTINGS, run_id=5)
+    return Node()(replace(call, **changes))
+
+
+def _failure(answer: Answer) -> str:
+    frame = wire.unpack(answer.frame)
+    assert frame.kind is wire.Kind.FAILURE
+    return bytes(frame.body).decode()
+
+
+def _task(**changes: Any) -> bytes:
+    return wire.pack_task(wire.Task(turn=TURN, model=np.zeros(PARAMETERS, np.float32), **changes))
+
+
+def _greeting(settings: dict[str, Any] = SETTINGS) -> bytes:
+    return hello.greeting(_config(settings))
+
+
+def _encrypted_task() -> bytes:
+    key = key_pair()[0]
+    return _task(terms=Terms(key=key, layout=layout(PARAMETERS + 3, key.bits)).to_bytes())
+
+
+# Who a node is
+
+
+def test_a_client_says_its_number() -> None:
+    assert hello.introduced(7, _ask(_greeting()).frame).parties == (1,)
+
+
+def test_a_node_can_be_a_client_and_hold_a_share(tmp_path: Path) -> None:
+    keyfile.save(tmp_path / "share.key", key_shares()[1])
+    settings = ENCRYPTED | {"paillier.keys": "threshold"}
+    keyfile.save(tmp_path / "public.key", key_shares()[1].public)
+    node = NODE | {"tacit-key": str(tmp_path / "share.key"), "tacit-pin": str(tmp_path / "public.key")}
+    assert hello.introduced(7, _ask(_greeting(settings), node=node, run=settings).frame).parties == (1, -2)
+
+
+@pytest.mark.parametrize(
+    ("node", "what"),
+    [
+        ({}, "neither a client .* nor a key holder"),
+        ({"partition-id": 3}, r"partition-id=3 in the node's config: expected 0 to 2"),
+        ({"partition-id": -1}, "expected 0 to 2"),
+        ({"partition-id": "one"}, "partition-id='one'"),
+    ],
+)
+def test_a_node_that_is_nobody_says_so(node: dict[str, Any], what: str) -> None:
+    import re
+
+    assert re.search(what, _failure(_ask(_greeting(), node=node)))
+
+
+def test_other_settings_are_refused_on_the_first_message() -> None:
+    told = _failure(_ask(_greeting(SETTINGS | {"optimizer.lr": 0.7})))
+    assert "optimizer.lr: the server has 0.7, this node 0.05" in told
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    assert "Did you mean 'federate.rounds'" in _failure(_ask(_greeting(), run=SETTINGS | {"federate.runds": 3}))
+
+
+# A client's work
+
+
+def test_a_client_trains_on_its_part_and_tells_its_seconds() -> None:
+    answers = [_ask(_task(), party=number, node={"partition-id": number}) for number in (0, 1)]
+    frames = [wire.unpack(answer.frame) for answer in answers]
+    assert [frame.kind for frame in frames] == [wire.Kind.VECTOR] * 2
+    assert frames[0].body != frames[1].body  # other data, other updates
+    assert answers[0].seconds["train"] > 0
+
+
+def test_without_a_common_split_nodes_would_overlap() -> None:
+    settings = {key: value for key, value in SETTINGS.items() if key != "data.split_seed"}
+    assert "data.split_seed has to be set" in _failure(_ask(_task(), run=settings))
+
+
+def test_a_seed_is_refused_at_a_node_that_takes_part_in_real_runs() -> None:
+    settings = SETTINGS | {"seed": 3}
+    told = _failure(_ask(_task(), run=settings))
+    assert "seed=3" in told
+    assert "tacit-simulation=true" in told
+    frame = _ask(_task(), run=settings, node=NODE | {"tacit-simulation": True}).frame
+    assert wire.unpack(frame).kind is wire.Kind.VECTOR
+
+
+def test_a_client_brings_its_own_model_and_data() -> None:
+    def data(node: Any) -> tuple[Any, Any]:
+        assert node["partition-id"] == 1
+        return np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
+
+    own = Own(model=lambda: nn.Linear(4, 2), data=data)
+    task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(10, np.float32)))
+    run = {"mode": "plain", "federate.clients": 3}
+    answer = Node(own=own)(Call(party=1, frame=task, state=b"", node=NODE, run=run, run_id=5))
+    assert wire.unpack(answer.frame).kind is wire.Kind.VECTOR
+    said = Node(own=own)(Call(party=1, frame=_greeting(run), state=b"", node=NODE, run=run, run_id=5))
+    assert hello.introduced(7, said.frame).examples is None  # how many it holds is its own affair
+    private = run | {"mode": "dp-sgd", "dpsgd.noise": 1.0}
+    said = Node(own=own)(Call(party=1, frame=_greeting(private), state=b"", node=NODE, run=private, run_id=5))
+    assert hello.introduced(7, said.frame).examples == 4  # but where it sets the sampling rate
+
+
+# Keys
+
+
+def test_an_unpinned_key_stops_the_client() -> None:
+    told = _failure(_ask(_encrypted_task(), run=ENCRYPTED))
+    assert "No key is pinned at this node" in told
+    assert "tacit keys fingerprint" in told
+
+
+@pytest.mark.parametrize("in_a_file", [True, False])
+def test_a_pinned_key_is_encrypted_with_and_remembered(in_a_file: bool, tmp_path: Path) -> None:
+    pin = key_pair()[0].fingerprint
+    if in_a_file:
+        (tmp_path / "pin").write_text(f"# from the key authority, by telephone\n{pin}\n")
+        pin = str(tmp_path / "pin")
+    answer = _ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": pin})
+    assert wire.unpack(answer.frame).kind is wire.Kind.CIPHER
+    assert answer.state == key_pair()[0].identity
+    assert answer.seconds["protect"] > 0
+
+
+def test_another_key_than_the_pinned_one_stops_the_client() -> None:
+    other = ("00:" * 32)[:-1]
+    told = _failure(_ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": other}))
+    assert "is pinned. Nothing was encrypted" in told
+    assert "is pinned" in _failure(_ask(_encrypted_task(), run=ENCRYPTED, state=b"\x00" * 32))
+
+
+@pytest.mark.parametrize("pin", ["zz:zz", "ab:cd", "/no/such/file"])
+def test_a_pin_that_is_none_is_refused(pin: str) -> None:
+    assert "tacit-pin" in _failure(_ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": pin}))
+
+
+def test_a_key_holder_tells_its_key_and_nothing_it_has_not(tmp_path: Path) -> None:
+    keyfile.save(tmp_path / "private.key", key_pair()[1])
+    node = {"tacit-key": str(tmp_path / "private.key")}
+    request = wire.pack(wire.Kind.KEY, wire.Turn(round_number=0), b"")
+    answer = _ask(request, party=-1, node=node, run=ENCRYPTED)
+    assert wire.unpack(answer.frame).kind is wire.Kind.KEY
+    assert f"{key_pair()[1].p:x}".encode() not in answer.frame
+    assert answer.state == b""  # nothing of the key goes to Flower's records
+    assert "holds no key" in _failure(_ask(request, party=-1, node={}, run=ENCRYPTED))
+    assert "mode 'plain' has none" in _failure(_ask(request, party=-1, node=node, run=SETTINGS))
+
+
+def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "private.key"
+    keyfile.save(path, key_pair()[1])
+    path.chmod(0o644)
+    request = wire.pack(wire.Kind.KEY, wire.Turn(round_number=0), b"")
+    told = _failure(_ask(request, party=-1, node={"tacit-key": str(path)}, run=ENCRYPTED))
+    assert "mode 644" in told
+    assert f"chmod 600 {path}" in told
