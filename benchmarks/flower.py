@@ -1,0 +1,197 @@
+"""What Flower's engine costs: rounds without training, and the same job in one process and on Flower's simulation.
+
+    python benchmarks/flower.py [--quick] [--only overhead|job]
+
+* overhead: seconds of a round in which nobody trains (the CNN's 21,840 numbers go out and come back), with 3 and 50
+  clients: in this process; on Flower's simulation by Tacit; and on the same simulated nodes by a bare Flower app that
+  sends the model, gets it back and averages with FedAvg. The last two are taken in turn on the same grid. What Tacit's
+  own code adds to a Flower round is the difference.
+* job: MNIST, 1,000 clients of 60 examples, 100 of them a round, batches of 10: seconds of a warm round in one process
+  and by `engine=flower`, the same configuration.
+
+Results: benchmarks/results/flower.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+from numpy.typing import NDArray
+
+from tacit.engines.flower import Answer, Call, FlowerEngine, client_app
+from tacit.engines.flower.simulation import simulated
+from tacit.engines.in_process import InProcessEngine
+from tacit.federated.clients import Finish, LocalClients
+from tacit.federated.plan import Plan
+from tacit.federated.round import round_flow
+from tacit.federated.stopwatch import Stopwatch
+from tacit.flow import ClientId, Engine, drive
+from tacit.randomness import Randomness
+from tacit.runs.config import RunConfig
+from tacit.runs.modes import plan_of
+from tacit.vectors import Vector
+from tacit.wire import Turn
+
+RESULTS = Path(__file__).parent / "results" / "flower.json"
+PARAMETERS = 21_840
+
+
+class NoTraining:
+    """A trainer that hands the model back as it came."""
+
+    workers = 1
+
+    def train(
+        self, model: Vector, clients: Sequence[ClientId], keys: NDArray[np.int64], round_number: int, finish: Finish
+    ) -> None:
+        for client in clients:
+            finish(client, np.zeros_like(model), 0.5)
+
+
+def _plan(clients: int) -> Plan:
+    plan = plan_of(RunConfig(federate={"clients": clients}), clients)
+    return plan
+
+
+def _clients(clients: int) -> LocalClients:
+    return LocalClients(
+        plan=_plan(clients),
+        trainer=NoTraining(),
+        examples=lambda _: 60,
+        randomness=Randomness.of(seed=1),
+        stopwatch=Stopwatch(),
+    )
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A node that does all a client does but training."""
+
+    clients: int
+
+    def __call__(self, call: Call) -> Answer:
+        return Answer(frame=_clients(self.clients).answer({call.party: call.frame})[call.party])
+
+
+def _both(clients: int) -> ClientApp:
+    """Return an app that answers Tacit's messages, and bare ones as a Flower app does that does not train."""
+    app = client_app(Idle(clients))
+
+    @app.train("bare")
+    def bare(message: Message, context: Context) -> Message:
+        arrays = message.content.array_records["arrays"].to_numpy_ndarrays()
+        content = RecordDict(
+            {"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 60, "loss": 0.5})}
+        )
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def _tacit_round(engine: Engine, clients: int, number: int) -> None:
+    plan = _plan(clients)
+    model = np.zeros(PARAMETERS, np.float32)
+    turn = Turn(round_number=number)
+    cohort = list(range(clients))
+    flow = round_flow(plan, plan.mechanism, cohort, model, {}, turn, Randomness.of(seed=1), Stopwatch())
+    drive(flow, engine)
+
+
+def _bare_round(grid: Grid, strategy: FedAvg) -> None:
+    record = ArrayRecord({"model": Array(np.zeros(PARAMETERS, np.float32))})
+    content = RecordDict({"arrays": record, "config": ConfigRecord({"server-round": 1})})
+    messages = [Message(content, node, "train.bare") for node in grid.get_node_ids()]
+    arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    assert arrays is not None
+
+
+def _best(rounds: dict[str, Callable[[int], None]], repeats: int) -> dict[str, float]:
+    """Return the best seconds of each round, taken in turn after one that warms up."""
+    best = dict.fromkeys(rounds, float("inf"))
+    for number in range(repeats + 1):
+        for name, go in rounds.items():
+            start = time.perf_counter()
+            go(number + 1)
+            if number:
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def overhead(clients: int, repeats: int) -> dict[str, Any]:
+    """Measure rounds without training."""
+    here = InProcessEngine(answer=_clients(clients).answer)
+    row: dict[str, Any] = {"clients": clients}
+    row |= _best({"in process": lambda number: _tacit_round(here, clients, number)}, 20 * repeats)
+    strategy = FedAvg()
+    with simulated(_both(clients), nodes=clients) as grid:
+        engine = FlowerEngine(grid=grid, deadline=60.0)
+        engine.nodes |= dict(enumerate(grid.get_node_ids()))
+        row |= _best(
+            {
+                "bare Flower": lambda _: _bare_round(grid, strategy),
+                "Tacit on Flower": lambda number: _tacit_round(engine, clients, number),
+            },
+            repeats,
+        )
+    row["Flower over in process"] = row["Tacit on Flower"] / row["in process"]
+    row["Tacit adds"] = row["Tacit on Flower"] / row["bare Flower"] - 1
+    print(
+        f"{clients:4} clients: in process {1e3 * row['in process']:.2f} ms, bare Flower {1e3 * row['bare Flower']:.0f} ms, "
+        f"Tacit on Flower {1e3 * row['Tacit on Flower']:.0f} ms ({100 * row['Tacit adds']:+.1f}%)",
+        flush=True,
+    )
+    return row
+
+
+def job(rounds: int) -> dict[str, Any]:
+    """Measure one job in process and on Flower's simulation."""
+    import tacit
+
+    row: dict[str, Any] = {}
+    for engine in ("in-process", "flower"):
+        config = RunConfig(
+            engine=engine,
+            seed=1,
+            federate={"clients": 1000, "per_round": 100, "rounds": rounds},
+            train={"batch_size": 10},
+            evaluate={"every": 10_000, "train": False},
+        )
+        records = tacit.run(config).rounds
+        seconds = [record.wall_seconds - record.seconds["evaluate"] for record in records]
+        row[engine] = {"seconds": seconds, "best": min(seconds[len(seconds) // 2 :]), "stages": records[-1].seconds}
+        print(f"{engine}: {row[engine]['best']:.3f} s a round", flush=True)
+    row["ratio"] = row["flower"]["best"] / row["in-process"]["best"]
+    print(f"in process {row['ratio']:.1f}x the rounds a second", flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=["overhead", "job"])
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    record: dict[str, Any] = {"cores": os.cpu_count()}
+    if options.only != "job":
+        sizes = (3,) if options.quick else (3, 50)
+        record["overhead"] = [overhead(clients, 3 if options.quick else 10) for clients in sizes]
+    if options.only != "overhead":
+        record["job"] = job(2 if options.quick else 8)
+    options.results.parent.mkdir(exist_ok=True)
+    options.results.write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
