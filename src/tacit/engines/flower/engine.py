@@ -17,7 +17,7 @@ from tacit.flow import ClientId, Frames, Gather
 Seconds = Mapping[str, float]
 _Found = TypeVar("_Found")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # between looks for replies
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # between looks for replies
 _TRIES = 5  # before an unreachable SuperLink ends the run
 _LONGEST_REASON = 300
 
@@ -96,7 +96,7 @@ class FlowerEngine:
         self.failures = {}
         waiting = self._push(asked)
         worked: list[Seconds] = []
-        pause = _FIRST_PAUSE
+        pause = FIRST_PAUSE
         while waiting and time.monotonic() - start < self._deadline:
             arrived = self._insist(lambda: list(self._grid.pull_messages(list(waiting))))
             for message in arrived:
@@ -112,7 +112,7 @@ class FlowerEngine:
                     self._on_reply()
                     yield party, node, frame
             if waiting:
-                pause = _FIRST_PAUSE if arrived else min(1.3 * pause, _LONGEST_PAUSE)
+                pause = FIRST_PAUSE if arrived else min(1.3 * pause, LONGEST_PAUSE)
                 self._pause(pause)
         for party, node in waiting.values():
             self._note(f"{_title(party)} (node {node}) has dropped out: no answer within {self._deadline:g} s.")
