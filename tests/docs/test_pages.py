@@ -1,0 +1,61 @@
+"""The pages of the documentation: their code runs, and the site builds without a warning."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.runs import modes
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "quickstart.md", *sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md"))]
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = PYTHON.findall(page.read_text())
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(modes, "MODES", dict(modes.MODES))
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, _name(page), "exec", dont_inherit=True), names)
+    assert capsys.readouterr().out
+
+
+def test_every_mode_has_a_tutorial() -> None:
+    assert {page.stem for page in (DOCS / "tutorials").glob("*.md")} == set(modes.MODES)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=_name)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    from typer.main import get_command
+
+    from tacit.cli.main import app
+
+    known = set(get_command(app).commands)  # type: ignore[attr-defined]
+    for block in COMMAND.findall(page.read_text()):
+        named = re.findall(r"^(?:\S+/)?tacit ([a-z]+)", block, re.MULTILINE)
+        assert set(named) <= known
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Choosing a protection" in (tmp_path / "site" / "choosing" / "index.html").read_text()
+    assert "noise_multiplier" in (tmp_path / "site" / "reference" / "mechanisms" / "index.html").read_text()
