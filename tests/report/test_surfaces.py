@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tacit.errors import ConfigError
-from tacit.report import surfaces
+from tacit.report import surfaces, sweep_table
 from tacit.runs.grid import Axis, parse_axes
 from tacit.runs.sweep import Row, cells
 
@@ -49,7 +49,7 @@ def size(path: Path) -> tuple[int, int]:
 def shown(rows: list[Row], axes: list[Axis]) -> str:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(surfaces.table(rows, axes))
+        console.print(sweep_table.table(rows, axes))
     return capture.get()
 
 

@@ -152,3 +152,29 @@ def test_job_files_may_be_empty_missing_or_binary(tmp_path: Path) -> None:
 def test_defaults_that_depend_on_others(given: dict[str, Any], split: str, clients: int | None, model: str) -> None:
     config = resolve(RunConfig(**given))
     assert (config.data.split, config.federate.clients, config.model.name) == (split, clients, model)
+
+
+@pytest.mark.parametrize(
+    ("given", "rounds", "rate"),
+    [
+        ({"dp": {"epsilon": 1}}, 20, 1.0),
+        ({"dp": {"epsilon": 3}}, 20, 3.0),
+        ({"dp": {"epsilon": 8}}, 20, 4.0),
+        ({"dpsgd": {"epsilon": 2}}, 20, 2.0),
+        ({"dp": {"noise": 1.5}}, 20, 0.5),
+        ({"dpsgd": {"noise": 1.5}, "dp": {"epsilon": 3}}, 20, 0.5),
+        ({"dp": {"epsilon": 3}, "federate": {"rounds": 6}}, 6, 3.0),
+        ({"dp": {"epsilon": 3}, "optimizer": {"lr": 0.05}}, 20, 0.05),
+        ({"dp": {"epsilon": 3}, "optimizer": {"momentum": 0.9}}, 20, 3.0),
+        ({"dp": {"epsilon": 3}, "engine": "alone"}, 6, 0.5),
+        ({"dp": {"epsilon": 3}, "mode": "dp"}, 6, 0.05),
+        ({"mode": "plain"}, 6, 0.05),
+    ],
+)
+def test_dp_sgd_has_rounds_and_a_rate_of_its_own_where_none_are_given(
+    given: dict[str, Any], rounds: int, rate: float
+) -> None:
+    config = resolve(RunConfig(**{"mode": "dp-sgd"} | given))
+    assert (config.federate.rounds, config.optimizer.lr) == (rounds, rate)
+    assert resolve(config) == config
+    assert resolve(from_mapping(yaml.safe_load(config.to_yaml()))) == config  # what a run keeps for `tacit resume`

@@ -69,7 +69,7 @@ def test_a_run_leaves_its_five_files_and_the_promised_fields(tmp_path: Path) -> 
     assert set(FIELDS) <= values.keys()
     assert all(set(ROUND_FIELDS) <= record.keys() for record in values["rounds"])
     assert all(
-        record["seconds"].keys() == {"train", "protect", "aggregate", "recover", "evaluate"}
+        record["seconds"].keys() == {"train", "protect", "travel", "aggregate", "recover", "evaluate"}
         for record in values["rounds"]
     )
     assert values["privacy"].keys() == {
@@ -183,7 +183,7 @@ def test_too_few_clients_to_the_end_fail_closed_and_keep_the_model(tmp_path: Pat
     config = digits(out=out, federate={"drop": 0.9, "minimum_clients": 5, "retries": 1})
     with pytest.raises(DropoutError, match=r"5 needed.*Tried 2 times; the model of round 0 is kept"):
         run(config)
-    assert _types(out) == ["start", "attempt", "failed", "attempt", "failed"]
+    assert _types(out) == ["start", "attempt", "failed", "attempt", "failed", "stopped"]
     assert finite(out)
     assert not (out / RESULT).exists()
 
@@ -194,7 +194,7 @@ def test_a_loss_that_is_no_number_names_round_and_client_and_keeps_the_last_good
         run(digits(out=out, model={"name": "mlp"}, optimizer={"lr": 1e30}))
     assert caught.value.round_number == 1
     assert 0 <= caught.value.client < 5
-    assert _types(out) == ["start", "attempt", "failed"]
+    assert _types(out) == ["start", "attempt", "failed", "stopped"]
     assert finite(out)
     assert Checkpoint.read(out / CHECKPOINT).round_number == 0
 

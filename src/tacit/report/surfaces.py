@@ -1,4 +1,4 @@
-"""A sweep's grid: accuracy and epsilon as heat maps, 3-D surfaces and lines, and as a table in the terminal."""
+"""A sweep's grid: accuracy and epsilon as heat maps, 3-D surfaces and lines."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import ConfigError
-from tacit.report.words import percent, seconds_text
+from tacit.report.words import epsilon_text, value_text
 from tacit.runs.grid import Axis
-from tacit.runs.sweep import Cell, Row, best, cells
+from tacit.runs.sweep import Cell, Row, cells
 from tacit.storage import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.console import Group
-    from rich.table import Table
 
 _TITLES = {
     "dp.clip": "clip bound C (dp.clip)",
@@ -42,8 +40,6 @@ _TITLES = {
 _MISSING = "#d9d9d9"
 _PANELS = 4  # heat maps of a sweep of three or more axes
 _DOTS = 100  # points that a surface marks; more would hide it
-_COLUMNS = 8  # of the terminal's grid; wider ones become a list
-_LINES = 20  # of that list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +139,7 @@ def slices(points: Sequence[Cell], axes: Sequence[Axis], measure: Measure) -> Fi
         fixed = dict(zip((axis.key for axis in further), values, strict=True))
         chosen = [cell for cell in points if all(cell.values[key] == value for key, value in fixed.items())]
         grids.append(_grid(chosen, axes[:2], measure))
-        titles.append(f"{measure.title}\n" + ", ".join(f"{key}={_text(value)}" for key, value in fixed.items()))
+        titles.append(f"{measure.title}\n" + ", ".join(f"{key}={value_text(value)}" for key, value in fixed.items()))
     return _panels(axes[:2], grids, [measure] * len(grids), titles)
 
 
@@ -188,7 +184,7 @@ def surfaces(points: Sequence[Cell], axes: Sequence[Axis], measures: Sequence[Me
         panel.tick_params(axis="z", pad=7)
         panel.zaxis.set_major_locator(MaxNLocator(nbins=6))
         if logarithmic:
-            panel.zaxis.set_major_formatter(FuncFormatter(lambda height, _: _epsilon(10**height)))
+            panel.zaxis.set_major_formatter(FuncFormatter(lambda height, _: epsilon_text(10**height)))
         panel.set_title(measure.title)
         # Seen from the side of the low corner, so that what lies behind is higher where it can be.
         panel.view_init(elev=25, azim=_view(heights))
@@ -212,11 +208,11 @@ def lines(points: Sequence[Cell], axis: Axis, measures: Sequence[Measure]) -> Fi
         if _on_logarithms(measure, heights):
             panel.set_yscale("log")
     if not numeric:
-        panel.set_xticks(places, [_text(value) for value in axis.values])
+        panel.set_xticks(places, [value_text(value) for value in axis.values])
     elif _logarithmic(axis):
         panel.set_xscale("log")
     elif len(axis.values) <= 10:
-        panel.set_xticks(places, [_text(value) for value in axis.values])
+        panel.set_xticks(places, [value_text(value) for value in axis.values])
     panel.set_xlabel(_title(axis))
     panel.set_ylabel(measures[0].label if len(measures) == 1 else "accuracy, %")
     panel.grid(color="#00000022")
@@ -225,78 +221,6 @@ def lines(points: Sequence[Cell], axis: Axis, measures: Sequence[Measure]) -> Fi
     if len(measures) > 1:
         panel.legend(frameon=False)
     return drawing
-
-
-def table(rows: Sequence[Row], axes: Sequence[Axis]) -> Group:
-    """Return the sweep for the terminal: a grid over two axes, otherwise a list of the best; the best is marked."""
-    from rich.console import Group
-    from rich.text import Text
-
-    points = cells(rows)
-    free = [axis for axis in axes if len(axis.values) > 1]
-    top = best(points)
-    if len(free) == 2 and len(free[1].values) <= _COLUMNS:
-        grid = _matrix(points, free, top)
-        title = f"Test accuracy{_and_epsilon(points)}: {free[0].key} down, {free[1].key} across"
-    else:
-        grid = _list(points, axes, top)
-        title = f"The best {_LINES} of {len(points):,} points" if len(points) > _LINES else "Points, the best first"
-    parts: list[Any] = [Text(title), grid]
-    if top is not None:
-        words = f"* best: {', '.join(f'{key}={_text(value)}' for key, value in top.values.items())}, "
-        words += f"test accuracy {percent(top.test_accuracy)}"
-        if top.epsilon is not None:
-            words += f", epsilon {_epsilon(top.epsilon)} at delta {top.delta:g}"
-        parts.append(Text(words, style="bold green"))
-    return Group(*parts)
-
-
-def _matrix(points: Sequence[Cell], axes: Sequence[Axis], top: Cell | None) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(box=None, padding=(0, 2, 0, 0))
-    grid.add_column("", style="dim", no_wrap=True)
-    for value in axes[1].values:
-        grid.add_column(_text(value), justify="right", no_wrap=True, header_style="dim")
-    found = {(repr(cell.values[axes[0].key]), repr(cell.values[axes[1].key])): cell for cell in points}
-    for down in axes[0].values:
-        line = []
-        for across in axes[1].values:
-            cell = found.get((repr(down), repr(across)))
-            if cell is None or not cell.runs:
-                line.append(Text("-" if cell is None else "failed", style="red"))
-                continue
-            text = Text(percent(cell.test_accuracy) + ("*" if cell is top else " "))
-            text.stylize("bold green" if cell is top else "")
-            if cell.epsilon is not None:
-                text.append(f"\nε {_epsilon(cell.epsilon)} ", style="dim")
-            line.append(text)
-        grid.add_row(_text(down), *line)
-    return grid
-
-
-def _list(points: Sequence[Cell], axes: Sequence[Axis], top: Cell | None) -> Table:
-    from rich.table import Table
-
-    grid = Table(box=None, padding=(0, 2, 0, 0))
-    for name in (*(axis.key for axis in axes), "test accuracy", "train accuracy", "epsilon", "time"):
-        grid.add_column(name, justify="right", header_style="dim")
-    ranked = sorted(points, key=lambda cell: -1.0 if cell.test_accuracy is None else -2.0 - cell.test_accuracy)
-    for cell in ranked[:_LINES]:
-        grid.add_row(
-            *(_text(value) for value in cell.values.values()),
-            percent(cell.test_accuracy) + ("*" if cell is top else " ") if cell.runs else "failed ",
-            percent(cell.train_accuracy),
-            "-" if cell.epsilon is None else _epsilon(cell.epsilon),
-            "-" if cell.seconds is None else seconds_text(cell.seconds),
-            style="bold green" if cell is top else "",
-        )
-    return grid
-
-
-def _and_epsilon(points: Sequence[Cell]) -> str:
-    return " and epsilon" if any(cell.epsilon is not None for cell in points) else ""
 
 
 def _panels(
@@ -341,8 +265,8 @@ def _heat(
     panel.set_facecolor(_MISSING)
     for axis, place in ((axes[1], panel.set_xticks), (axes[0], panel.set_yticks)):
         few = _few(len(axis.values), 10)
-        place(few, [_text(axis.values[index]) for index in few])
-    if max(len(_text(value)) for value in axes[1].values) > 5:
+        place(few, [value_text(axis.values[index]) for index in few])
+    if max(len(value_text(value)) for value in axes[1].values) > 5:
         panel.tick_params(axis="x", rotation=30)
     panel.set_xlabel(_title(axes[1]))
     panel.set_ylabel(_title(axes[0]))
@@ -351,7 +275,7 @@ def _heat(
     if grid.shape[0] > 12 or grid.shape[1] > 9:
         return  # numbers would not fit
     for (row, column), value in np.ndenumerate(grid):
-        text = "failed" if math.isnan(value) else f"{value:.1f}" if measure.scale == 100 else _epsilon(value)
+        text = "failed" if math.isnan(value) else f"{value:.1f}" if measure.scale == 100 else epsilon_text(value)
         dark = math.isfinite(value) and _luminance(picture.cmap(norm(value))) < 0.18
         size = 9 if max(grid.shape) <= 7 else 7.5
         panel.text(column, row, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
@@ -418,13 +342,3 @@ def _few(total: int, most: int) -> list[int]:
 
 def _title(axis: Axis) -> str:
     return _TITLES.get(axis.key, axis.key)
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _epsilon(value: float) -> str:
-    if value == math.inf:
-        return "infinite"
-    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}" if value < 99_999.5 else f"{value:.1e}"

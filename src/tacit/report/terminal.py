@@ -120,7 +120,7 @@ def rounds_table(title: str, records: list[RoundRecord]) -> Table:
             Text(percent(r.test_accuracy), style="bold green"),
             bytes_text(r.bytes_up),
             *(() if narrow else (bytes_text(r.bytes_down),)),
-            *(seconds_text(r.seconds[stage]) for stage in stages),
+            *(seconds_text(r.seconds.get(stage, 0.0)) for stage in stages),
         )
     return table
 
@@ -130,7 +130,7 @@ def _stages(records: Sequence[RoundRecord]) -> list[str]:
     whole = sum(record.wall_seconds for record in records)
     shown = []
     for stage in ("train", "protect", "travel", "aggregate", "recover", "evaluate"):
-        took = sum(record.seconds[stage] for record in records)
+        took = sum(record.seconds.get(stage, 0.0) for record in records)
         if stage in ("train", "evaluate") or took > _NOTABLE * whole:
             shown.append(stage)
     return shown
@@ -168,7 +168,7 @@ def summary(result: Result) -> Group:
     )
     cryptography = [stage for stage in _stages(result.rounds) if stage in ("protect", "aggregate", "recover")]
     if cryptography:
-        spent = {stage: sum(record.seconds[stage] for record in result.rounds) for stage in cryptography}
+        spent = {stage: sum(record.seconds.get(stage, 0.0) for record in result.rounds) for stage in cryptography}
         grid.add_row("of it", ", ".join(f"{stage} {seconds_text(seconds)}" for stage, seconds in spent.items()))
     clipped = sum(record.clipped or 0 for record in result.rounds)
     if clipped:

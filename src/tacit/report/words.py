@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def bytes_text(count: float) -> str:
     """Return a size.
@@ -37,3 +39,23 @@ def percent(share: float | None) -> str:
     ('98.77%', '-')
     """
     return "-" if share is None else f"{100 * share:.2f}%"
+
+
+def epsilon_text(value: float) -> str:
+    """Return an epsilon.
+
+    >>> epsilon_text(0.37765), epsilon_text(1350.42), epsilon_text(2.57e6), epsilon_text(float("inf"))
+    ('0.378', '1350', '2.6e+06', 'infinite')
+    """
+    if value == math.inf:
+        return "infinite"
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}" if value < 99_999.5 else f"{value:.1e}"
+
+
+def value_text(value: object) -> str:
+    """Return a setting's value.
+
+    >>> value_text(0.30000000000000004), value_text("iid")
+    ('0.3', 'iid')
+    """
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -7,16 +7,19 @@ import os
 from pathlib import Path
 
 from tacit.errors import RunError
+from tacit.logs import tensorboard
+from tacit.logs.mlflow import RECORD as MLFLOW
 from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
 from tacit.storage import cannot_write, write_atomically
 
-CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT = (
+CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT, REPORT = (
     "config.yaml",
     "journal.jsonl",
     "checkpoint.safetensors",
     "model.safetensors",
     "result.json",
+    "report.html",
 )
 _OURS = (CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT)
 
@@ -79,9 +82,10 @@ class RunFolder:
 
     def _clear(self) -> None:
         try:
-            for name in _OURS:
+            for name in (*_OURS, REPORT, MLFLOW):
                 if name != JOURNAL:
                     (self.path / name).unlink(missing_ok=True)
+            tensorboard.clear(self.path)
             os.truncate(self.path / JOURNAL, 0)
         except OSError as error:
             raise cannot_write(self.path, error) from error

@@ -24,6 +24,7 @@ def beginning(job: Job) -> dict[str, Any]:
     """Return what the journal's first record says beside the key: the job, when and where it began, who holds what."""
     return {
         "time": now(),
+        "title": job.title,
         "model": job.model_name,
         "parameters": job.trainer.layout.size,
         "device": str(job.holdings.features.device),

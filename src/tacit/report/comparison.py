@@ -1,0 +1,211 @@
+"""A comparison as a page, and as files beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from tacit.report import comparison_charts as charts
+from tacit.report.page import Card, Cards, Note, Page, Part, Row, Section, Table, Text
+from tacit.report.page.parts import Tone
+from tacit.report.words import bytes_text, percent, seconds_text
+from tacit.runs.comparison import Claimed, Comparison, Entry, Repeat, Spread, epsilon_of
+from tacit.runs.remarks import LARGEST_MEANINGFUL
+from tacit.storage import write_atomically
+
+PAGE, TABLE, DATA = "compare.html", "compare.csv", "compare.json"
+_ADVICE = "Free some space, or choose another folder with --out. The runs are kept."
+_PARTIES = {"server": "the server", "clients": "other clients", "outsider": "an outsider"}
+
+
+def write(comparison: Comparison, folder: Path) -> tuple[Path, ...]:
+    """Write the page, the table and the data into ``folder`` and return their paths."""
+    texts = {
+        PAGE: page(comparison).html(),
+        TABLE: comparison.to_csv(),
+        DATA: json.dumps(comparison.to_dict(), indent=2, allow_nan=False) + "\n",
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text.encode(), advice=_ADVICE)
+    return tuple(folder / name for name in texts)
+
+
+def page(comparison: Comparison) -> Page:
+    """Return the page of a comparison."""
+    entries = [entry for entry in comparison.entries if entry.results]
+    shared = comparison.shared
+    versions = ", ".join(sorted({result.version for entry in entries for result in entry.results}))
+    about = [shared[what] for what in ("data", "model") if what in shared]
+    return Page(
+        title="Protections compared",
+        subtitle=", ".join([*about, f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"]),
+        sections=(
+            _summary(comparison, entries),
+            Section(
+                title="Accuracy",
+                lead="On the test data. Curves are means over the seeds; bands and bars go from the lowest seed to the "
+                "highest.",
+                parts=(Row(parts=(charts.curves(entries), charts.final(entries))),),
+            ),
+            _privacy(entries),
+            Section(
+                title="What it costs",
+                parts=(Row(parts=(charts.traffic(entries), charts.stages(entries))), _costs(entries)),
+            ),
+            _sees(entries),
+            _origins(comparison),
+        ),
+        foot=f"Made by `tacit compare` from runs of tacit {versions}. `{TABLE}` and `{DATA}` have the numbers.",
+    )
+
+
+def accuracy_text(spread: Spread | None) -> str:
+    """Return a mean and its standard deviation.
+
+    >>> accuracy_text(Spread.of([0.9, 0.92])), accuracy_text(Spread.of([0.9]))
+    ('91.00% ± 1.41', '90.00%')
+    """
+    if spread is None or spread.deviation is None:
+        return percent(None if spread is None else spread.mean)
+    return f"{percent(spread.mean)} ± {100 * spread.deviation:.2f}"
+
+
+def epsilon_text(claim: Claimed) -> str:
+    """Return epsilon for people, and the plain word on one that promises nothing."""
+    epsilon = epsilon_of(claim) or 0.0
+    text = "infinite" if epsilon == math.inf else f"{epsilon:.3g}" if epsilon < 1e3 else f"{epsilon:,.0f}"
+    return f"{text}, no guarantee" if no_guarantee(claim) else text
+
+
+def no_guarantee(claim: Claimed) -> bool:
+    """Return whether epsilon is too large to promise anything."""
+    return (epsilon_of(claim) or 0.0) > LARGEST_MEANINGFUL
+
+
+def epsilons_text(entry: Entry) -> str:
+    """Return every epsilon of an entry, with its unit where there are two."""
+    if len(entry.claims) > 1:
+        return ", ".join(f"{epsilon_text(claim)} ({claim.unit})" for claim in entry.claims)
+    return epsilon_text(entry.claims[0]) if entry.claims else "none"
+
+
+def _summary(comparison: Comparison, entries: Sequence[Entry]) -> Section:
+    parts: list[Part] = [Note(text=warning, tone="warn") for warning in comparison.warnings]
+    parts += [Note(text=f"{run.name} failed: {run.error}", tone="bad") for run in comparison.failed]
+    if comparison.shared:
+        parts.append(Cards(cards=tuple(Card(label=what, value=value) for what, value in comparison.shared.items())))
+    tones: dict[tuple[int, int], Tone] = {
+        (place, 2): "bad" for place, entry in enumerate(entries) if any(map(no_guarantee, entry.claims))
+    }
+    rows = [
+        (
+            entry.name,
+            accuracy_text(entry.accuracy),
+            epsilons_text(entry),
+            None if entry.bytes_up is None else bytes_text(entry.bytes_up),
+            None if entry.bytes_down is None else bytes_text(entry.bytes_down),
+            None if entry.seconds is None else seconds_text(entry.seconds.mean),
+        )
+        for entry in entries
+    ]
+    columns = ("", "final test accuracy", "epsilon", "up, a client a round", "down, a client a round", "seconds a run")
+    seeds = max((len(entry.results) for entry in entries), default=0)
+    caption = "Mean ± standard deviation over the seeds." if seeds > 1 else "One run each: there is no spread to show."
+    parts.append(
+        Table(
+            columns=columns,
+            rows=rows,
+            align="lrrrrr",
+            tones=tones,
+            caption=caption,
+        )
+    )
+    lead = (
+        "Epsilons of different rows are comparable only where unit, neighbours and adversary are the same; see "
+        "**Privacy**."
+    )
+    return Section(title="Summary", lead=lead, parts=parts)
+
+
+def _privacy(entries: Sequence[Entry]) -> Section:
+    rows: list[tuple[str | None, ...]] = []
+    tones: dict[tuple[int, int], Tone] = {}
+    for entry in entries:
+        for claim in entry.claims or (None,):
+            if claim is None:
+                rows.append((entry.name, "none", None, None, None, None, "no differential privacy is claimed"))
+                continue
+            if no_guarantee(claim):
+                tones[len(rows), 1] = "bad"
+            rows.append(
+                (
+                    entry.name,
+                    epsilon_text(claim),
+                    f"{claim.delta:.1g}" if claim.delta else None,
+                    claim.unit,
+                    claim.neighbours,
+                    claim.accountant,
+                    f"{claim.against}{_nominal(claim)}",
+                )
+            )
+    table = Table(
+        columns=("", "epsilon, whole run", "delta", "unit", "neighbours", "accountant", "against whom"),
+        rows=rows,
+        align="lrrllll",
+        tones=tones,
+        caption="Composed over all rounds; of several seeds the largest.",
+    )
+    lead = (
+        "What epsilon hides (the unit and the neighbours) and from whom differs between protections. A smaller epsilon "
+        "against the public is no better than a larger one against the server."
+    )
+    return Section(title="Privacy", lead=lead, parts=(*charts.frontier(entries), table))
+
+
+def _nominal(claim: Claimed) -> str:
+    if claim.nominal_epsilon is None or claim.nominal_delta is None:
+        return ""
+    return f" (the paper's own claim would be epsilon {claim.nominal_epsilon:g} at delta {claim.nominal_delta:.1g})"
+
+
+def _costs(entries: Sequence[Entry]) -> Part:
+    holders = [entry for entry in entries if entry.bytes_holders]
+    if not holders:
+        return Text(text="No key holders stand beside the server in these runs.")
+    told = ", ".join(f"{bytes_text(entry.bytes_holders or 0)} a round in {entry.name}" for entry in holders)
+    return Text(text=f"Between the server and the key holders there passed, beside this: {told}.")
+
+
+def _sees(entries: Sequence[Entry]) -> Section:
+    tables = [
+        Table(
+            columns=(),
+            rows=[(words, entry.sees.get(party)) for party, words in _PARTIES.items()],
+            caption=f"**{entry.name}**",
+        )
+        for entry in entries
+    ]
+    return Section(title="Who sees what", parts=(Row(parts=tables),))
+
+
+def _origins(comparison: Comparison) -> Section:
+    parts: list[Part] = [Note(text=note) for note in comparison.notes]
+    own = [(entry.name, f"{key}={value}") for entry in comparison.entries for key, value in entry.settings.items()]
+    if own:
+        parts.append(Table(columns=("", "setting of its own"), rows=own))
+    parts.append(
+        Table(
+            columns=("run", "seed", "final test accuracy", "folder"),
+            rows=[_origin(run) for entry in comparison.entries for run in entry.runs],
+            align="lrrl",
+            caption="Every run is an ordinary one: `tacit report` and `tacit ledger` work on its folder.",
+        )
+    )
+    return Section(title="Where the numbers come from", parts=parts)
+
+
+def _origin(run: Repeat) -> tuple[str | None, ...]:
+    accuracy = "failed" if run.result is None else percent(run.result.test_accuracy)
+    return run.name, None if run.seed is None else str(run.seed), accuracy, run.folder

@@ -1,0 +1,166 @@
+"""The parts of a page: plain values that know nothing of HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tacit.errors import ConfigError
+
+Tone = Literal["plain", "warn", "good", "bad"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A paragraph; `` `code` `` and ``**bold**`` are understood."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A paragraph that stands out."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Text as it is, such as a configuration file."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One figure with its name."""
+
+    label: str
+    value: str
+    detail: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cards:
+    """Cards side by side."""
+
+    cards: Sequence[Card]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of text and numbers.
+
+    Attributes:
+        columns: the headings; without any, the first column names the rows.
+        rows: the cells; numbers are rounded for people, strings stay as they are, None is a dash.
+        caption: what the table shows.
+        align: a letter a column, ``l`` or ``r``; without it columns of numbers stand on the right.
+        tones: (row, column) to the colour of a cell, which also says it in words.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    caption: str = ""
+    align: str = ""
+    tones: Mapping[tuple[int, int], Tone] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows):
+            if len(row) != self.width:
+                raise ConfigError(f"Row {number} of a table has {len(row)} cells, expected {self.width}: {row!r}.")
+        if self.align and (len(self.align) != self.width or set(self.align) - {"l", "r"}):
+            raise ConfigError(f"align is {self.align!r}, expected {self.width} letters of l and r.")
+
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return len(self.columns) or (len(self.rows[0]) if self.rows else 0)
+
+    @property
+    def sides(self) -> str:
+        """Return the letter of each column."""
+        return self.align or "".join("r" if self._numbers(column) else "l" for column in range(self.width))
+
+    def _numbers(self, column: int) -> bool:
+        cells = [row[column] for row in self.rows if row[column] is not None]
+        return bool(cells) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in cells)
+
+    def csv(self) -> str:
+        """Return the table as CSV, numbers not rounded."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        if self.columns:
+            writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """An interactive chart.
+
+    Attributes:
+        title: stands above it.
+        data: plotly's traces as plain dicts; ``var(--series-1)`` and the like are colours of the theme.
+        layout: plotly's layout as a plain dict; fonts, colours, margins and hover come from the theme.
+        caption: stands below it.
+        height: in pixels.
+    """
+
+    title: str
+    data: Sequence[Mapping[str, Any]]
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    caption: str = ""
+    height: int = 360
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """Parts behind a line that opens them; on paper they are open."""
+
+    summary: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Parts side by side where the window is wide enough."""
+
+    parts: Sequence[Part]
+
+
+Part = Text | Note | Code | Cards | Table | Chart | Fold | Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading and what stands under it."""
+
+    title: str
+    parts: Sequence[Part]
+    lead: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A whole page."""
+
+    title: str
+    sections: Sequence[Section]
+    subtitle: str = ""
+    foot: str = ""
+
+    def html(self) -> str:
+        """Return the page as one file that needs nothing else: no network, no other file.
+
+        Equal pages give equal text, byte for byte.
+        """
+        from tacit.report.page.html import render
+
+        return render(self)

@@ -1,0 +1,127 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const trouble = document.getElementById("trouble");
+  const button = document.getElementById("theme");
+  const page = JSON.parse(document.getElementById("charts").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const PAPER = 640; // the width of a chart on paper, in pixels
+  let errors = 0;
+  let paper = false;
+
+  // Whatever goes wrong is said in the page, and counted where a test can read it.
+  const complain = (text) => {
+    errors += 1;
+    root.dataset.errors = String(errors);
+    trouble.hidden = false;
+    trouble.textContent = text;
+  };
+  addEventListener("error", (event) => complain(`The charts could not be drawn: ${event.message}`));
+  addEventListener("unhandledrejection", (event) => complain(`The charts could not be drawn: ${event.reason}`));
+  document.addEventListener("securitypolicyviolation", (event) => complain(`Refused to load ${event.blockedURI}.`));
+
+  const theme = () => (paper ? "light" : root.dataset.theme || (dark.matches ? "dark" : "light"));
+
+  // Colours of the theme stand in the charts by name: "var(--ink)", or "var(--ink) 18%" where they shine through.
+  const resolved = (value, style) => {
+    if (typeof value === "string") {
+      const name = /^var\((--[a-z0-9-]+)\)(?: (\d+)%)?$/.exec(value);
+      if (name === null) return value;
+      const colour = style.getPropertyValue(name[1]).trim();
+      return name[2] ? colour + Math.round(2.55 * Number(name[2])).toString(16).padStart(2, "0") : colour;
+    }
+    if (Array.isArray(value)) return value.map((inner) => resolved(inner, style));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, resolved(inner, style)]));
+  };
+
+  const draw = async () => {
+    const style = getComputedStyle(root);
+    const touch = matchMedia("(pointer: coarse)").matches;
+    const options = {
+      responsive: true,
+      displaylogo: false,
+      displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false,
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetCameraLastSave3d"],
+      showSendToCloud: false, // nothing leaves the page
+      plotlyServerURL: "",
+    };
+    for (const [number, chart] of page.charts.entries()) {
+      const place = document.getElementById(`chart-${number}`);
+      const layout = resolved({ template: page.template, ...chart.layout }, style);
+      layout.height = chart.height;
+      layout.uirevision = "kept"; // a change of theme keeps the zoom
+      if (paper) layout.width = PAPER;
+      if (touch && layout.dragmode === undefined) layout.dragmode = layout.scene ? "turntable" : false; // a finger scrolls
+      await Plotly.react(place, resolved(chart.data, style), layout, options);
+      await roomy(place, chart.height);
+    }
+    root.dataset.charts = "drawn";
+  };
+
+  // A legend of several lines gets room of its own instead of the chart's.
+  const roomy = async (place, height) => {
+    const legend = place.querySelector(".legend .bg");
+    const extra = legend === null || place.querySelector("g.legend") === null ? 0 : legend.getBBox().height - 28;
+    const wanted = height + Math.max(0, Math.round(extra));
+    place.style.height = `${wanted}px`;
+    if (wanted !== place.layout.height) await Plotly.relayout(place, { height: wanted });
+  };
+
+  const inflated = async () => {
+    const text = document.getElementById("library").textContent;
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  };
+
+  const start = async () => {
+    button.hidden = false;
+    if (page.charts.length === 0) {
+      root.dataset.charts = "drawn";
+      button.onclick = () => { root.dataset.theme = theme() === "dark" ? "light" : "dark"; };
+      return;
+    }
+    if (typeof DecompressionStream === "undefined") {
+      complain("This browser is too old to draw the charts: it lacks DecompressionStream. The tables are all here.");
+      return;
+    }
+    const library = document.createElement("script");
+    library.textContent = await inflated();
+    document.head.append(library);
+    library.remove(); // it has run
+    await draw();
+    button.onclick = () => {
+      root.dataset.theme = theme() === "dark" ? "light" : "dark";
+      draw();
+    };
+    // A chart behind a closed fold has no width; it gets one when the fold opens.
+    for (const fold of document.querySelectorAll("details")) {
+      fold.addEventListener("toggle", async () => {
+        if (!fold.open || paper) return;
+        for (const place of fold.querySelectorAll(".chart")) {
+          await Plotly.Plots.resize(place);
+          await roomy(place, page.charts[Number(place.id.slice("chart-".length))].height);
+        }
+      });
+    }
+    dark.addEventListener("change", () => { if (!root.dataset.theme) draw(); });
+    let before; // the theme and the closed folds, to be put back after printing
+    addEventListener("beforeprint", () => {
+      before = { theme: root.dataset.theme, closed: [...document.querySelectorAll("details:not([open])")] };
+      before.closed.forEach((fold) => { fold.open = true; });
+      paper = true;
+      root.dataset.theme = "light";
+      draw();
+    });
+    addEventListener("afterprint", () => {
+      paper = false;
+      if (before.theme === undefined) delete root.dataset.theme;
+      else root.dataset.theme = before.theme;
+      before.closed.forEach((fold) => { fold.open = false; });
+      draw();
+    });
+  };
+
+  start();
+})();

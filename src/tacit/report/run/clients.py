@@ -1,0 +1,223 @@
+"""Who took part in a run, who dropped out, and who holds which data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.report.page import Chart, Note, Part, Section, Table, Text, bars, heatmap
+from tacit.report.run.words import shortened, without_names
+from tacit.runs.history import History, Participation
+
+_MOST_CLIENTS = 150  # with more, clients are shown by how many there are of each kind
+_MOST_ROUNDS = 200
+_SECRET = (
+    "Which clients took part in a round is left out, and only their number is shown: epsilon counts on nobody knowing "
+    "who it was (amplification by sampling). "
+    "`tacit report --full` shows it, in a page for your eyes only."
+)
+_NO_SPLIT = (
+    "How the data are split is left out: the data set is the user's own, and epsilon does not cover such counts. "
+    "`tacit report --full` shows it, in a page for your eyes only."
+)
+_PUBLIC = "The data set is public, so these counts are shown; nobody's epsilon covers them."
+_STATES = ("not asked", "dropped out", "answered")
+
+
+def section(history: History, *, full: bool) -> Section:
+    """Return the clients; what must not be known is left out unless ``full`` is asked for."""
+    parts: list[Part] = [*_by_round(history), *_failures(history, full=full)]
+    if history.secret_cohort and not full:
+        parts.append(Note(text=_SECRET))
+    else:
+        parts += _by_client(history)
+    parts += _split(history, full=full)
+    return Section(title="Clients", parts=parts)
+
+
+def _by_round(history: History) -> list[Part]:
+    rounds = history.rounds
+    if not rounds:
+        return [Text(text="No round was finished.")]
+    answered = [record.clients_replied for record in rounds]
+    dropped = [record.clients_asked - record.clients_replied for record in rounds]
+    lost = sum(dropped)
+    asked = sum(answered) + lost
+    told = f"Of {asked:,} requests in {len(rounds):,} rounds {sum(answered):,} were answered; " + (
+        "nobody dropped out." if not lost else f"{lost:,} were not (drop-outs: {lost / max(asked, 1):.1%})."
+    )
+    parts: list[Part] = [Text(text=told)]
+    if len({*answered}) > 1 or lost:
+        parts.append(
+            bars(
+                title="Clients in each round",
+                categories=[record.round for record in rounds],
+                series={"answered": answered} | ({"dropped out": dropped} if lost else {}),
+                x_title="round",
+                y_title="clients",
+                stacked=True,
+                height=280,
+            )
+        )
+    return parts
+
+
+def _failures(history: History, *, full: bool) -> list[Part]:
+    if not history.failures:
+        return []
+    hide = history.secret_cohort and not full
+    rows, left_out = shortened(
+        [
+            (failure.round_number, failure.attempt, without_names(failure.reason) if hide else failure.reason)
+            for failure in history.failures
+        ]
+    )
+    caption = f"Tries that failed. {left_out}".strip()
+    return [Table(columns=("round", "try", "why"), rows=rows, align="rrl", caption=caption)]
+
+
+def _by_client(history: History) -> list[Part]:
+    known = [told for told in history.participation if told.asked is not None and told.dropped is not None]
+    if not known:
+        return (
+            [Text(text="The journal does not say who took part: it is of an older version.")] if history.rounds else []
+        )
+    asked = Counter(client for told in known for client in told.asked or ())
+    dropped = Counter(client for told in known for client in told.dropped or ())
+    if len(asked) == history.clients and set(asked.values()) == {len(known)} and not dropped:
+        return [Text(text=f"All {history.clients:,} clients took part in every round.")]
+    if history.clients > _MOST_CLIENTS:
+        return [_participation_table(history, asked, dropped)]
+    if len(known) <= _MOST_ROUNDS:
+        return [_map(history, known)]
+    answered = [asked[client] - dropped[client] for client in range(history.clients)]
+    return [
+        bars(
+            title="Rounds of each client",
+            categories=list(range(history.clients)),
+            series={"answered": answered, "dropped out": [dropped[client] for client in range(history.clients)]},
+            x_title="client",
+            y_title="rounds",
+            stacked=True,
+        )
+    ]
+
+
+def _map(history: History, known: Sequence[Participation]) -> Chart:
+    """Return a grid of clients and rounds, coloured by what a client did."""
+    grid = [[0] * len(known) for _ in range(history.clients)]
+    for column, told in enumerate(known):
+        for client in told.asked or ():
+            grid[client][column] = 2
+        for client in told.dropped or ():
+            grid[client][column] = 1
+    chart = heatmap(
+        title="Who took part",
+        x=[told.round_number for told in known],
+        y=list(range(history.clients)),
+        z=grid,
+        x_title="round",
+        y_title="client",
+        z_title="",
+        height=min(900, 150 + 14 * history.clients),
+        caption="Blue: answered. Orange with a cross: asked, but dropped out. Grey: not asked.",
+    )
+    colours = ("var(--grid)", "var(--series-2)", "var(--series-1)")
+    steps = [[edge, colour] for place, colour in enumerate(colours) for edge in (place / 3, (place + 1) / 3)]
+    trace = dict(chart.data[0]) | {
+        "colorscale": steps,
+        "zmin": -0.5,
+        "zmax": 2.5,
+        "showscale": False,
+        "text": [["×" if value == 1 else "" for value in row] for row in grid],
+        "texttemplate": "%{text}",
+        "customdata": [[_STATES[value] for value in row] for row in grid],
+        "hovertemplate": "round %{x}, client %{y}: %{customdata}<extra></extra>",
+    }
+    return _first_on_top(chart, trace)
+
+
+def _participation_table(history: History, asked: Counter[int], dropped: Counter[int]) -> Table:
+    """Return how many clients were asked how often, where there are too many to name."""
+    times = Counter(asked[client] for client in range(history.clients))
+    lost = Counter[int]()
+    for client in range(history.clients):
+        lost[asked[client]] += dropped[client]
+    rows, left_out = shortened([(count, times[count], lost[count]) for count in sorted(times)])
+    return Table(
+        columns=("asked in rounds", "clients", "their drop-outs"),
+        rows=rows,
+        caption=f"How often clients were asked. {left_out}".strip(),
+    )
+
+
+def _split(history: History, *, full: bool) -> list[Part]:
+    split: dict[str, Any] | None = history.start.get("split")
+    if split is None:
+        return [Text(text="The journal does not say how the data are split: it is of an older version.")]
+    if history.own_data and not full:
+        return [Note(text=_NO_SPLIT)]
+    sizes = [int(size) for size in split["sizes"]]
+    parts: list[Part] = [Text(text=f"{_sizes(sizes)} {'' if history.own_data else _PUBLIC}".strip())]
+    counts = split.get("counts")
+    if counts is not None and len(sizes) <= _MOST_CLIENTS:
+        parts.append(_classes(counts))
+    elif len(sizes) <= _MOST_CLIENTS:
+        parts.append(_size_bars(list(range(len(sizes))), sizes))
+    else:
+        parts.append(_size_table(sizes, counts))
+    return parts
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    if len(sizes) == 1:
+        return f"One data holder has all {sizes[0]:,} examples."
+    ordered = sorted(sizes)
+    return (
+        f"{len(sizes):,} clients hold {sum(sizes):,} examples: the smallest {ordered[0]:,}, the median "
+        f"{ordered[len(ordered) // 2]:,}, the largest {ordered[-1]:,}."
+    )
+
+
+def _classes(counts: Sequence[Sequence[int]]) -> Chart:
+    classes = list(range(len(counts[0])))
+    chart = heatmap(
+        title="How the data are split",
+        x=classes,
+        y=list(range(len(counts))),
+        z=counts,
+        x_title="class",
+        y_title="client",
+        z_title="examples",
+        z_format=",d",
+        height=min(900, max(260, 150 + 14 * len(counts))),
+    )
+    return _first_on_top(chart, dict(chart.data[0]) | {"zmin": 0, "zmax": max(map(max, counts))})
+
+
+def _first_on_top(chart: Chart, trace: Mapping[str, Any]) -> Chart:
+    layout = dict(chart.layout) | {"yaxis": dict(chart.layout["yaxis"]) | {"autorange": "reversed"}}
+    return Chart(title=chart.title, data=[trace], layout=layout, caption=chart.caption, height=chart.height)
+
+
+def _size_bars(clients: list[int], sizes: Sequence[int]) -> Chart:
+    return bars(
+        title="How the data are split",
+        categories=clients,
+        series={"examples": sizes},
+        x_title="client",
+        y_title="examples",
+    )
+
+
+def _size_table(sizes: Sequence[int], counts: Sequence[Sequence[int]] | None) -> Table:
+    rows: list[tuple[object, ...]] = [("examples", *_quantiles(sizes))]
+    if counts is not None:
+        rows.append(("classes", *_quantiles([sum(count > 0 for count in row) for row in counts])))
+    return Table(columns=("a client holds", "smallest", "quarter", "median", "three quarters", "largest"), rows=rows)
+
+
+def _quantiles(values: Sequence[int]) -> tuple[int, ...]:
+    ordered = sorted(values)
+    return tuple(ordered[round(share * (len(ordered) - 1))] for share in (0, 0.25, 0.5, 0.75, 1))

@@ -1,0 +1,77 @@
+"""How a run learned: losses and accuracy."""
+
+from __future__ import annotations
+
+from tacit.report.page import Fold, Part, Row, Section, Series, Table, Text, line
+from tacit.report.run.words import keeps_training_scores, places, shortened
+from tacit.report.words import percent
+from tacit.runs.history import History
+
+
+def section(history: History, *, full: bool) -> Section:
+    """Return the curves, and the same numbers as a table."""
+    word, at = places(history)
+    rounds = history.rounds
+    if not rounds:
+        return Section(title="Learning", parts=(Text(text="No round was finished."),))
+    hidden = keeps_training_scores(history, full=full)
+    losses = {
+        "training loss": [None if hidden else record.train_loss for record in rounds],
+        "test loss": [record.test_loss for record in rounds],
+    }
+    shown = {name: values for name, values in losses.items() if any(value is not None for value in values)}
+    charts: list[Part] = []
+    if any(record.test_accuracy is not None for record in rounds):
+        accuracy = [record.test_accuracy for record in rounds]
+        charts.append(
+            line(
+                title="Test accuracy",
+                series=[Series(name="test accuracy", x=at, y=accuracy)],
+                x_title=word,
+                y_title="share that is right",
+                y_format=".2%",
+            )
+        )
+    if shown:
+        caption = ""
+        if hidden:
+            caption = "The training loss is left out: no noise protects it, and the data are the user's own."
+        elif "training loss" not in shown and not history.alone:
+            caption = "There is no training loss: in this mode no loss leaves a client."
+        charts.append(
+            line(
+                title="Loss",
+                series=[
+                    Series(name=name, x=at, y=values, style=list(losses).index(name)) for name, values in shown.items()
+                ],
+                x_title=word,
+                y_title="loss (mean cross-entropy)" if _cross_entropy(history) else "loss (mean)",
+                caption=caption,
+            )
+        )
+    parts: list[Part] = [Row(parts=charts)] if charts else [Text(text="No round was tested.")]
+    rows, left_out = shortened(
+        [
+            (
+                place,
+                None if hidden else record.train_loss,
+                record.test_loss,
+                percent(record.test_accuracy),
+                record.attempts,
+            )
+            for place, record in zip(at, rounds, strict=True)
+        ]
+    )
+    table = Table(
+        columns=(word, "training loss", "test loss", "test accuracy", "tries"),
+        rows=rows,
+        align="rrrrr",
+        caption=left_out,
+    )
+    parts.append(Fold(summary="The numbers", parts=(table,)))
+    return Section(title="Learning", parts=parts)
+
+
+def _cross_entropy(history: History) -> bool:
+    """Runs on a named data set train with cross-entropy; data that were given may bring a loss of their own."""
+    return "dataset" in history.start and not history.own_data

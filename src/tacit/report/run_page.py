@@ -1,0 +1,39 @@
+"""The report of one run as a page."""
+
+from __future__ import annotations
+
+from tacit.report.page import Page
+from tacit.report.run import clients, costs, curves, privacy, setup, summary
+from tacit.runs.history import History
+
+
+def run_page(history: History, *, full: bool = False) -> Page:
+    """Return the report of a run, as far as the run got.
+
+    Args:
+        history: the run.
+        full: show also what may not be passed on: who took part where epsilon counts on nobody knowing it, how
+            a user's own data are split and how the model fits them, and whole paths.
+    """
+    config, start = history.config, history.start
+    sections = [
+        summary.section(history, full=full),
+        curves.section(history, full=full),
+        privacy.section(history, full=full),
+        costs.section(history),
+        *(() if history.alone else (clients.section(history, full=full),)),
+        setup.configuration(history, full=full),
+        setup.environment(history),
+        privacy.ledger(history),
+    ]
+    holder = "one data holder" if history.alone else f"{history.clients:,} clients"
+    data = "the user's own data" if history.own_data else start.get("dataset", config.data.name)
+    foot = "Made by `tacit report`. This page loads nothing: all it shows is inside it."
+    if full:
+        foot += " It holds what may not be passed on: it was made with `--full`."
+    return Page(
+        title=f"Run {history.name}",
+        subtitle=f"Mode {config.mode} on {data}, {holder}",
+        sections=sections,
+        foot=foot,
+    )

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tacit.report import comparison as report
+from tacit.report import comparison_charts as charts
+from tacit.report.comparison_table import table
+from tacit.report.page import Chart, Part, Row, Table
+from tacit.runs.comparison import Comparison, Entry
+from tests.report.browser import drawn, look, needs_browser
+from tests.runs.results import CENTRAL, LOCAL, entry, result
+
+PUBLIC = replace(CENTRAL, epsilon=315.0)
+PLAIN = entry("plain", result((0.5, 0.8)), result((0.6, 0.9), seed=2))
+DP = entry("dp", result((0.4, 0.7), privacy=CENTRAL), result((0.3, 0.6), privacy=CENTRAL, seed=2))
+SIGNS = entry("signds", result((0.2, 0.3), privacy=PUBLIC))
+BOTH = entry("both", result((0.2, 0.5), privacy=CENTRAL, example_privacy=LOCAL))
+ENDLESS = entry("endless", result((0.2, 0.5), privacy=replace(CENTRAL, epsilon=None)))
+
+
+def together(*entries: Entry, **more: Any) -> Comparison:
+    return Comparison(entries=entries, shared={"data": "digits", "model": "logistic (650 parameters)"}, **more)
+
+
+def parts(comparison: Comparison) -> list[Part]:
+    flat: list[Part] = []
+    for section in report.page(comparison).sections:
+        for part in section.parts:
+            flat += part.parts if isinstance(part, Row) else [part]
+    return flat
+
+
+def tables(comparison: Comparison) -> list[Table]:
+    return [part for part in parts(comparison) if isinstance(part, Table)]
+
+
+def frontier(*entries: Entry) -> Chart:
+    (chart,) = charts.frontier(entries)
+    assert isinstance(chart, Chart)
+    return chart
+
+
+def named(chart: Chart, name: str) -> dict[str, Any]:
+    (trace,) = [dict(trace) for trace in chart.data if trace["name"] == name and trace["x"] != [None]]
+    return trace
+
+
+def test_the_summary_has_a_row_an_entry() -> None:
+    summary = tables(together(PLAIN, DP, SIGNS, BOTH))[0]
+    assert [row[:3] for row in summary.rows] == [
+        ("plain", "85.00% ± 7.07", "none"),
+        ("dp", "65.00% ± 7.07", "8"),
+        ("signds", "30.00%", "315, no guarantee"),
+        ("both", "50.00%", "8 (client), 3 (example)"),
+    ]
+    assert summary.tones == {(2, 2): "bad"}
+    assert summary.rows[0][3:] == ("100 B", "200 B", "1.0 s")
+
+
+def test_curves_are_means_with_bands_where_there_are_seeds() -> None:
+    chart = charts.curves([PLAIN, SIGNS])
+    lines = [trace for trace in chart.data if trace.get("showlegend") is not False]
+    bands = [trace for trace in chart.data if trace.get("showlegend") is False]
+    assert [trace["name"] for trace in lines] == ["plain", "signds"]
+    assert lines[0]["y"] == pytest.approx([0.55, 0.85])
+    assert [list(trace["y"]) for trace in bands] == [[0.5, 0.8], [0.6, 0.9]]  # of plain alone: signds ran once
+
+
+def test_different_claims_have_different_symbols_and_the_legend_says_which() -> None:
+    chart = frontier(DP, SIGNS, BOTH)
+    assert named(chart, "dp")["marker"]["symbol"] == named(chart, "signds")["marker"]["symbol"]
+    assert named(chart, "both (client)")["marker"]["symbol"] == named(chart, "dp")["marker"]["symbol"]
+    assert named(chart, "both (example)")["marker"]["symbol"] != named(chart, "dp")["marker"]["symbol"]
+    keys = [trace for trace in chart.data if trace["x"] == [None]]
+    assert [trace["name"].replace("<br>", " ") for trace in keys] == [
+        "unit client, add-remove, against the public",
+        "unit example, add-remove, against everyone but the client itself",
+    ]
+    assert "not comparable" in chart.caption
+
+
+def test_those_without_an_epsilon_stand_apart() -> None:
+    chart = frontier(PLAIN, DP, ENDLESS)
+    assert named(chart, "dp")["x"] == [8.0]
+    assert "xaxis" not in named(chart, "dp")
+    for name in ("plain", "endless (∞)"):
+        assert named(chart, name)["xaxis"] == "x2"
+        assert named(chart, name)["x"] == [name]  # a name, no number
+    assert chart.layout["xaxis"]["domain"][1] < chart.layout["xaxis2"]["domain"][0]
+    assert chart.layout["xaxis2"]["title"]["text"] == "none or ∞"
+    assert frontier(PLAIN, DP).layout["xaxis2"]["title"]["text"] == "no epsilon"
+    assert "xaxis2" not in frontier(DP).layout
+    assert "shapes" not in chart.layout
+    assert frontier(DP, SIGNS).layout["shapes"][0]["x0"] == 20
+
+
+def test_without_any_epsilon_there_is_no_frontier() -> None:
+    (words,) = charts.frontier([PLAIN, ENDLESS])
+    assert not isinstance(words, Chart)
+
+
+def test_privacy_says_what_against_whom_and_what_is_none() -> None:
+    nominal = replace(CENTRAL, nominal_epsilon=100.0, nominal_delta=1e-3)
+    comparison = together(PLAIN, BOTH, entry("nbafl", result(privacy=nominal)))
+    (table_,) = [one for one in tables(comparison) if "against whom" in one.columns]
+    assert table_.rows[0] == ("plain", "none", None, None, None, None, "no differential privacy is claimed")
+    assert [row[:5] for row in table_.rows[1:3]] == [
+        ("both", "8", "1e-05", "client", "add-remove"),
+        ("both", "3", "1e-05", "example", "add-remove"),
+    ]
+    assert "own claim would be epsilon 100 at delta 0.001" in str(table_.rows[3][6])
+
+
+def test_bytes_are_spaced_by_factors_only_where_they_are_far_apart() -> None:
+    assert "type" not in charts.traffic([PLAIN, DP]).layout["yaxis"]
+    few = entry("few", result(rounds=tuple(replace(one, bytes_up=10) for one in result().rounds)))
+    axis = charts.traffic([PLAIN, few]).layout["yaxis"]
+    assert axis["type"] == "log"
+    assert axis["range"][0] == 0  # the bar of 5 bytes stands on 1
+
+
+def test_labels_of_points_side_by_side_go_apart() -> None:
+    near = entry("near", result(privacy=CENTRAL, example_privacy=replace(LOCAL, epsilon=6.0)))
+    chart = frontier(near)
+    assert named(chart, "near (example)")["textposition"] == "middle left"  # at 6, and the other at 8, as high
+    assert named(chart, "near (client)")["textposition"] == "middle right"
+
+
+def test_stages_are_stacked_and_those_without_time_left_out() -> None:
+    chart = charts.stages([PLAIN, DP])
+    assert [trace["name"].split(" ")[0] for trace in chart.data] == ["train", "protect", "evaluate", "other"]
+    assert chart.layout["barmode"] == "stack"
+
+
+def test_the_files_are_written_and_names_are_escaped(tmp_path: Path) -> None:
+    evil = entry("<script>alert(1)</script>", result(privacy=CENTRAL), failed=1)
+    paths = report.write(together(PLAIN, evil, warnings=("Not of like <i>",)), tmp_path)
+    assert [path.name for path in paths] == ["compare.html", "compare.csv", "compare.json"]
+    html = paths[0].read_text()
+    assert "<script>alert" not in html
+    assert "Not of like <i>" not in html
+    assert "it broke <b>" not in html
+    assert "it broke &lt;b&gt;" in html
+    assert len(html) < 5_000_000
+    assert json.loads(paths[2].read_text())["entries"][0]["name"] == "plain"
+
+
+def test_the_page_of_runs_that_all_failed_can_be_drawn() -> None:
+    assert "it broke" in report.page(together(entry("plain", failed=1))).html()
+
+
+def test_the_terminal_has_the_table_the_adversaries_and_the_warnings() -> None:
+    console = Console(width=160, record=True, quiet=False, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(table(together(PLAIN, BOTH, entry("broken", failed=1), warnings=("careful",), notes=("noted",))))
+    text = capture.get()
+    assert "85.00% ± 7.07" in text
+    assert "8 (client), 3 (example)" in text
+    assert "example, add-remove, against everyone but the client itself" in text
+    for words in ("failed: broken-broken-0: it broke <b>", "careful", "noted"):
+        assert words in text
+
+
+@needs_browser
+def test_a_browser_draws_all_five_charts(tmp_path: Path) -> None:
+    page, *_ = report.write(together(PLAIN, DP, SIGNS, BOTH, ENDLESS), tmp_path)
+    seen = look(page)
+    assert 'data-charts="drawn"' in seen.root
+    assert seen.console == ()
+    assert drawn(seen) == 5

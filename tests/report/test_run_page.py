@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from tacit.report.page import Chart, Fold, Page, Row, Table
+from tacit.report.page.markup import json_block
+from tacit.report.run_page import run_page
+from tacit.runs.federation import Federation
+from tacit.runs.history import History, Participation, read
+from tacit.runs.start import run
+from tests.report.browser import drawn, look, needs_browser
+from tests.runs.common import digits
+
+
+def _made(tmp_path_factory: pytest.TempPathFactory, name: str, **changes: Any) -> History:
+    out = tmp_path_factory.mktemp("runs") / name
+    run(digits(out=out, **changes))
+    return read(out)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return _made(tmp_path_factory, "plain", federate={"drop": 0.3, "minimum_clients": 1, "rounds": 4})
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Return a run with two levels and a cohort that must stay secret."""
+    federate = {"clients": 8, "per_round": 5, "rounds": 3, "minimum_clients": 1}
+    levels = {"dp": {"noise": 2.0, "max_epsilon": 30.0}, "dpsgd": {"noise": 1.0, "max_epsilon": 500.0}}
+    return _made(tmp_path_factory, "both", mode="dp", federate=federate, **levels)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Return a private run on data that are the user's own."""
+    out = tmp_path_factory.mktemp("runs") / "own"
+    generator = np.random.Generator(np.random.PCG64(1))
+    clients = [(generator.normal(size=(n, 3)), generator.integers(0, 4, n)) for n in (611, 723, 837)]
+    federation = Federation(model=nn.Linear(3, 4), clients=clients, seed=1, mode="local-dp", dp={"noise": 3.0})
+    federation.fit(rounds=2, out=out)
+    return read(out)
+
+
+def _parts(page: Page) -> list[Any]:
+    """Return all parts, those inside others too."""
+
+    def inside(parts: Any) -> list[Any]:
+        return [
+            found for part in parts for found in (part, *(inside(part.parts) if isinstance(part, Fold | Row) else ()))
+        ]
+
+    return [part for section in page.sections for part in inside(section.parts)]
+
+
+def _charts(page: Page) -> dict[str, Chart]:
+    return {part.title: part for part in _parts(page) if isinstance(part, Chart)}
+
+
+def _words(page: Page) -> str:
+    """Return the page's text without tags, script and style, and the data of its charts."""
+    html = re.sub(r"<(script|style)[^>]*>.*?</\1>", " ", page.html(), flags=re.DOTALL)
+    charts = json_block([(chart.data, chart.layout) for chart in _charts(page).values()])
+    return " ".join((re.sub(r"<[^>]*>", " ", html) + charts).split())
+
+
+def test_all_that_was_asked_for_is_there(plain: History) -> None:
+    page = run_page(plain)
+    assert [section.title for section in page.sections] == [
+        "Summary",
+        "Learning",
+        "Privacy",
+        "Time and traffic",
+        "Clients",
+        "Configuration",
+        "Environment",
+        "Ledger",
+    ]
+    assert _charts(page).keys() >= {
+        "Test accuracy",
+        "Loss",
+        "Time by stage",
+        "Traffic",
+        "Clients in each round",
+        "Who took part",
+        "How the data are split",
+    }
+    words = _words(page)
+    assert plain.result is not None
+    assert f"{plain.result.test_accuracy:.2%}" in words
+    assert "none claimed" in words
+    assert "every client's update in the clear" in words.replace("&#x27;", "'")
+
+
+def test_curves_are_the_rounds(plain: History) -> None:
+    charts = _charts(run_page(plain))
+    assert charts["Test accuracy"].data[0]["y"] == [record.test_accuracy for record in plain.rounds]
+    train, test = charts["Loss"].data
+    assert train["y"] == [record.train_loss for record in plain.rounds]
+    assert test["y"] == [record.test_loss for record in plain.rounds]
+
+
+def test_seconds_are_stacked_by_stage_and_bytes_have_a_unit(plain: History) -> None:
+    charts = _charts(run_page(plain))
+    seconds = charts["Time by stage"]
+    assert seconds.layout["barmode"] == "stack"
+    scale = 1 if seconds.layout["yaxis"]["title"]["text"] == "seconds a round" else 1_000
+    for trace in seconds.data:
+        assert trace["y"] == pytest.approx([record.seconds[trace["name"]] * scale for record in plain.rounds])
+    up = charts["Traffic"].data[0]
+    assert charts["Traffic"].layout["yaxis"]["title"]["text"] == "kB a round"
+    assert up["y"] == pytest.approx([record.bytes_up / 1_000 for record in plain.rounds])
+
+
+def test_drop_outs_are_in_the_map(plain: History) -> None:
+    grid = _charts(run_page(plain))["Who took part"].data[0]["z"]
+    for column, told in enumerate(plain.participation):
+        assert {client for client, row in enumerate(grid) if row[column] == 1} == set(told.dropped or ())
+    assert any(1 in row for row in grid)
+
+
+def test_each_level_has_its_curve_its_budget_and_all_that_belongs_to_epsilon(both: History) -> None:
+    page = run_page(both)
+    for level, budget in zip(both.levels, (30.0, 500.0), strict=True):
+        chart = _charts(page)[f"Epsilon spent, for one {level.privacy.unit}"]
+        spent, line = chart.data
+        assert spent["y"] == list(level.epsilons)
+        assert set(line["y"]) == {budget}
+        assert chart.layout["yaxis"]["title"]["text"] == "epsilon at delta 1e-5"
+    words = _words(page)
+    for level in both.levels:
+        told = level.privacy
+        assert f"delta 1e-5, unit: {told.unit}, neighbours: {told.neighbours}, against {told.against}" in words
+    assert "neither stands for the other" in words
+
+
+def test_a_secret_cohort_changes_nothing_in_the_page(both: History) -> None:
+    """Two runs that differ in who took part, and in nothing else, give the same page."""
+    other = replace(
+        both,
+        participation=tuple(
+            Participation(round_number=told.round_number, asked=(0, 1), dropped=(1,)) for told in both.participation
+        ),
+    )
+    assert both.secret_cohort
+    assert run_page(both) == run_page(other)
+    assert run_page(both, full=True) != run_page(other, full=True)
+    words = _words(run_page(both))
+    assert "epsilon counts on nobody knowing who it was" in words
+    assert any("(client " in note for note in both.levels[1].privacy.notes)  # whose epsilon is the worst
+    assert "(client " not in words
+
+
+def test_the_key_of_the_randomness_is_never_told(plain: History, both: History) -> None:
+    for history in (plain, both):
+        assert history.start["key"] not in run_page(history, full=True).html()
+
+
+def test_counts_of_own_data_stay_out_unless_asked_for(own: History) -> None:
+    words, everything = _words(run_page(own)), _words(run_page(own, full=True))
+    assert "How the data are split is left out" in words
+    for size in (611, 723, 837):
+        assert str(size) not in words
+    assert "the smallest 611, the median 723, the largest 837" in everything
+    assert "training data" not in words
+    assert "training data" in everything
+    assert "eyes only" not in everything
+    assert "may not be passed on" in everything
+
+
+def test_paths_are_cut_to_their_names(plain: History) -> None:
+    assert plain.config.out is not None
+    folder = str(plain.config.out.parent)
+    assert folder not in run_page(plain).html()
+    assert folder in run_page(plain, full=True).html()
+
+
+def test_settings_that_differ_are_listed(plain: History) -> None:
+    tables = [part for part in _parts(run_page(plain)) if isinstance(part, Table)]
+    (changed,) = [table for table in tables if tuple(table.columns) == ("setting", "value", "default")]
+    rows = {row[0]: tuple(row[1:]) for row in changed.rows}
+    assert rows["federate.drop"] == ("0.3", "0.0")
+    assert rows["federate.rounds"] == ("4", "6")
+    assert "optimizer.lr" not in rows
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_ledger_has_every_try_with_the_total_last(both: History, finished: bool) -> None:
+    """Also where the last try did not end: it is charged."""
+    history = both
+    if not finished:
+        cut = [(*level.releases[:-1], replace(level.releases[-1], epsilon=None)) for level in both.levels]
+        levels = [replace(level, releases=releases) for level, releases in zip(both.levels, cut, strict=True)]
+        history = replace(both, levels=tuple(levels))
+    tables = [part for part in _parts(run_page(history)) if isinstance(part, Table)]
+    ledgers = [table for table in tables if "epsilon so far" in table.columns]
+    assert len(ledgers) == 2
+    for table, level in zip(ledgers, both.levels, strict=True):
+        assert len(table.rows) == len(level.releases)
+        assert float(str(table.rows[-1][-1])) == pytest.approx(level.privacy.epsilon, rel=1e-3)
+
+
+def test_an_old_journal_says_what_is_missing(plain: History) -> None:
+    start = {key: plain.start[key] for key in ("type", "key", "simulation", "dataset", "examples")}
+    unknown = tuple(replace(told, asked=None, dropped=None) for told in plain.participation)
+    words = _words(run_page(replace(plain, start=start, participation=unknown)))
+    for sentence in ("does not say who took part", "how the data are split: it is", "where the run was made"):
+        assert sentence in words
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_an_unfinished_run_is_told_as_far_as_it_got(both: History, rounds: int) -> None:
+    levels = tuple(replace(level, epsilons=level.epsilons[:rounds]) for level in both.levels)
+    history = replace(
+        both,
+        status="stopped",
+        reason="Client 3 failed. `tacit resume` goes on with it.",
+        result=None,
+        rounds=both.rounds[:rounds],
+        participation=both.participation[:rounds],
+        levels=levels,
+    )
+    words = _words(run_page(history))
+    assert f"The run stopped after {rounds} of 3 rounds." in words
+    assert "a client failed" in words
+    assert ("No round was finished" in words) == (rounds == 0)
+
+
+def test_a_run_that_stopped_before_its_first_record_has_a_page(plain: History) -> None:
+    empty = replace(
+        plain, status="unfinished", result=None, start={}, rounds=(), participation=(), failures=(), notes=()
+    )
+    assert "The run has not ended after 0 of 4 rounds" in _words(run_page(empty))
+
+
+def test_infinite_epsilon_is_a_word(both: History) -> None:
+    level = both.levels[0]
+    endless = replace(level, privacy=replace(level.privacy, epsilon=None), epsilons=(None,) * 3)
+    words = _words(run_page(replace(both, levels=(endless,))))
+    assert "it is infinite, because a release had no noise" in words
+
+
+def test_a_long_run_with_many_clients_stays_small(plain: History) -> None:
+    count = 5_000
+    rounds = tuple(replace(plain.rounds[0], round=number) for number in range(1, count + 1))
+    told = tuple(
+        Participation(round_number=n, asked=tuple(range(n % 7, 400, 7)), dropped=(n % 7,)) for n in range(1, count + 1)
+    )
+    federate = plain.config.federate.model_copy(update={"clients": 400})
+    start = plain.start | {"split": {"sizes": list(range(400))}}
+    history = replace(
+        plain,
+        rounds=rounds,
+        participation=told,
+        config=plain.config.model_copy(update={"federate": federate}),
+        start=start,
+    )
+    page = run_page(history)
+    assert len(page.html().encode()) < 5_000_000
+    assert _charts(page)["Time by stage"].data[0]["stackgroup"]
+    assert "of 5,000 rows" in _words(page)
+    assert "three quarters" in _words(page)
+
+
+def test_a_hostile_name_is_text(plain: History) -> None:
+    name = "<img src=x onerror=boom()>"
+    html = run_page(replace(plain, name=name, notes=(name,))).html()
+    assert "<img" not in html
+
+
+def test_the_same_run_gives_the_same_bytes(both: History) -> None:
+    assert run_page(both).html() == run_page(both).html()
+
+
+@needs_browser
+def test_a_browser_draws_the_report_and_its_console_is_clean(both: History, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    page = run_page(both)
+    path.write_text(page.html())
+    assert path.stat().st_size < 5_000_000
+    seen = look(path, "--blink-settings=preferredColorScheme=0")
+    assert seen.console == ()
+    assert 'data-charts="drawn"' in seen.root
+    assert "data-errors" not in seen.root
+    assert seen.trouble == ""
+    assert drawn(seen) == len(_charts(page)) >= 7
