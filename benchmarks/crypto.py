@@ -16,8 +16,8 @@ from pathlib import Path
 
 import elgamal
 from tacit.bench.crypto import measure
-from tacit.bench.crypto_files import write
 from tacit.bench.crypto_table import table
+from tacit.bench.files import write
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -36,7 +36,7 @@ def main() -> None:
     if not options.quick:
         print("ElGamal and safe primes", file=sys.stderr, flush=True)
         results["elgamal"] = elgamal.measure(quick=False)
-        write(results, RESULTS)
+        write({"crypto": results}, RESULTS, page=False)
     print(json.dumps(results, indent=2) if options.json else table(results))
     if "elgamal" in results and not options.json:
         print("\nElGamal and safe primes\n" + json.dumps(results["elgamal"], indent=2))

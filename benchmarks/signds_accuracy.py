@@ -11,14 +11,12 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tacit
-from tacit.accounting import profile
-from tacit.mechanisms.nbafl import nominal_delta
+from tacit.reproduce import nbafl_jobs as table
 from tacit.runs.config import from_mapping, from_yaml
 from tacit.runs.overrides import merge
 
@@ -41,51 +39,18 @@ def signds_jobs() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def nbafl_jobs() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the source's table, epsilon 10, 50, 100 by c = 3, 2, 1, with both conventions of scale."""
-    base = from_yaml(EXAMPLES / "nbafl-femnist" / "table.yaml")
-    plain = copy.deepcopy({key: value for key, value in base.items() if key not in ("nbafl", "mode")})
-    merge(plain, PLAIN)
-    yield "plain", plain
-    for compat in ("federatedscope", "paper"):
-        for epsilon in (10.0, 50.0, 100.0):
-            for constant in (3.0, 2.0, 1.0):
-                job = copy.deepcopy(base)
-                merge(job, {"nbafl": {"compat": compat, "epsilon": epsilon, "constant": constant}})
-                yield f"{compat}-{epsilon:g}-{constant:g}", job
+    """Yield plain FedAvg and the table of `tacit reproduce nbafl-femnist`, with both conventions of scale."""
+    yield table.PLAIN, table.plain_settings()
+    for point in table.points():
+        yield point.name, point.settings()
 
 
 def measure(name: str, job: dict[str, Any], seeds: int) -> dict[str, Any]:
     """Run a job with several seeds."""
     results = [tacit.run(from_mapping(job | {"seed": seed})) for seed in range(1, seeds + 1)]
-    first = results[0]
-    accuracies = [result.test_accuracy or 0.0 for result in results]
-    curve = [(r.round, r.test_accuracy) for r in first.rounds if r.test_accuracy is not None]
-    row: dict[str, Any] = {
-        "name": name,
-        "accuracy": accuracies,
-        "mean": statistics.mean(accuracies),
-        "rounds": len(first.rounds),
-        "clients": first.clients,
-        "parameters": first.parameters,
-        "bytes_up_a_client_a_round": first.rounds[-1].bytes_up / first.rounds[-1].clients_replied,
-        "epsilon": first.privacy.epsilon,
-        "delta": first.privacy.delta,
-        "accountant": first.privacy.accountant,
-        "curve_of_seed_1": curve,
-        "seconds": first.seconds,
-        "device": first.device,
-    }
-    if first.privacy.nominal_epsilon is not None:
-        nominal = job["nbafl"]
-        row |= {
-            "nominal_epsilon": first.privacy.nominal_epsilon,
-            "nominal_delta": nominal_delta(nominal["constant"]),
-            "true_delta_of_one_exposure": profile.delta_at(
-                nominal["epsilon"], nominal["epsilon"] / nominal["constant"]
-            ),
-            "certified_delta_at_nominal_epsilon": first.privacy.true_delta,
-        }
-    each = ", ".join(f"{100 * value:.2f}" for value in accuracies)
+    cells = {point.name: point for point in table.points()}
+    row = table.summary(name, results, cells.get(name))
+    each = ", ".join(f"{100 * value:.2f}" for value in row["accuracy"])
     print(
         f"{name:24} mean {100 * row['mean']:.2f}%  ({each})  epsilon {row['epsilon']}  {row['seconds']} s", flush=True
     )

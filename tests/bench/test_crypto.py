@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tacit.bench import crypto, crypto_own, machine
-from tacit.bench.crypto_files import write
 from tacit.bench.crypto_table import table
 from tacit.bench.crypto_targets import targets
-from tacit.cli.main import app
 from tacit.crypto import paillier
-from tacit.errors import StorageError
 from tests.bench.common import results
 
 
@@ -60,18 +56,6 @@ def test_the_table_tells_samples_absent_peers_and_misses() -> None:
     assert sum(line.endswith("missed") for line in text.splitlines()) == 4
 
 
-def test_results_are_written_with_a_figure(tmp_path: Path) -> None:
-    write(results(), tmp_path / "new")
-    assert json.loads((tmp_path / "new" / "crypto.json").read_text()) == results()
-    assert (tmp_path / "new" / "crypto.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_folder_that_can_not_be_made_is_an_error_for_people(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="Can't write the results"):
-        write(results(), tmp_path / "file" / "below")
-
-
 def test_the_machine_is_described_without_names() -> None:
     described = machine.describe(["numpy", "no-such-package"])
     assert described["processor"]
@@ -79,22 +63,6 @@ def test_the_machine_is_described_without_names() -> None:
     text = json.dumps(described)
     assert platform.node() not in text or not platform.node()
     assert str(Path.cwd()) not in text
-
-
-def test_the_command_prints_json_or_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def fake(**options: Any) -> dict[str, Any]:
-        asked.append(options)
-        options["progress"]("1/1  [phe]")
-        return results()
-
-    monkeypatch.setattr(crypto, "measure", fake)
-    done = CliRunner().invoke(app, ["bench", "crypto", "--quick", "--json", "--out", str(tmp_path / "out")])
-    assert json.loads(done.stdout) == results()
-    assert (tmp_path / "out" / "crypto.json").is_file()
-    assert "Tacit (gmpy2), key holder" in CliRunner().invoke(app, ["bench", "crypto"]).stdout
-    assert [options["quick"] for options in asked] == [True, False]
 
 
 def test_own_jobs_do_what_they_say_on_a_small_scale(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _OWN, _PEER = "#1b6ca8", "#b8b8b8"
 
 
-def draw(results: dict[str, Any], path: Path) -> None:
-    """Write bars of encryption, decryption and bytes, one line for each way to encrypt."""
+def draw(results: dict[str, Any], out: IO[bytes]) -> None:
+    """Write, as PNG, bars of encryption, decryption and bytes, one line for each way to encrypt."""
     from matplotlib.figure import Figure
 
     rows = [row for row in results["rows"] if "pool" not in row["name"]][::-1]
@@ -39,7 +38,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         f"one thread, {machine['processor']}   * sampled and scaled",
         fontsize=10,
     )
-    figure.savefig(path, dpi=130)
+    figure.savefig(out, format="png", dpi=130)
 
 
 def _short(value: float) -> str:

@@ -7,22 +7,19 @@ One Ray actor a core, one torch thread an actor; each actor reads the data once 
 from __future__ import annotations
 
 import os
-
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")  # before flwr and ray are imported
-
 import time
+from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import flwr
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
-from flwr.simulation import run_simulation
-from peer_common import CNN, JOBS, Job, arguments, client_data, cores, report, train_epoch
 
-client_app = ClientApp()
+from tacit.bench.peers.common import CNN, answer, client_data, cores, train_epoch
+from tacit.bench.peers.jobs import JOBS, Job
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.serverapp import Grid, ServerApp
 
 
 @cache
@@ -32,13 +29,15 @@ def actor_model() -> CNN:
     return CNN()
 
 
-@client_app.train()
 def train(message: Message, context: Context) -> Message:
-    config = message.content["config"]
-    job = JOBS[config["job"]]
+    """Train one client; actors find this function by its name."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+    config = message.content.config_records["config"]
+    job = JOBS[str(config["job"])]
     model = actor_model()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    images, labels = client_data(config["data"], job.clients)
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    images, labels = client_data(str(config["data"]), job.clients)
     partition = int(context.node_config["partition-id"])
     train_epoch(model, images[partition], labels[partition], job)
     metrics = MetricRecord({"num-examples": len(labels[partition])})
@@ -48,6 +47,10 @@ def train(message: Message, context: Context) -> Message:
 
 def server_app(job: Job, rounds: int, data: str, seconds: list[float]) -> ServerApp:
     """Build a server that samples, sends, receives and averages with Flower's FedAvg, timing each round."""
+    from flwr.app import ArrayRecord, ConfigRecord
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import FedAvg
+
     app = ServerApp()
 
     @app.main()
@@ -75,13 +78,19 @@ def server_app(job: Job, rounds: int, data: str, seconds: list[float]) -> Server
     return app
 
 
-def main() -> None:
-    options = arguments(__doc__)
-    job = JOBS[options.job]
+def run(job: Job, rounds: int, data: str) -> Mapping[str, Any]:
+    """Time the rounds."""
+    os.environ.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")  # before flwr and ray are imported
+    import flwr
+    from flwr.clientapp import ClientApp
+    from flwr.simulation import run_simulation
+
+    client_app = ClientApp()
+    client_app.train()(train)
     actors = cores()
     seconds: list[float] = []
     run_simulation(
-        server_app=server_app(job, options.rounds, options.data, seconds),
+        server_app=server_app(job, rounds, data, seconds),
         client_app=client_app,
         num_supernodes=job.clients,
         backend_config={
@@ -90,12 +99,4 @@ def main() -> None:
         },
     )
     notes = f"run_simulation, {actors} Ray actors of one thread; the first round includes starting Ray"
-    report("flower", flwr.__version__, job, seconds, notes)
-
-
-if __name__ == "__main__":
-    # Run from the imported module: what is defined in __main__ would travel to the actors by value with every
-    # message and arrive with an empty cache.
-    import run_flower
-
-    run_flower.main()
+    return answer(flwr.__version__, seconds, notes)

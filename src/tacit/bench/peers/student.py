@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
-from peer_common import CNN, JOBS, Job, arguments, client_data, report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tacit.bench.peers.common import CNN, answer, client_data
+from tacit.bench.peers.jobs import Job
+
 
 def train_client(global_model: nn.Module, dataset: TensorDataset, job: Job) -> dict[str, Tensor]:
+    """Return a client's weights after its epoch."""
     model = copy.deepcopy(global_model)
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=job.momentum)
@@ -25,30 +30,26 @@ def train_client(global_model: nn.Module, dataset: TensorDataset, job: Job) -> d
 
 
 def average(states: list[dict[str, Tensor]], weights: list[int]) -> dict[str, Tensor]:
+    """Return the weighted average of the clients' weights."""
     pairs = list(zip(states, weights, strict=True))
     return {
         key: torch.stack([state[key] * weight for state, weight in pairs]).sum(0) / sum(weights) for key in states[0]
     }
 
 
-def main() -> None:
-    options = arguments(__doc__)
-    job = JOBS[options.job]
+def run(job: Job, rounds: int, data: str) -> Mapping[str, Any]:
+    """Time the rounds."""
     torch.manual_seed(0)
     rng = np.random.default_rng(1)
-    images, labels = client_data(options.data, job.clients)
+    images, labels = client_data(data, job.clients)
     datasets = [TensorDataset(x, y) for x, y in zip(images, labels, strict=True)]
     model = CNN()
     seconds = []
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         start = time.perf_counter()
         cohort = rng.choice(job.clients, job.cohort, replace=False)
         states = [train_client(model, datasets[client], job) for client in cohort]
         model.load_state_dict(average(states, [len(datasets[client]) for client in cohort]))
         seconds.append(time.perf_counter() - start)
     notes = f"one process, {torch.get_num_threads()} torch threads (the default); data in memory beforehand"
-    report("student", torch.__version__, job, seconds, notes)
-
-
-if __name__ == "__main__":
-    main()
+    return answer(f"torch {torch.__version__}", seconds, notes)

@@ -1,7 +1,7 @@
 """pfl-research's simulation with its PyTorch backend, tuned as its documentation advises.
 
 One worker process a core (its torch.distributed mode, gloo on the CPU), one torch thread a worker, users'
-data in memory as tensors. The script starts its own workers.
+data in memory as tensors. The side starts its own workers.
 """
 
 from __future__ import annotations
@@ -11,19 +11,27 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
-from peer_common import CNN, JOBS, arguments, client_data, cores, report
+from tacit.bench.peers.common import CNN, answer, client_data, cores
+from tacit.bench.peers.jobs import Job
 
 RANK, ADDRESSES = "PFL_WORKER_RANK", "PFL_WORKER_ADDRESSES"  # pfl's own names
 
 
+def run(job: Job, rounds: int, data: str) -> Mapping[str, Any] | None:
+    """Start the workers, or be one of them; rank 0 answers for all."""
+    if RANK in os.environ:
+        return work(job, rounds, data)
+    sys.exit(launch(cores()))
+
+
 def launch(workers: int) -> int:
-    """Run this script once a worker; rank 0 keeps standard output. Returns the worst exit status."""
+    """Run this side once a worker; rank 0 keeps standard output. Returns the worst exit status."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -34,7 +42,7 @@ def launch(workers: int) -> int:
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, *sys.argv],
+            [sys.executable, "-P", "-m", "tacit.bench.peers", *sys.argv[1:]],
             env=os.environ | shared | {RANK: str(rank)},
             stdout=None if rank == 0 else subprocess.DEVNULL,
         )
@@ -43,8 +51,8 @@ def launch(workers: int) -> int:
     return max(abs(process.wait()) for process in processes)
 
 
-def work() -> None:
-    """Train as one worker of the simulation; rank 0 reports."""
+def work(job: Job, rounds: int, data: str) -> Mapping[str, Any] | None:
+    """Train as one worker of the simulation."""
     import numpy as np
     import torch
     from pfl.aggregate.simulate import SimulatedBackend
@@ -66,14 +74,14 @@ def work() -> None:
             return F.cross_entropy(self(x), y)
 
         def metrics(self, *_: Tensor) -> dict[str, Any]:
-            """Nothing: pfl evaluates in iteration 0 whatever its frequency, and only training counts."""
+            """Return nothing: pfl evaluates in iteration 0 whatever its frequency, and only training counts."""
             return {}
 
     class Clock(TrainingProcessCallback):
         def __init__(self) -> None:
             self.times: list[float] = []
 
-        def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
+        def on_train_begin(self, *, model: PyTorchModel) -> Metrics:  # noqa: ARG002 - pfl names it
             self.times.append(time.perf_counter())
             return Metrics()
 
@@ -81,19 +89,17 @@ def work() -> None:
             self.times.append(time.perf_counter())
             return False, Metrics()
 
-    options = arguments(__doc__)
-    job = JOBS[options.job]
     torch.set_num_threads(1)
     np.random.seed(0)  # noqa: NPY002 - pfl seeds itself from NumPy's global state
     torch.manual_seed(0)
-    images, labels = client_data(options.data, job.clients)
+    images, labels = client_data(data, job.clients)
 
     def user(client: int) -> PyTorchTensorDataset:
         order = torch.randperm(len(labels[client]))  # pfl walks a user's data in order
         return PyTorchTensorDataset((images[client][order], labels[client][order]))
 
     def sampled() -> Iterator[int]:
-        """Users of one random cohort after the other; pfl's own samplers cycle in order or repeat users."""
+        """Yield users of one random cohort after the other; pfl's own samplers cycle in order or repeat users."""
         rng = np.random.default_rng(1)  # the same in every worker: pfl deals the users out
         while True:
             yield from rng.choice(job.clients, job.cohort, replace=False).tolist()
@@ -108,8 +114,8 @@ def work() -> None:
     clock = Clock()
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
-            central_num_iterations=options.rounds,
-            evaluation_frequency=options.rounds + 1,
+            central_num_iterations=rounds,
+            evaluation_frequency=rounds + 1,
             train_cohort_size=job.cohort,
             val_cohort_size=0,
         ),
@@ -121,14 +127,7 @@ def work() -> None:
         callbacks=[clock],
         send_metrics_to_platform=False,
     )
-    if os.environ[RANK] == "0":
-        notes = f"{os.environ[ADDRESSES].count(',') + 1} torch.distributed (gloo) workers of one thread"
-        seconds = [after - before for before, after in pairwise(clock.times)]
-        report("pfl", version("pfl"), job, seconds, notes)
-
-
-if __name__ == "__main__":
-    if RANK in os.environ:
-        work()
-    else:
-        sys.exit(launch(cores()))
+    if os.environ[RANK] != "0":
+        return None
+    notes = f"{os.environ[ADDRESSES].count(',') + 1} torch.distributed (gloo) workers of one thread"
+    return answer(version("pfl"), [after - before for before, after in pairwise(clock.times)], notes)
