@@ -14,7 +14,9 @@ from tacit.errors import ConfigError, DataError
 from tacit.federated.plan import Injector
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
+from tacit.runs import logged
 from tacit.runs.config import RunConfig
+from tacit.runs.defaults import resolve
 from tacit.runs.modes import plan_of
 from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer, Silent
@@ -102,12 +104,14 @@ class Federation:
         if out is not None:
             settings["out"] = out
         config = RunConfig(**settings)
+        logged.check(config)
         randomness = Randomness.of(seed=config.seed)
         return execute(lambda: self._job(config, randomness), randomness, config.out, observer or Silent(), force=force)
 
     def _job(self, config: RunConfig, randomness: Randomness) -> jobs.Job:
         sizes = [len(part[1]) for part in self._parts]
         ends = np.cumsum(sizes)
+        config = config.model_copy(update={"optimizer": resolve(config).optimizer})
         config = prepared(config, sizes)
         name = type(self._model).__name__
         return jobs.assemble(

@@ -15,7 +15,6 @@ All forms give the same result for a client (up to the order of floating-point s
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,7 @@ from torch import nn
 from tacit.errors import ConfigError
 from tacit.training import allocator
 from tacit.training.captured import CapturedTrainer
+from tacit.training.cores import cores
 from tacit.training.dropout import use_keys
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.holdings import Holdings
@@ -84,7 +84,7 @@ class CohortTrainer:
         if self.form == "loop":
             self.workers = 1
         else:
-            self.workers = workers or (1 if self._device.type == "cuda" else _cores())
+            self.workers = workers or (1 if self._device.type == "cuda" else cores())
         self._own = threading.local()
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
         self._threads_before = torch.get_num_threads()
@@ -243,7 +243,3 @@ class CohortTrainer:
             self.reason = self.reason or "its output for an example depends on the batch, and a batch may be padded"
             return False
         return True
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import threading
+
 import numpy as np
+import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from tacit.randomness import Randomness
 from tacit.training.holdings import Holdings
 from tacit.training.private.clients import PrivateClients
 from tacit.training.private.clipping import Clipping
+from tacit.training.private.holder import PrivateHolder
 from tacit.training.private.sampling import PoissonBatches
-from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.vectors import Vector
 
 
@@ -57,3 +62,173 @@ def test_a_clients_result_depends_on_its_key_alone_not_on_who_trains_beside_it()
 
 def test_the_loss_is_that_of_the_examples_drawn() -> None:
     assert 0.3 < trained([11], [0])[0][1] < 1.5
+
+
+class Sampling(nn.Module):
+    """Draws from torch's own generator, out of reach of any key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.layer(F.dropout(value, training=self.training))
+        return output
+
+
+class Reading(nn.Module):
+    """Reads the probability of its dropout layer, which a keyed one has under another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.layer = nn.Dropout(0.5), nn.Linear(6, 2)
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.layer(self.drop(value)) * self.drop.p
+        return output
+
+
+class Scaled(nn.Module):
+    """A parameter that no book covers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.layer(value * self.scale)
+        return output
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 2))
+
+
+CLIENTS = 5
+
+
+def clients(
+    module: nn.Module,
+    *,
+    workers: int | None,
+    loss: Loss = cross_entropy,
+    kind: type[PrivateClients] = PrivateClients,
+    noise: float = 1.0,
+    steps: int = 3,
+) -> PrivateClients:
+    """Return five clients that hold the same twenty examples and draw all of them in every step."""
+    torch.manual_seed(0)
+    rows = np.arange(20)
+    return kind(
+        module=module,
+        holdings=Holdings(features=torch.randn(20, 6), labels=torch.randint(0, 2, (20,)), rows=[rows] * CLIENTS),
+        settings=LocalTraining(epochs=1, batch_size=20, lr=0.5, momentum=0.5),
+        loss=loss,
+        clipping=Clipping(bound=1.0),
+        noise_multiplier=noise,
+        batches=[PoissonBatches(examples=20, expected=20)] * CLIENTS,
+        steps=[steps] * CLIENTS,
+        randomness=Randomness.of(seed=1),
+        micro_batch=10,
+        workers=workers,
+    )
+
+
+def updates(trainer: PrivateClients, keys: list[int]) -> list[Vector]:
+    found: dict[int, Vector] = {}
+    start = np.full(trainer.layout.size, 0.1, np.float32)
+    trainer.train(
+        start, range(len(keys)), np.array(keys), 1, lambda client, update, _: found.__setitem__(client, update)
+    )
+    trainer.close()
+    return [found[client] for client in range(len(keys))]
+
+
+def test_how_many_train_at_once_changes_nothing() -> None:
+    torch.manual_seed(3)
+    module = dropping()
+    keys = [7, 8, 9, 10, 11]
+    one = updates(clients(module, workers=1), keys)
+    for workers in (2, 5):
+        for own, other in zip(one, updates(clients(module, workers=workers), keys), strict=True):
+            assert np.array_equal(own, other)
+
+
+def test_dropout_follows_the_key_of_the_client() -> None:
+    one, same = updates(clients(dropping(), workers=2, noise=0.0), [7, 7])
+    assert np.array_equal(one, same)
+    one, other = updates(clients(dropping(), workers=2, noise=0.0), [7, 8])
+    assert not np.array_equal(one, other)
+
+
+def test_every_step_and_every_part_of_it_drops_anew() -> None:
+    seen: list[Tensor] = []
+    module = dropping()
+    trainer = clients(module, workers=1, noise=0.0, steps=2)
+    seat = trainer._seats.get()
+    layer = seat.dropouts[0]
+    layer.register_forward_hook(lambda _layer, _inputs, output: seen.append((output == 0).cpu()))
+    trainer._seats.put(seat)
+    updates(trainer, [7])
+    assert len(seen) == 4  # two steps, each in two parts
+    assert not any(torch.equal(seen[i], seen[j]) for i in range(4) for j in range(i))
+    assert 0.3 < torch.stack(seen).float().mean() < 0.7
+
+
+def test_clients_train_at_the_same_time() -> None:
+    meeting: list[threading.Barrier] = []
+
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        if meeting:
+            meeting[0].wait(timeout=20)
+        return cross_entropy(outputs, labels)
+
+    trainer = clients(dropping(), workers=2, loss=loss)
+    meeting.append(threading.Barrier(2))  # from now on whoever computes a loss alone waits for another, in vain
+    assert len(updates(trainer, [1, 2])) == 2
+
+
+@pytest.mark.parametrize("make", [Sampling, Reading, Scaled])
+def test_a_model_that_only_torchs_generator_serves_trains_one_client_at_a_time(make: type[nn.Module]) -> None:
+    torch.manual_seed(3)
+    module = make()
+    trainer = clients(module, workers=4)
+    assert trainer.workers == 1
+    for one, again in zip(updates(trainer, [5, 6]), updates(clients(module, workers=4), [5, 6]), strict=True):
+        assert np.array_equal(one, again)
+
+
+def test_one_data_holder_keeps_torchs_dropout_and_threads() -> None:
+    trainer = clients(dropping(), workers=None, kind=PrivateHolder)
+    assert trainer.workers == 1
+    assert any(isinstance(part, nn.Dropout) for part in trainer._module.modules())
+    trainer.close()
+
+
+def test_the_default_is_one_client_a_core_and_torch_gets_its_threads_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.training.private import clients as private
+
+    before = torch.get_num_threads()
+    for cores, expected in ((1, 1), (3, 3), (64, CLIENTS)):
+        monkeypatch.setattr(private, "cores", lambda cores=cores: cores)
+        trainer = clients(dropping(), workers=None)
+        assert trainer.workers == expected
+        updates(trainer, [1, 2])
+        assert torch.get_num_threads() == before
+
+
+def test_an_error_in_a_client_reaches_the_caller_and_the_seat_is_free_again() -> None:
+    broken: list[bool] = []
+
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        if broken:
+            raise ValueError("no such label")
+        return cross_entropy(outputs, labels)
+
+    trainer = clients(dropping(), workers=2, loss=loss)
+    broken.append(True)
+    with pytest.raises(ValueError, match="no such label"):
+        trainer.train(np.zeros(trainer.layout.size, np.float32), [0, 1, 2], np.arange(3), 1, lambda *_: None)
+    broken.clear()
+    assert len(updates(trainer, [1, 2, 3])) == 3

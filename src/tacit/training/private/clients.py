@@ -1,9 +1,17 @@
-"""Clients that train with DP-SGD, one after another: what each sends is private by its own noise."""
+"""Clients that train with DP-SGD, one a core: what each sends is private by its own noise.
+
+A step is a hundred small operations. With several threads in each of them every operation waits for the slowest thread,
+and on cores that other programs use too most of the time goes on waiting; clients that train side by side, each in one
+thread, wait for nobody.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -11,6 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.randomness import Randomness
+from tacit.training import allocator, counter
+from tacit.training.cores import cores
+from tacit.training.dropout import KeyedDropout, use_keys
 from tacit.training.holdings import Holdings
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
@@ -24,6 +35,15 @@ from tacit.vectors import Vector
 Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Seat:
+    """Where one client at a time trains: a model, and the gradient that is taken of it."""
+
+    module: nn.Module
+    gradient: PrivateGradient
+    dropouts: list[KeyedDropout]
+
+
 class PrivateClients:
     """Trains a cohort with DP-SGD.
 
@@ -31,8 +51,11 @@ class PrivateClients:
         layout: the model's vector.
         form: how gradients are clipped.
         reason: why not faster; empty where it is the fastest form.
-        workers: one; a step uses all of torch's threads.
+        workers: how many clients train at the same time. One on a GPU, and where the model draws random numbers from
+            torch's only generator; a step then uses all of torch's threads.
     """
+
+    _side_by_side = True
 
     def __init__(
         self,
@@ -47,6 +70,7 @@ class PrivateClients:
         steps: Sequence[int],
         randomness: Randomness,
         micro_batch: int | None = None,
+        workers: int | None = None,
     ) -> None:
         """Make the clients ready.
 
@@ -61,6 +85,7 @@ class PrivateClients:
             steps: how many steps each client takes in a round.
             randomness: draws batches and noise.
             micro_batch: how many examples go through the model at once.
+            workers: how many clients may train at the same time; one a core if None.
         """
         self._holdings = holdings
         self._settings = settings
@@ -70,16 +95,21 @@ class PrivateClients:
         self._steps = steps
         self._randomness = randomness
         self._micro_batch = micro_batch
+        self._loss = loss
         self._module = copy.deepcopy(module).to(holdings.features.device).train()
         self.layout = Parameters.of(self._module)
-        self._gradient = PrivateGradient(
-            model=self._module,
-            loss=loss,
-            clipping=clipping,
-            example=(holdings.features[:8], holdings.labels[:8]),
-        )
+        self._gradient = self._gradient_of(self._module)
         self.form, self.reason = f"dp-sgd, {self._gradient.form}", self._gradient.reason
-        self.workers = 1
+        keyed = self._keyed()
+        self.workers = 1 if keyed is None else workers or min(cores(), len(holdings.rows))
+        self._seats: SimpleQueue[_Seat] = SimpleQueue()
+        for _ in range(self.workers):
+            own = self._module if keyed is None else copy.deepcopy(keyed)
+            gradient = self._gradient if keyed is None else self._gradient_of(own)
+            dropouts = [part for part in own.modules() if isinstance(part, KeyedDropout)]
+            self._seats.put(_Seat(module=own, gradient=gradient, dropouts=dropouts))
+        self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
+        self._threads_before = torch.get_num_threads()
 
     def train(
         self,
@@ -89,23 +119,44 @@ class PrivateClients:
         round_number: int,
         finish: Finish,
     ) -> None:
-        """Train ``clients`` from ``model``; ``finish`` is called for each. A key names a client's turn in a round."""
+        """Train ``clients`` from ``model``; ``finish`` is called for each, in the thread that trained it.
+
+        A key names a client's turn in a round. What a client computes does not depend on who trains beside it.
+        """
         start = torch.from_numpy(np.array(model)).to(self._holdings.features.device)
         rate = self._settings.rate(round_number)
         devices = [start.device] if start.is_cuda else []
-        for client, key in zip(clients, keys.tolist(), strict=True):
-            with torch.random.fork_rng(devices):
-                torch.manual_seed(key)  # dropout
-                update, loss = self._fit(start, client, key, rate)
+
+        def work(turn: tuple[int, int]) -> None:
+            client, key = turn
+            seat = self._seats.get()
+            try:
+                if self.workers > 1:
+                    update, loss = self._fit(seat, start, client, key, rate)
+                else:
+                    with torch.random.fork_rng(devices):
+                        torch.manual_seed(key)  # dropout, where it has no key of its own
+                        update, loss = self._fit(seat, start, client, key, rate)
+            finally:
+                self._seats.put(seat)
             finish(client, update, loss)
 
-    def _fit(self, start: Tensor, client: int, key: int, rate: float) -> tuple[Vector, float]:
-        settings, parameters = self._settings, self._gradient.parameters
-        self.layout.write(self._module, start)
+        turns = zip(clients, keys.tolist(), strict=True)
+        longest_first = sorted(turns, key=lambda turn: -self._steps[turn[0]] * self._batches[turn[0]].expected)
+        list(self._pool.map(work, longest_first))
+
+    def _fit(self, seat: _Seat, start: Tensor, client: int, key: int, rate: float) -> tuple[Vector, float]:
+        settings, parameters = self._settings, seat.gradient.parameters
+
+        def rekey(step: int, part: int) -> None:
+            for dropout in seat.dropouts:
+                dropout.key.fill_(int(counter.derive(np.array([key]), step, part)[0]))
+
+        self.layout.write(seat.module, start)
         rows = torch.from_numpy(self._holdings.rows[client]).to(start.device)
         optimizer = Sgd(parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
         steps = PrivateSteps(
-            gradient=self._gradient,
+            gradient=seat.gradient,
             optimizer=optimizer,
             features=self._holdings.features[rows],
             labels=self._holdings.labels[rows],
@@ -115,14 +166,45 @@ class PrivateClients:
             randomness=self._randomness.within("examples", client, key),
             micro_batch=self._micro_batch,
             pull=settings.mu,
+            before_part=rekey,
         )
         total, count = torch.zeros((), device=start.device), 0
         for step in range(self._steps[client]):
             losses = steps.take(step)
             total += losses.sum()
             count += len(losses)
-        update = (self.layout.read(self._module) - start).cpu().numpy()
+        update = (self.layout.read(seat.module) - start).cpu().numpy()
         return update, float(total) / max(count, 1)
 
     def close(self) -> None:
-        """Nothing to stop: there are no workers."""
+        """Stop the workers and give torch its threads back."""
+        self._pool.shutdown()
+        torch.set_num_threads(self._threads_before)
+
+    def _gradient_of(self, module: nn.Module) -> PrivateGradient:
+        few = self._holdings.features[:8], self._holdings.labels[:8]
+        return PrivateGradient(model=module, loss=self._loss, clipping=self._clipping, example=few)
+
+    def _keyed(self) -> nn.Module | None:
+        """Return the model with dropout by keys where clients may train side by side, or None.
+
+        The functional form maps over examples, each of which a keyed layer would take for the first of its batch.
+        """
+        features = self._holdings.features
+        if not self._side_by_side or features.is_cuda or self._gradient.form != "book-keeping":
+            return None
+        keyed = copy.deepcopy(self._module)
+        use_keys(keyed)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            before = torch.get_rng_state()
+            try:
+                keyed(features[:2])
+            except Exception:  # it needs something of its dropout layers that a keyed one has not
+                return None
+            return keyed if torch.equal(before, torch.get_rng_state()) else None
+
+    def _start_worker(self) -> None:
+        if self._holdings.features.device.type == "cpu":
+            allocator.keep_pages()
+            if self.workers > 1:
+                torch.set_num_threads(max(1, cores() // self.workers))

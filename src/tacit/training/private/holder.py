@@ -18,6 +18,8 @@ _MOMENTUM = "momentum"
 class PrivateHolder(PrivateClients):
     """The only client there is; its optimiser goes on from stretch to stretch."""
 
+    _side_by_side = False
+
     def first_state(self, parameters: int) -> dict[str, Vector]:
         """Return the optimiser's state before the first step, for a model of so many numbers."""
         return {_MOMENTUM: np.zeros(parameters, np.float32)}

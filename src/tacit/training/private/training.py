@@ -11,6 +11,7 @@ it out would tell that nobody was drawn. Whatever the optimiser makes of :math:`
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,7 @@ class PrivateSteps:
         randomness: draws batches and noise.
         micro_batch: how many examples go through the model at once; if None, 256 on a CPU and all on a GPU.
         pull: the weight of a proximal term towards the weights of now (FedProx); it sees no data and costs nothing.
+        before_part: called with the step and the number of the micro-batch before each goes through the model.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class PrivateSteps:
         randomness: Randomness,
         micro_batch: int | None = None,
         pull: float = 0.0,
+        before_part: Callable[[int, int], None] = lambda _step, _part: None,
     ) -> None:
         if not 0.0 <= noise_multiplier < math.inf:
             raise ConfigError(f"Expected a noise multiplier of 0 or more, got {noise_multiplier}.")
@@ -86,6 +89,7 @@ class PrivateSteps:
         self._noise = Noise(size=sum(self._sizes), randomness=randomness, device=device)
         self._sums: list[Tensor] | None = None
         self._pull = pull
+        self._before_part = before_part
         self._origin = [p.detach().clone() for p in gradient.parameters] if pull else []
 
     def draw(self, step: int) -> Batch:
@@ -100,7 +104,9 @@ class PrivateSteps:
         rows = torch.from_numpy(batch.rows).to(self._labels.device)
         whole = self.batches.expected == self.batches.examples  # every step sees all: nothing to gather
         losses = []
-        for part in torch.split(rows, self._micro_batch or (len(rows) if rows.is_cuda else _FITS_A_CACHE) or 1):
+        parts = torch.split(rows, self._micro_batch or (len(rows) if rows.is_cuda else _FITS_A_CACHE) or 1)
+        for number, part in enumerate(parts):
+            self._before_part(batch.step, number)
             everything = whole and len(part) == len(self._labels)
             features = self._features if everything else self._features[part]
             labels = self._labels if everything else self._labels[part]
