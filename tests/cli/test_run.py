@@ -209,6 +209,13 @@ def test_config_is_effective_and_json_too(run: Tacit, tmp_path: Path) -> None:
     assert "Did you mean" in run.refused("config", "federate.round=3")
 
 
+def test_config_prints_the_defaults_of_the_mode(run: Tacit) -> None:
+    values = yaml.safe_load(run("config", "mode=dp-sgd", "dp.epsilon=2")[1])
+    assert (values["federate"]["rounds"], values["optimizer"]["lr"], values["server"]["lr"]) == (20, 2.0, 1.0)
+    values = yaml.safe_load(run("config", "mode=dp-sgd", "dp.epsilon=2", "federate.rounds=6", "optimizer.lr=0.05")[1])
+    assert (values["federate"]["rounds"], values["optimizer"]["lr"]) == (6, 0.05)
+
+
 def test_a_printed_configuration_can_be_run(run: Tacit, tmp_path: Path) -> None:
     _, text, _ = run("config", "data.name=digits", "federate.rounds=1", "seed=1")
     (tmp_path / "all.yaml").write_text(text)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tacit.errors import ConfigError
+from tacit.runs.config import Federate
 from tacit.runs.order import EPSILON, Order, order_of, plan
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 3, "clients": 4}}
@@ -24,6 +25,15 @@ def test_every_mode_gets_every_seed_and_the_same_settings() -> None:
     for run in planned.runs:
         assert run.settings == BASE | {"mode": run.mode, "seed": run.seed, "out": str(Path("c") / run.name)}
         assert run.rounds == 3
+
+
+def test_rounds_are_the_same_also_where_none_are_given() -> None:
+    shared = {"data": {"name": "digits"}}
+    alone = [plan(Order(modes=(mode,), shared=shared), out=Path("c")).runs[0].rounds for mode in ("plain", "dp-sgd")]
+    both = plan(Order(modes=("plain", "dp-sgd"), shared=shared), out=Path("c"))
+    assert [run.rounds for run in both.runs] == [max(alone)] * 2
+    assert [run.settings["federate"]["rounds"] for run in both.runs] == [max(alone)] * 2
+    assert alone[0] == Federate().rounds
 
 
 def test_seeds_follow_the_one_that_is_given() -> None:

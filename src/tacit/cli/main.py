@@ -14,15 +14,19 @@ from tacit.cli import (
     bench,
     calibrate,
     combine,
+    compare,
     config,
     data,
     decrypt,
+    deploy,
     doctor,
     encrypt,
     epsilon,
     estimate,
     keys,
     ledger,
+    report,
+    reproduce,
     resume,
     run,
     signds,
@@ -49,8 +53,12 @@ app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 app.command("estimate")(estimate.estimate)
 app.command("ledger")(ledger.ledger)
+app.command("report")(report.report)
 app.command("sweep")(sweep.sweep)
+app.command("compare")(compare.compare)
 app.command("lab")(laboratory.lab)
+app.command("reproduce")(reproduce.reproduce)
+app.add_typer(deploy.app, name="deploy")
 app.add_typer(data.app, name="data")
 app.add_typer(keys.app, name="keys")
 app.add_typer(bench.app, name="bench")

@@ -88,6 +88,12 @@ Seed = Annotated[
     typer.Option(help="Make a simulation that can be repeated.", show_default="the system's randomness"),
 ]
 Engine = Annotated[str | None, typer.Option(help="What moves the bytes: in-process.", show_default="in-process")]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log", help="Also write rounds to tensorboard or mlflow; both: give it twice.", rich_help_panel=_OUTPUT
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run.", rich_help_panel=_OUTPUT, show_default="runs/...")]
 
 
@@ -121,6 +127,7 @@ FLAGS = {  # a command's parameter -> the key it sets; of two for one key the la
     "gpu": "gpu",
     "seed": "seed",
     "engine": "engine",
+    "log": "log",
     "out": "out",
 }
 
@@ -136,7 +143,7 @@ def settings(words: Sequence[str] | None, given: Mapping[str, Any]) -> dict[str,
 
     parsed = overrides.parse(words or [])
     for name, key in FLAGS.items():
-        if given.get(name) is not None:
+        if given.get(name) not in (None, []):
             overrides.put(parsed, key, given[name])
     if parsed.get("mode") == "dp-sgd" and given.get("batch_size") is not None:  # there --batch-size is a mean
         overrides.put(parsed, "dpsgd.batch_size", parsed["train"].pop("batch_size"))

@@ -45,6 +45,7 @@ def run(
     seed: options.Seed = None,
     engine: options.Engine = None,
     data_dir: options.DataFolder = None,
+    log: options.Log = None,
     out: options.Out = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")

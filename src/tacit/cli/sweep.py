@@ -176,10 +176,10 @@ def _outcome(row: Row) -> str:
 def _show(rows: list[Row], axes: list[Axis], notes: list[str], paths: list[Path]) -> None:
     from rich.text import Text
 
-    from tacit.report import surfaces
+    from tacit.report import sweep_table
 
     out = console()
-    out.print(surfaces.table(rows, axes))
+    out.print(sweep_table.table(rows, axes))
     for row in rows:
         if row.error is not None:
             out.print(Text(f"failed: {_words(row.values)}: {row.error}", style="red"), soft_wrap=True)

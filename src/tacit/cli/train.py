@@ -64,6 +64,7 @@ def train(
     gpu: options.Gpu = None,
     seed: options.Seed = None,
     data_dir: options.DataFolder = None,
+    log: options.Log = None,
     out: options.Out = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")

@@ -9,8 +9,15 @@ Settings come from the run config of the app, whose keys are those of a job file
 
     app = tacit.flower.server_app(model=build, test=load_test)
     app = tacit.flower.client_app(model=build, data=load_data)      # load_data is given the node's config
+
+An app that is there already, two lines::
+
+    strategy = tacit.flower.Private(FedAvg(), mode="paillier", paillier={"weight_cap": 600})
+    app = ClientApp(mods=[tacit.flower.private_mod])
 """
 
 from tacit.flower.apps import client_app, server_app
+from tacit.flower.mod import private_mod
+from tacit.flower.private import Private
 
-__all__ = ["client_app", "server_app"]
+__all__ = ["Private", "client_app", "private_mod", "server_app"]

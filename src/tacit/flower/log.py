@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tacit.errors import TacitError
 from tacit.report.words import percent
+from tacit.runs.flower.marks import ERROR, LINE, NOTE
 from tacit.runs.result import Result, RoundRecord
-
-MARK = "tacit: "  # begins every line, so that they are found in Flower's log
-FAILED = "error: "
 
 
 class LoggingObserver:
@@ -15,16 +13,16 @@ class LoggingObserver:
 
     def note(self, text: str) -> None:
         """Print a note."""
-        print(f"{MARK}{' '.join(text.split())}", flush=True)
+        _say(NOTE, text)
 
     def failed(self, error: TacitError) -> None:
         """Print why the run stopped; Flower's own account of it is a traceback."""
-        self.note(f"{FAILED}{error}")
+        _say(ERROR, str(error))
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """Print what begins."""
         more = f", {len(done)} done before" if done else ""
-        self.note(f"{title}: {rounds} rounds{more}")
+        _say(LINE, f"{title}: {rounds} rounds{more}")
 
     def progress(self, *, replied: int, asked: int) -> None:
         """Say nothing: a line a client would be too many."""
@@ -37,14 +35,19 @@ class LoggingObserver:
         if record.epsilon is not None:
             parts.append(f"epsilon {record.epsilon:.4g}")
         parts.append(f"{record.wall_seconds:.1f} s")
-        self.note(", ".join(parts))
+        _say(LINE, ", ".join(parts))
 
     def finished(self, result: Result) -> None:
         """Print what came of it."""
         privacy = result.privacy
         if privacy.epsilon is not None:
-            self.note(
+            _say(
+                LINE,
                 f"epsilon {privacy.epsilon:.4g} at delta {privacy.delta:g}, unit {privacy.unit}, {privacy.neighbours} "
-                f"neighbours, against {privacy.against}"
+                f"neighbours, against {privacy.against}",
             )
-        self.note(f"done: accuracy {percent(result.test_accuracy)}")
+        _say(LINE, f"done: accuracy {percent(result.test_accuracy)}")
+
+
+def _say(mark: str, text: str) -> None:
+    print(f"{mark}{' '.join(text.split())}", flush=True)

@@ -78,8 +78,8 @@ class Terms:
             except RunError as error:
                 said = str(error).removesuffix(" Use one configuration on all sides.")
                 raise RunError(
-                    f"{said} The server's are those of {STRATEGY}; this node's are under {settings.PREFIX} in the run's "
-                    f"config, where {MOD} reads them. Use {STRATEGY}(..., config=context.run_config)"
+                    f"{said} The server's are those of {STRATEGY}; this node's are under {settings.PREFIX} in the "
+                    f"run's config, where {MOD} reads them. Use {STRATEGY}(..., config=context.run_config)"
                 ) from error
         return terms, theirs
 

@@ -12,7 +12,7 @@ from tacit.engines.flower.app import Value
 from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
 from tacit.runs.config import RunConfig, Section, from_mapping
-from tacit.runs.flower.own import refuse_hidden_sizes
+from tacit.runs.flower.sizes import refuse_hidden_sizes
 from tacit.runs.modes import MODES, plan_of, unknown_mode
 from tacit.runs.overrides import put
 

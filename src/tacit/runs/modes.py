@@ -178,13 +178,18 @@ MODES: dict[str, Callable[[RunConfig, int], Plan]] = {
 }
 
 
+def unknown_mode(mode: str) -> ConfigError:
+    """Return the error on a mode that does not exist."""
+    close = difflib.get_close_matches(mode, MODES, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return ConfigError(f"Unknown mode {mode!r}.{hint} Modes of this version: {', '.join(MODES)}.")
+
+
 def plan_of(config: RunConfig, clients: int) -> Plan:
     """Return the plan of the configuration's mode for a federation of ``clients``."""
     build = MODES.get(config.mode)
     if build is None:
-        close = difflib.get_close_matches(config.mode, MODES, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"Unknown mode {config.mode!r}.{hint} Modes of this version: {', '.join(MODES)}.")
+        raise unknown_mode(config.mode)
     refuse_foreign(config)
     plan = build(config, clients)
     level = level_of(config)

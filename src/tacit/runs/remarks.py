@@ -13,6 +13,11 @@ from tacit.accounting.parts import Parts
 # guarantee may be argued; beyond this it is not.
 LARGEST_MEANINGFUL = 20.0
 
+ON_CHOICE = (
+    "Each epsilon is that of one run alone. To choose one by its result, or to publish several, costs more than any of "
+    "them: all saw the same data."
+)
+
 
 def no_guarantee(epsilon: float) -> str | None:
     """Return the plain word on an epsilon that promises nothing.

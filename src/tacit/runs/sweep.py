@@ -11,24 +11,20 @@ import io
 import itertools
 import json
 import math
-import os
 import shutil
-import signal
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import ConfigError, RunError, StorageError, TacitError
+from tacit.errors import ConfigError, RunError, StorageError
 from tacit.runs import config as configuration
 from tacit.runs import overrides
-from tacit.runs.folder import JOURNAL, RESULT
+from tacit.runs.folder import JOURNAL
 from tacit.runs.grid import FORMS, MOST, Axis
+from tacit.runs.pool import Planned, finished, run_all, with_values, workers_for
 from tacit.runs.result import Result
 from tacit.storage import cannot_write, write_atomically
 
@@ -79,14 +75,11 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Point:
-    """One run that is to be made."""
+class _Point(Planned):
+    """One run that is to be made, and where it is in the grid."""
 
-    index: int
     values: dict[str, Any]
     seed: int | None
-    settings: dict[str, Any]
-    folder: Path
 
 
 def count(axes: Sequence[Axis], *, seeds: int = 1) -> int:
@@ -119,13 +112,13 @@ def sweep(
     """
     settings = _settings(base)
     points = _points(settings, axes, seeds=seeds, out=out)
-    workers = _workers(workers, settings, len(points))
+    workers = workers_for(workers, settings, len(points))
     _claim(out, settings, axes, seeds=seeds, force=force)
     rows: dict[int, Row] = {}
     table = _Table(out / TABLE, axes)
     left = []
     for point in points:
-        result = _finished(point.folder)
+        result = finished(point.folder)
         if result is None:
             left.append(point)
             continue
@@ -133,9 +126,9 @@ def sweep(
         if on_done is not None:
             on_done(rows[point.index])
     try:
-        with closing(_run_all(left, workers)) as done:
-            for index, row in done:
-                rows[index] = row
+        with closing(run_all(left, workers=workers)) as done:
+            for outcome in done:
+                row = rows[outcome.index] = _row(points[outcome.index], outcome.result, outcome.error)
                 table.update(rows)
                 if on_done is not None:
                     on_done(row)
@@ -203,7 +196,7 @@ def _points(settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, out: 
     start = {axis.key: axis.values[0] for axis in axes}
     for axis in axes:
         for value in axis.values:  # settings are checked one by one, so the combinations need no check of their own
-            configuration.from_mapping(_with(settings, start | {axis.key: value}))
+            configuration.from_mapping(with_values(settings, start | {axis.key: value}))
     seed = configuration.from_mapping(settings).seed
     repeats = [seed] if seeds == 1 else [(seed or 0) + step for step in range(seeds)]
     points = []
@@ -211,33 +204,15 @@ def _points(settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, out: 
         values = dict(zip(keys, chosen, strict=True))
         drawn = values.get("seed", again)
         folder = out / POINTS / _name(index, values | ({} if drawn is None else {"seed": drawn}))
-        full = _with(settings, values | {"seed": drawn, "out": str(folder)})
+        full = with_values(settings, values | {"seed": drawn, "out": str(folder)})
         points.append(_Point(index=index, values=values, seed=drawn, settings=full, folder=folder))
     return points
-
-
-def _with(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    full = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    for key, value in values.items():
-        overrides.put(full, key, value)
-    return full
 
 
 def _name(index: int, values: Mapping[str, Any]) -> str:
     """Return a point's folder: its number, which makes it unique, and its values for people."""
     words = "_".join(f"{key}={value}" for key, value in values.items())
     return f"{index:04d}_" + "".join(c if c.isascii() and (c.isalnum() or c in "._=+-") else "-" for c in words)[:120]
-
-
-def _workers(asked: int | None, settings: Mapping[str, Any], points: int) -> int:
-    if asked is not None and asked < 1:
-        raise ConfigError(f"Expected one worker or more, got {asked}.")
-    if asked is None:
-        on_gpu = configuration.from_mapping(settings).gpu >= 0
-        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
-        cores = (len(affinity(0)) if affinity is not None else os.cpu_count()) or 1
-        asked = 1 if on_gpu else cores
-    return min(asked, points)
 
 
 def _claim(out: Path, settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, force: bool) -> None:
@@ -279,68 +254,9 @@ def _held(out: Path) -> Any:
         return text
 
 
-def _finished(folder: Path) -> Result | None:
-    """Return the result of a point that is complete."""
-    try:
-        return Result.read(folder / RESULT)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _run_all(points: Sequence[_Point], workers: int) -> Generator[tuple[int, Row], None, None]:
-    """Run points, several at once where there are several workers, and yield each as it is done."""
-    if workers == 1 or len(points) <= 1:
-        yield from map(_run, points)
-        return
-    executor = ProcessPoolExecutor(
-        max_workers=min(workers, len(points)), mp_context=get_context("spawn"), initializer=_begin_worker
-    )
-    try:
-        for future in as_completed([executor.submit(_run, _narrow(point)) for point in points]):
-            yield future.result()
-    except BrokenProcessPool as error:
-        raise RunError(
-            "A process of the sweep was killed; was there too little memory? What is done is kept: give the same "
-            "command again, perhaps with fewer --workers."
-        ) from error
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-def _narrow(point: _Point) -> _Point:
-    """Return the point with one training thread, unless a number was asked for: the processes fill the cores."""
-    if (point.settings.get("train") or {}).get("workers") is not None:
-        return point
-    return _Point(**vars(point) | {"settings": _with(point.settings, {"train.workers": 1})})
-
-
-def _begin_worker() -> None:
-    """Let Ctrl-C end the process without a traceback, and keep torch, not yet loaded, to one thread."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-
-def _run(point: _Point) -> tuple[int, Row]:
-    try:
-        return point.index, _row(point, _result(point))
-    except TacitError as error:
-        return point.index, Row(values=point.values, seed=point.seed, error=str(error), folder=str(point.folder))
-
-
-def _result(point: _Point) -> Result:
-    """Go on with a run that has begun, or begin it where there is none that can go on."""
-    from tacit.runs import start
-
-    if (point.folder / JOURNAL).exists():
-        (point.folder / RESULT).unlink(missing_ok=True)  # one that could be read would not be run again
-        try:
-            return start.resume(point.folder)
-        except (ConfigError, RunError, StorageError):
-            pass  # damaged, or stopped before its first round; what is wrong with the settings shows again below
-    return start.run(configuration.from_mapping(point.settings), force=True)
-
-
-def _row(point: _Point, result: Result) -> Row:
+def _row(point: _Point, result: Result | None, error: str | None = None) -> Row:
+    if result is None:
+        return Row(values=point.values, seed=point.seed, error=error, folder=str(point.folder))
     privacy = result.privacy
     return Row(
         values=point.values,

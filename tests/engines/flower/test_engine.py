@@ -130,3 +130,25 @@ def test_nobody_is_waited_for_where_nobody_was_asked() -> None:
     engine, notes = _engine({})
     assert engine.exchange({}) == {}
     assert notes == []
+
+
+def test_another_message_type_and_more_in_every_call() -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    def respond(message: Message) -> list[Message]:
+        call = dict(message.content.config_records[envelope.CALL])
+        seen.append((message.metadata.message_type, call))
+        return ECHO(message)
+
+    engine, _ = _engine({100: respond}, message_type="train")
+    engine.more = {"version": "1"}
+    assert engine.exchange({0: b"a"}) == {0: b"0:a"}
+    assert seen == [("train", {"party": 0, "version": "1"})]
+
+
+def test_errors_of_the_last_trip_are_kept_by_their_nodes() -> None:
+    engine, _ = _engine({100: lambda message: [Message(Error(code=8, reason="gone"), reply_to=message)], 101: ECHO})
+    assert engine.exchange({0: b"a", 1: b"b"}) == {1: b"1:b"}
+    assert {node: error.reason for node, error in engine.failures.items()} == {100: "gone"}
+    engine.exchange({1: b"b"})
+    assert engine.failures == {}

@@ -165,7 +165,7 @@ class FlowerEngine:
                 if attempt == _TRIES:
                     raise LinkError(
                         f"The SuperLink can't be reached: {what}. Tried {_TRIES} times. Check that it runs and that "
-                        "nothing is between; then go on with `tacit resume`."
+                        "nothing is between, then send the run again."
                     ) from error
                 wait = 2.0 ** (attempt - 1)
                 self._note(f"The SuperLink can't be reached: {what}. Trying again in {wait:g} s.")

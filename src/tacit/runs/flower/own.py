@@ -16,6 +16,7 @@ from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
+from tacit.runs.flower.sizes import refuse_hidden_sizes
 from tacit.runs.modes import plan_of
 from tacit.runs.start import GIVEN
 from tacit.training.examples import Examples, tensors
@@ -95,19 +96,3 @@ def _checked(config: RunConfig) -> tuple[RunConfig, int]:
             "sees them all. `tacit calibrate` finds it for the smallest client."
         )
     return resolve(config), clients
-
-
-def refuse_hidden_sizes(config: RunConfig) -> None:
-    """Refuse to go on without bounds on how many examples clients hold, where the mode needs them."""
-    needed = {
-        "paillier": {"paillier.weight_cap": config.paillier.weight_cap},
-        "nbafl": {"nbafl.smallest": config.nbafl.smallest, "nbafl.largest": config.nbafl.largest},
-    }.get(config.mode, {})
-    missing = [key for key, value in needed.items() if value is None]
-    if config.mode == "paillier" and (config.paillier.dp or config.federate.weighting == "uniform"):
-        missing = []
-    if missing:
-        raise ConfigError(
-            f"{' and '.join(missing)} has to be set: nobody sees how many examples the clients hold. A public bound "
-            "will do."
-        )

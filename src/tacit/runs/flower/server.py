@@ -95,7 +95,8 @@ def _in_new_folder(config: RunConfig, run_id: int, observer: Observer) -> RunCon
     out = config.out.absolute()
     if (out / JOURNAL).exists():
         out = out.with_name(f"{out.name}-{run_id}")
-    observer.note(f"The run is kept in {out}.")
+    if out != config.out:
+        observer.note(f"The run is kept in {out}.")
     return config.model_copy(update={"out": out})
 
 
@@ -111,6 +112,10 @@ class Deployed:
         clients = resolved.federate.clients
         if clients is None:
             raise ConfigError("federate.clients has to be set: how many clients the federation has.")
+        if config.federate.drop:
+            raise ConfigError(
+                f"federate.drop={config.federate.drop:g} simulates drop-outs, and these clients are real. Leave it out."
+            )
         holders: tuple[ClientId, ...] = holder_numbers(config.paillier)[0] if config.mode == "paillier" else ()
         self._minimum = minimum_clients(resolved, sampler_of(resolved, clients))
         engine = FlowerEngine(

@@ -14,8 +14,8 @@ from tacit.federated.unreliable import Unreliable
 from tacit.flow import ClientId, Engine
 from tacit.protocols.paillier import PaillierSum
 from tacit.randomness import Randomness
-from tacit.runs.config import Paillier
 from tacit.runs.connection import Watch
+from tacit.runs.flower.keyfiles import write_keys
 from tacit.runs.job import Job
 from tacit.runs.start import GIVEN
 
@@ -86,30 +86,3 @@ class _Unreliable:
     def __init__(self, engine: Engine, job: Job, randomness: Randomness) -> None:
         self.name = engine.name
         self.exchange = Unreliable(answer=engine.exchange, rate=job.config.federate.drop, randomness=randomness)
-
-
-def write_keys(settings: Paillier, folder: Path) -> dict[ClientId, str]:
-    """Make the keys that the settings ask for, or take those they name, and return each holder's file."""
-    from tacit.crypto import keyfile, paillier, threshold
-    from tacit.runs.keys import holder_numbers
-
-    numbers, needed = holder_numbers(settings)
-    if settings.keys == "threshold":
-        if settings.key is not None:
-            return {number: str(Path(settings.key) / f"share-{-number}.key") for number in numbers}
-        _, shares = threshold.generate(
-            shares=len(numbers), threshold=needed, bits=settings.bits, insecure_key_size=settings.insecure_key_size
-        )
-        for share in shares:
-            keyfile.save(folder / f"share-{share.index}.key", share)
-        return {-share.index: str(folder / f"share-{share.index}.key") for share in shares}
-    path = Path(settings.key) if settings.key is not None else folder / "private.key"
-    if settings.key is None:
-        _, private = paillier.generate(
-            bits=settings.bits,
-            kind=settings.kind,
-            exponents=settings.exponents,
-            insecure_key_size=settings.insecure_key_size,
-        )
-        keyfile.save(path, private)
-    return {number: str(path) for number in numbers or (0,)}

@@ -1,0 +1,229 @@
+"""``tacit compare``: protections side by side, made here or read from finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli import options
+from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.cli.run import Quiet
+from tacit.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from tacit.runs.comparison import Comparison, Repeat
+    from tacit.runs.order import Order
+
+_COMPARE = "Comparison"
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[JOB.yaml] [KEY=VALUE]... [MODE:KEY=VALUE]... | FOLDER...",
+        help="With --modes: a job file, settings that all modes share, and settings of one mode such as "
+        "dp:optimizer.lr=0.1. Without: the folders of finished runs.",
+        show_default=False,
+    ),
+]
+Modes = Annotated[
+    str | None,
+    typer.Option(help="Modes to run, such as plain,dp,local-dp.", rich_help_panel=_COMPARE, show_default=False),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        help="Budget of the run, for modes that have one.",
+        rich_help_panel="Privacy",
+        show_default="8 where one is needed",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the comparison.", rich_help_panel="Output", show_default="runs/compare-..."),
+]
+
+
+def compare(
+    words: Words = None,
+    modes: Modes = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Run each mode with so many seeds.", rich_help_panel=_COMPARE, show_default="1"),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs at a time.", rich_help_panel=_COMPARE, show_default="one a core"),
+    ] = None,
+    data: options.DataName = None,
+    model: options.ModelName = None,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    per_round: options.PerRound = None,
+    sampling: options.Sampling = None,
+    rounds: options.Rounds = None,
+    drop: options.Drop = None,
+    local_epochs: options.LocalEpochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Rate = None,
+    clip: options.Clip = None,
+    clip_rule: options.ClipOption = None,
+    sigma: options.Sigma = None,
+    epsilon: Epsilon = None,
+    delta: options.Delta = None,
+    max_epsilon: options.MaxEpsilon = None,
+    encrypted_dp: options.EncryptedDp = None,
+    gpu: options.Gpu = None,
+    seed: options.Seed = None,
+    engine: options.Engine = None,
+    data_dir: options.DataFolder = None,
+    log: options.Log = None,
+    out: Out = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin anew in a folder that holds a comparison.", rich_help_panel="Output")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare protections: same data, split, model and seeds; one table and one page.
+
+    The same command with the same --out goes on with a comparison that was stopped; modes and seeds can be added.
+
+    Examples:
+      tacit compare --modes plain,dp,local-dp --rounds 20 --seeds 3 --out runs/cmp
+      tacit compare --modes plain,dp-sgd dp-sgd:optimizer.lr=1 --epsilon 3
+      tacit compare runs/a runs/b runs/c
+    """
+    given = {key: value for key, value in locals().items() if key not in ("modes", "seeds")}
+    order, folder = _order(words or [], modes, seeds, given)
+    if order is None:
+        _refuse_settings(given)
+        comparison, folder = _finished(words or [], out)
+    else:
+        folder = folder or Path("runs") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
+        comparison = _made(order, folder, workers=workers, force=force, quiet=quiet, as_json=as_json)
+    from tacit.report import comparison as report
+
+    paths = report.write(comparison, folder)
+    if as_json:
+        files = {"folder": str(folder), "files": [str(path) for path in paths]}
+        emit_json(comparison.to_dict() | {"failed": len(comparison.failed)} | files)
+    elif not quiet:
+        from tacit.report.comparison_table import table
+
+        out_console = console()
+        out_console.print(table(comparison))
+        for path in paths:
+            out_console.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
+
+
+def _order(
+    words: Sequence[str], modes: str | None, seeds: int | None, given: dict[str, Any]
+) -> tuple[Order | None, Path | None]:
+    """Return what is to be run, and where; None where finished runs are given."""
+    from tacit.runs.order import order_of
+
+    files = [word for word in words if word.endswith((".yaml", ".yml"))]
+    if modes is None and not files and words and not any("=" in word for word in words):
+        return None, None
+    folders = [word for word in words if Path(word).is_dir()]
+    if folders:
+        raise ConfigError(
+            f"{folders[0]} is a folder. Give folders of finished runs without --modes and settings, or modes and "
+            "settings without folders."
+        )
+    own = [word for word in words if ":" in word.partition("=")[0]]
+    settings = options.settings([word for word in words if word not in own], given)
+    chosen = None if modes is None else tuple(mode.strip().lower() for mode in modes.split(",") if mode.strip())
+    out = settings.pop("out", None)
+    return order_of(settings, modes=chosen, seeds=seeds, words=own), None if out is None else Path(out)
+
+
+def _refuse_settings(given: dict[str, Any]) -> None:
+    """Refuse flags that only make sense where runs are made."""
+    set_ = [name for name in options.FLAGS if given.get(name) not in (None, []) and name != "out"]
+    if set_ or given["force"] or given["workers"] is not None:
+        flag = (set_ or (["force"] if given["force"] else ["workers"]))[0].replace("_", "-")
+        raise ConfigError(
+            f"--{flag} has no effect on finished runs. Leave it out, or choose modes to run with --modes."
+        )
+
+
+def _finished(words: Sequence[str], out: Path | None) -> tuple[Comparison, Path]:
+    from tacit.runs.asked import RECORD
+    from tacit.runs.finished import compare_finished
+    from tacit.runs.folder import JOURNAL
+
+    comparison = compare_finished([Path(word) for word in words])
+    if out is None and len(words) == 1 and (Path(words[0]) / RECORD).exists():
+        out = Path(words[0])
+    out = out or Path("runs") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
+    if (out / JOURNAL).exists():
+        raise RunError(f"{out} is the folder of a run. Choose another for the comparison with --out.")
+    return comparison, out
+
+
+def _made(order: Order, folder: Path, *, workers: int | None, force: bool, quiet: bool, as_json: bool) -> Comparison:
+    from tacit.runs import compare as comparing
+    from tacit.runs.order import plan
+
+    planned = plan(order, out=folder).runs
+    try:
+        with _watching([run.rounds for run in planned], quiet=quiet, lines=not (quiet or as_json)) as (done, moved):
+            comparison = comparing.compare(
+                order, out=folder, workers=workers, force=force, on_done=done, on_round=moved
+            )
+    except KeyboardInterrupt:
+        told = f"Stopped. What is done is kept; the same command goes on with it, with --out {folder}"
+        console(stderr=True).print(told, soft_wrap=True, markup=False, emoji=False)
+        raise typer.Exit(130) from None
+    if len(comparison.failed) == len(planned):
+        raise RunError(f"All {len(planned)} runs failed, the first because: {comparison.failed[0].error}")
+    return comparison
+
+
+@contextmanager
+def _watching(
+    rounds: Sequence[int], *, quiet: bool, lines: bool
+) -> Iterator[tuple[Callable[[int, Repeat], None], Callable[[int, int], None]]]:
+    """Show rounds and runs as they are done: a bar on stderr where that is a terminal, a line a run elsewhere."""
+    from tacit.report.words import percent
+
+    total, finished = len(rounds), 0
+    errors = console(stderr=True)
+
+    def outcome(run: Repeat) -> str:
+        nonlocal finished
+        finished += 1
+        told = f"accuracy {percent(run.result.test_accuracy)}" if run.result is not None else f"failed: {run.error}"
+        return f"run {finished}/{total}  {run.name}  {told}"
+
+    if errors.is_terminal and not quiet:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, TextColumn("{task.description}"), console=errors, transient=True) as progress:
+            task = progress.add_task("", total=sum(rounds))
+            done = [0] * total
+
+            def moved(index: int, count: int) -> None:
+                done[index] = count
+                progress.update(task, completed=sum(done))
+
+            def ended(index: int, run: Repeat) -> None:
+                moved(index, rounds[index])
+                progress.update(task, description=outcome(run))
+
+            yield ended, moved
+        return
+    plain = console()
+
+    def line(_index: int, run: Repeat) -> None:
+        text = outcome(run)
+        if lines:
+            plain.print(text, markup=False, emoji=False, soft_wrap=True)
+
+    yield line, lambda _index, _count: None

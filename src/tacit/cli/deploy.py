@@ -1,0 +1,172 @@
+"""``tacit deploy``: Flower apps, certificates, and a whole federation on this machine."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli import options
+from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.cli.run import Quiet, watch
+
+if TYPE_CHECKING:
+    from tacit.deploy.local import Federation
+
+app = typer.Typer(help="Run over a network, on Flower.", no_args_is_help=True)
+
+
+@app.command("new")
+def new(
+    name: Annotated[Path, typer.Argument(help="The new folder; its name is the app's.", metavar="NAME")],
+    words: options.Words = None,
+    mode: options.Mode = None,
+    data: options.DataName = None,
+    model: options.ModelName = None,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    per_round: options.PerRound = None,
+    sampling: options.Sampling = None,
+    rounds: options.Rounds = None,
+    local_epochs: options.LocalEpochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Rate = None,
+    clip: options.Clip = None,
+    clip_rule: options.ClipOption = None,
+    sigma: options.Sigma = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    max_epsilon: options.MaxEpsilon = None,
+    encrypted_dp: options.EncryptedDp = None,
+    seed: options.Seed = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a small Flower app whose settings are Tacit's.
+
+    Examples:
+      tacit deploy new my-federation && cd my-federation && flwr run . --stream
+      tacit deploy new hospitals --mode paillier paillier.keys=threshold --clients 5
+    """
+    given = locals()
+    config = options.configuration(words, given)
+    from tacit.deploy import app as apps
+    from tacit.deploy import nodes
+
+    if config.out is None:
+        config = config.model_copy(update={"out": Path("runs") / name.name})
+    config = nodes.shared(config)
+    folder = apps.write_app(name, config)
+    if as_json:
+        emit_json({"folder": str(folder), "files": sorted(apps.files(config, folder.name))})
+        return
+    out = console()
+    out.print(f"Wrote {folder}: {', '.join(apps.files(config, folder.name))}", soft_wrap=True, markup=False)
+    following = f"cd {folder} && flwr run . --stream"
+    if config.mode == "paillier":
+        following = f"{folder}/README.md    # nodes and their keys"
+    out.print(f"try next: {following}", soft_wrap=True, markup=False, style="dim")
+
+
+@app.command("certificates")
+def certificates(
+    hosts: Annotated[list[str], typer.Argument(help="Names or addresses of the SuperLink.", metavar="HOST...")],
+    out: Annotated[Path, typer.Option(help="Folder of the new files.", metavar="FOLDER")] = Path("certificates"),
+    days: Annotated[int, typer.Option(help="How long they are valid.")] = 365,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make TLS certificates for a SuperLink: authority.pem for everybody, superlink.pem and superlink.key for it.
+
+    The authority's key is not kept. Nothing is ever overwritten.
+    """
+    from tacit.deploy.certificates import write_certificates
+
+    made = write_certificates(out, hosts, days=days)
+    if as_json:
+        emit_json({"files": [str(made.authority), str(made.certificate), str(made.key)], "days": days})
+        return
+    for path, use in (
+        (made.authority, "for everybody who connects"),
+        (made.certificate, "for the SuperLink"),
+        (made.key, "for the SuperLink alone; readable by you alone"),
+    ):
+        console().print(f"{path}  {use}", soft_wrap=True, markup=False)
+
+
+@app.command("local")
+def local(
+    words: options.Words = None,
+    mode: options.Mode = None,
+    data: options.DataName = None,
+    model: options.ModelName = None,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    per_round: options.PerRound = None,
+    sampling: options.Sampling = None,
+    rounds: options.Rounds = None,
+    local_epochs: options.LocalEpochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Rate = None,
+    clip: options.Clip = None,
+    clip_rule: options.ClipOption = None,
+    sigma: options.Sigma = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    max_epsilon: options.MaxEpsilon = None,
+    encrypted_dp: options.EncryptedDp = None,
+    gpu: options.Gpu = None,
+    seed: options.Seed = None,
+    data_dir: options.DataFolder = None,
+    out: options.Out = None,
+    port: Annotated[
+        int,
+        typer.Option(help="Port of the SuperLink; 0 is a free one.", rich_help_panel="Federation", min=0, max=65535),
+    ] = 0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave it up after the run, until Ctrl-C.", rich_help_panel="Federation")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start a SuperLink and a SuperNode for each client and key holder on this machine, run, and stop them.
+
+    As over a network: TLS, node authentication, pinned keys, a process a message. Slower than `tacit run` by far.
+
+    Examples:
+      tacit deploy local --clients 3 --mode dp --sigma 1 --data digits
+      tacit deploy local --clients 3 --mode paillier paillier.keys=threshold
+    """
+    given: dict[str, Any] = locals()
+    config = options.configuration(words, given)
+    if config.out is None:
+        config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
+    from tacit.deploy.local import deploy
+
+    watch(
+        lambda observer: deploy(
+            config, observer=observer, port=port, force=force, meanwhile=_stay if keep else lambda _: None
+        ),
+        config.out,
+        quiet=quiet,
+        as_json=as_json,
+    )
+
+
+def _stay(up: Federation) -> None:
+    """Wait for Ctrl-C."""
+    import time
+
+    console(stderr=True).print(
+        f"The federation stays up until Ctrl-C. Send it another run: FLWR_HOME={up.home} flwr run APP --stream",
+        soft_wrap=True,
+        markup=False,
+    )
+    try:
+        while True:
+            time.sleep(1)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,1 @@
+"""Deployments on Flower: the app that is sent, certificates and keys, and a whole federation on this machine."""

@@ -1,0 +1,184 @@
+"""The client's half of a protected app: a mod, which is handed each message before the app and each reply after it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
+
+from tacit import wire
+from tacit.engines.flower import envelope
+from tacit.engines.flower.app import in_simulation
+from tacit.errors import ConfigError, KeysError, RunError, TacitError, WireError
+from tacit.federated.plan import Plan
+from tacit.flower import settings
+from tacit.flower.arrays import Shape
+from tacit.flower.pairing import Introduction, Terms, without_strategy
+from tacit.mechanisms.mechanism import Work
+from tacit.protocols.paillier import PaillierSum
+from tacit.protocols.protocol import SumProtocol
+from tacit.randomness import Randomness
+from tacit.runs.config import RunConfig
+from tacit.runs.flower import holder
+from tacit.runs.flower.operator import pin_of, refuse_predictable
+
+App = Callable[[Message, Context], Message]
+
+_LOG = logging.getLogger("flwr")
+_FAILED_PRECONDITION = 6  # Flower's code for a mod that could not do its work
+_STATE = "tacit.private"
+
+
+def private_mod(message: Message, context: Context, call_next: App) -> Message:
+    """Protect what the app answers to a train message of :class:`tacit.flower.Private`.
+
+    The app trains on the arrays it is sent, and never sees the protocol's records. Of its answer only the protected
+    update leaves the node: no array in the clear, and no metric. Evaluate and query messages pass untouched. It has to
+    be the first mod in the list, so that nothing changes what it made.
+    """
+    if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
+        return call_next(message, context)
+    call = message.content.config_records.get(envelope.CALL)
+    if call is None or envelope.FRAME not in message.content.array_records:
+        _LOG.error("tacit: %s", without_strategy())
+        return Message(Error(code=_FAILED_PRECONDITION, reason=without_strategy()), reply_to=message)
+    request = envelope.frame_of(message)
+    turn = wire.Turn(round_number=0)
+    try:
+        frame = wire.unpack(request)
+        turn = frame.turn
+        terms, config = Terms.read(call, context.run_config)
+        simulated = is_simulated(context.node_config)
+        if not simulated:
+            refuse_predictable(config.seed, context.node_config)
+        if frame.kind is wire.Kind.HELLO:
+            return envelope.reply(message, _introduction(context, config, simulated).to_frame(), {})
+        if terms.numbers is None:
+            raise WireError("The server asks for work before it has said how many take part")
+        plan = settings.plan(terms.settings, terms.numbers)
+        if frame.kind in (wire.Kind.KEY, wire.Kind.OPEN):
+            return envelope.reply(message, _opened(request, context, config, plan), {})
+        return _worked(message, context, call_next, request, config=config, plan=plan, weighted_by=terms.weighted_by)
+    except (TacitError, OSError) as error:
+        reason = f"{str(error).rstrip('.')}."
+        _LOG.error("tacit: %s", reason)
+        return envelope.reply(message, wire.pack_failure(turn, reason), {})
+
+
+def is_simulated(node: Mapping[str, Any]) -> bool:
+    """Return whether this is a virtual node of Flower's simulation, or one whose operator takes part in simulations."""
+    return node.get("tacit-simulation") is True or in_simulation()
+
+
+def _introduction(context: Context, config: RunConfig, simulated: bool) -> Introduction:
+    node = context.node_config
+    number = None
+    if "tacit-key" in node and config.mode == "paillier" and config.paillier.keys != "shared":
+        number = holder.number_of(_key(node), config.paillier)
+    client = number is None or "partition-id" in node
+    if client and config.mode == "paillier" and not simulated:
+        pin_of(node, config.paillier)  # what is wrong with it is better told before the first round
+    return Introduction(client=client, holder=number, simulated=simulated)
+
+
+def _opened(request: bytes, context: Context, config: RunConfig, plan: Plan) -> bytes:
+    if not isinstance(plan.protocol, PaillierSum):
+        raise WireError(f"A key or an opening was asked for, and mode {config.mode!r} has none")
+    return holder.answer(
+        request,
+        key=_key(context.node_config),
+        settings=config.paillier,
+        protocol=plan.protocol,
+        run_id=context.run_id,
+    )
+
+
+def _worked(
+    message: Message,
+    context: Context,
+    call_next: App,
+    request: bytes,
+    *,
+    config: RunConfig,
+    plan: Plan,
+    weighted_by: str,
+) -> Message:
+    """Let the app train, and answer with what protects its update."""
+    task = wire.unpack_task(request)
+    protocol = _protocol(plan.protocol, config, context)
+    state = _state(context, protocol, config)
+    content = {name: record for name, record in message.content.items() if name not in (envelope.FRAME, envelope.CALL)}
+    message.content = RecordDict(content)
+    if len(message.content.array_records) != 1:
+        raise WireError(f"Expected one model in the message, got {len(message.content.array_records)}")
+    sent = next(iter(message.content.array_records.values())).copy()  # the app may change the record it is handed
+    shape = Shape.of(sent)
+    mechanism = plan.mechanism.told(task.extras).fitted(shape.layers)
+    protocol.prepare(request)
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    start = time.perf_counter()
+    arrays = reply.content.array_records
+    if len(arrays) != 1:
+        raise RunError(f"Expected one ArrayRecord in the app's answer, got {len(arrays)}")
+    work = Work(
+        update=shape.update(next(iter(arrays.values())), sent),
+        examples=_examples(reply, weighted_by, needed=_weighs(config)),
+        loss=0.0,
+        sent=shape.vector(sent),
+    )
+    number, turn = context.node_config.get("partition-id"), task.turn
+    who = number if isinstance(number, int) else context.node_id  # node numbers differ from simulation to simulation
+    own = Randomness.of(seed=config.seed).within("client", turn.round_number, turn.attempt, who)
+    state, frame = protocol.client(state, request, mechanism.on_client(work, own))
+    context.state[_STATE] = ConfigRecord({"state": state})
+    _LOG.debug("tacit: update protected (%s) in %.2f s", plan.mode, time.perf_counter() - start)
+    return envelope.reply(message, frame, {})  # no seconds: they would tell how many examples were trained on
+
+
+def _protocol(protocol: SumProtocol, config: RunConfig, context: Context) -> SumProtocol:
+    """Return the protocol as this client runs it: with its copy of the key where all clients share one."""
+    if isinstance(protocol, PaillierSum) and config.paillier.keys == "shared" and "tacit-key" in context.node_config:
+        own = holder.own_key(str(_key(context.node_config)), config.paillier.insecure_key_size)
+        return replace(protocol, own=own)
+    return protocol
+
+
+def _state(context: Context, protocol: SumProtocol, config: RunConfig) -> bytes:
+    """Return what this client remembers, which is public: under encryption, the key it trusts."""
+    pinned = "tacit-pin" in context.node_config or not is_simulated(context.node_config)
+    if isinstance(protocol, PaillierSum) and pinned:
+        return pin_of(context.node_config, config.paillier)
+    kept = context.state.config_records.get(_STATE, ConfigRecord()).get("state", b"")
+    return kept if isinstance(kept, bytes) else b""
+
+
+def _weighs(config: RunConfig) -> bool:
+    """Return whether a client's number of examples has a part in what it sends."""
+    if config.mode == "plain" or (config.mode == "paillier" and not config.paillier.dp):
+        return config.federate.weighting != "uniform"
+    return config.dp.weight_cap is not None or (config.mode == "nbafl" and config.nbafl.compat == "federatedscope")
+
+
+def _examples(reply: Message, weighted_by: str, *, needed: bool) -> int:
+    if not needed:
+        return 1
+    found = [record[weighted_by] for record in reply.content.metric_records.values() if weighted_by in record]
+    if len(found) != 1 or isinstance(found[0], list) or not found[0] > 0 or int(found[0]) != found[0]:
+        raise ConfigError(
+            f"Clients are weighted by {weighted_by!r}, and the app's metrics have {found or 'no such key'}: expected "
+            "one whole number above zero. Return it with the arrays, or set federate.weighting=uniform"
+        )
+    return int(found[0])
+
+
+def _key(node: Mapping[str, Any]) -> Path:
+    if "tacit-key" not in node:
+        raise KeysError("This node holds no key: tacit-key is not in its config")
+    return Path(str(node["tacit-key"]))

@@ -1,0 +1,182 @@
+"""The server's half of a protected app: charge, ask, sum, release; one flow a round, which Flower's loop interrupts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import wire
+from tacit.errors import RunError
+from tacit.federated.plan import Plan, Privacy
+from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Result, drive
+from tacit.flower.arrays import Shape
+from tacit.mechanisms.mechanism import Mechanism, Release
+from tacit.protocols.protocol import Total
+from tacit.randomness import Randomness
+from tacit.runs import journal
+from tacit.runs.account import Account
+from tacit.runs.config import RunConfig
+from tacit.runs.flower.hello import settings_of
+from tacit.runs.folder import CONFIG, JOURNAL
+from tacit.runs.overrides import merge
+from tacit.storage import cannot_write, write_atomically
+from tacit.vectors import Vector, first_not_finite
+
+_NO_MODEL = np.empty(0, np.float32)  # the task's model travels as the strategy's own arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """An engine made of a function."""
+
+    exchange: Callable[[Frames], Frames]
+    name: str = "flower"
+
+
+class Session:
+    """A protected run at the server, from its first cohort on."""
+
+    def __init__(
+        self, *, plan: Plan, config: RunConfig, rounds: int, shape: Shape, cohort: Sequence[ClientId], engine: Engine
+    ) -> None:
+        self._rounds = rounds
+        self._engine = engine
+        self.shape = shape
+        self._randomness = Randomness.of(seed=config.seed)
+        self._journal = None if config.out is None else _journal_in(config.out, config)
+        charges = _charges(self._journal)
+        self.earlier = len(charges)
+        self._account = Account(plan.claim, charges)
+        self._mechanism: Mechanism = plan.mechanism.fitted(shape.layers)
+        self._plan = replace(plan, protocol=drive(plan.protocol.setup(cohort), engine))
+        self._flow: Flow[tuple[Total, Release]] | None = None
+        self._requests: Frames = {}
+
+    @property
+    def privacy(self) -> Privacy:
+        """What the run can claim now."""
+        return self._account.privacy()
+
+    def injected(self, model: Vector, round_number: int) -> Vector:
+        """Return the model that is broadcast."""
+        for inject in self._plan.injectors:
+            model = np.asarray(inject(model, round_number), np.float32)
+        return model
+
+    @property
+    def injects(self) -> bool:
+        """Whether what is broadcast is another model than the strategy's."""
+        return bool(self._plan.injectors)
+
+    def ask(self, cohort: Sequence[ClientId], round_number: int) -> Frames:
+        """Charge the round, write it down, and return what its clients are to be sent."""
+        if self._flow is not None:
+            self._flow.close()
+        planned = max(1, self._rounds - round_number + 1)
+        charge = self._account.charge(
+            self._mechanism, round_number=round_number, attempt=0, planned=planned, cohort=cohort
+        )
+        self._write(
+            {
+                "type": "attempt",
+                "round": round_number,
+                "attempt": 0,
+                "clients": len(cohort),
+                "charge": charge,
+                "asked": list(cohort),
+            }
+        )
+        self._flow = self._round(cohort, wire.Turn(round_number=round_number))
+        self._requests = next(self._flow)
+        return self._requests
+
+    def release(self, replies: Frames) -> tuple[Total, Release]:
+        """Return the sum's clients and what is released of it, given the replies to the last requests."""
+        flow, self._flow = self._flow, None
+        assert flow is not None, "a round is asked before it is released"
+        total, release = resumed(flow, self._requests, replies, self._engine)
+        where = first_not_finite(release.update)
+        if where is not None:
+            raise RunError(f"The update became {release.update[where]}. Lower the clients' learning rate.")
+        self._mechanism = release.mechanism
+        return total, release
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """Write down what came of a round."""
+        self._write(dict(entry))
+
+    def _round(self, cohort: Sequence[ClientId], turn: wire.Turn) -> Flow[tuple[Total, Release]]:
+        mechanism = self._mechanism
+        task = wire.Task(turn=turn, model=_NO_MODEL, extras=mechanism.public())
+        length = mechanism.length(sum(self.shape.layers))
+        total = yield from self._plan.protocol.server(cohort, task, length)
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is released
+            own = self._randomness.within("server", turn.round_number, turn.attempt)
+            return total, mechanism.on_server(total.vector, own)
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._journal is not None:
+            with journal.Journal(self._journal) as open_journal:
+                open_journal.append(record)
+
+
+def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engine) -> Result:
+    """Go on with a flow whose first requests somebody else has carried.
+
+    >>> def twice():
+    ...     first = yield {1: b"a"}
+    ...     second = yield {1: first[1] + b"b"}
+    ...     return second[1]
+    >>> flow = twice()
+    >>> resumed(flow, next(flow), {1: b"x"}, Exchange(exchange=lambda requests: requests))
+    b'xb'
+    """
+
+    def rest() -> Flow[Result]:
+        if isinstance(requests, Gather):
+            for client, reply in replies.items():
+                requests.receive(client, reply)
+        following = {} if isinstance(requests, Gather) else replies
+        while True:
+            try:
+                more = flow.send(following)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+            following = yield more
+
+    try:
+        return drive(rest(), engine)
+    finally:
+        flow.close()
+
+
+def _journal_in(folder: Path, config: RunConfig) -> Path:
+    """Return the journal of a folder; what an earlier run with the same settings spent there counts on."""
+    import yaml
+
+    path = folder / CONFIG
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            values: dict[str, Any] = {}
+            merge(values, yaml.safe_load(path.read_text()))
+            if settings_of(RunConfig(**values)) != settings_of(config):
+                raise RunError(
+                    f"{folder} holds a run with other settings, and charges of both can't be added up. Choose another "
+                    "folder."
+                )
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    write_atomically(path, config.to_yaml().encode())
+    return folder / JOURNAL
+
+
+def _charges(path: Path | None) -> list[Mapping[str, Any]]:
+    if path is None or not path.exists():
+        return []
+    return [record["charge"] for record in journal.read(path) if record.get("charge") is not None]
