@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,10 @@ DP: dict[str, Any] = {"mode": "dp", "dp": {"noise": 1.0}}
 SAME: dict[str, Any] = {"tacit.mode": "dp", "tacit.dp.noise": 1}
 
 
-def test_a_client_without_the_mod_is_found_out_before_it_sends_anything() -> None:
+def test_a_client_without_the_mod_is_found_out_before_it_sends_anything(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     grid = federation()
     grid.join(103, app(), partition_id=2)
     with pytest.raises(
@@ -34,6 +38,7 @@ def test_a_client_without_the_mod_is_found_out_before_it_sends_anything() -> Non
     for answer in grid.answers:
         assert answer.has_error() or list(answer.content) == [envelope.FRAME, "tacit.seconds"]
     assert not any("arrays" in message.content for message in grid.sent), "no task was sent"
+    assert "tacit: the run stops: The server's strategy is" in caplog.text
 
 
 def test_a_client_that_answers_a_greeting_with_something_else() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,8 @@ from tests.flower.common import (
 
 
 @pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    logger = logging.getLogger("flwr")
-    level, logger.propagate = logger.level, True
-    yield
-    logger.setLevel(level)
-    logger.propagate = False
+def _heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)  # so that caplog hears it
 
 
 ENCRYPTED: dict[str, Any] = {"weight_cap": 40, **FEW_BITS}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.reproduce import catalogue, files, signds_lenet
+from tacit.reproduce import catalogue, files, signds_lenet, signds_page
 from tacit.reproduce.experiment import Reproduction, Settings, silent
 from tacit.reproduce.learning import learned
 from tacit.reproduce.record import Outcome, recorded
@@ -33,15 +33,15 @@ def test_both_tasks_are_compared_with_the_original(monkeypatch: pytest.MonkeyPat
     made = reproduced(tmp_path, MNIST, WRITERS)
     tasks = made.data["tasks"]
     assert list(tasks) == ["mnist", "femnist"]
-    plain, signds = (tasks["mnist"]["ways"][way] for way in (signds_lenet.PLAIN, signds_lenet.DOCUMENTED))
+    plain, signds = (tasks["mnist"]["ways"][way] for way in (signds_page.PLAIN, signds_page.DOCUMENTED))
     assert plain["parameters"] == 61_684
     assert plain["bytes_up_a_client_a_round"] > 4 * 61_684
     assert signds["bytes_up_a_client_a_round"] < 300
     assert plain["epsilon"] is None
     assert signds["epsilon"] == 2 * 105
     assert len(plain["curve"]) == 2
-    assert list(tasks["femnist"]["ways"]) == [signds_lenet.PLAIN, signds_lenet.EARLIER, signds_lenet.DOCUMENTED]
-    assert tasks["femnist"]["ways"][signds_lenet.EARLIER]["epsilon"] == 2 * 100  # no bit is asked for
+    assert list(tasks["femnist"]["ways"]) == [signds_page.PLAIN, signds_page.EARLIER, signds_page.DOCUMENTED]
+    assert tasks["femnist"]["ways"][signds_page.EARLIER]["epsilon"] == 2 * 100  # no bit is asked for
     said = {found.what: found for found in made.findings}
     assert "266,084 to 656 bytes, 406x less" in said["upload of a client a round"].original
     assert "66.50%" in said["accuracy, FEMNIST, 2 rounds"].original

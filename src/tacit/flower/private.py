@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from tacit.engines.flower import FlowerEngine, envelope
 from tacit.engines.flower.app import Value
-from tacit.errors import BudgetError, ConfigError, DropoutError, RemoteError, RunError
+from tacit.errors import BudgetError, ConfigError, DropoutError, RemoteError, RunError, TacitError
 from tacit.federated.plan import NO_CLAIM, Plan, Privacy
 from tacit.flow import ClientId
 from tacit.flower import settings
@@ -123,7 +123,11 @@ class Private(Strategy):
                 "federate.rounds."
             )
         self._rounds = num_rounds
-        return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        try:
+            return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        except TacitError as error:
+            _note(f"the run stops: {error}", logging.ERROR)  # Flower's own account of it is a traceback
+            raise
 
     def summary(self) -> None:
         """Log who sees what, and the wrapped strategy's own summary."""

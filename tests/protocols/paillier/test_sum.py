@@ -429,6 +429,13 @@ def test_the_right_fingerprint_is_accepted() -> None:
     assert Federation(replace(parts, protocol=known)).ready().public == key_pair()[0]
 
 
+def test_the_fingerprint_of_a_threshold_key_is_the_one_that_tacit_keys_prints() -> None:
+    parts = encrypted(1, "threshold")
+    public = key_shares()[0].public
+    known = replace(parts.protocol, fingerprint=public.fingerprint)  # type: ignore[type-var]
+    assert Federation(replace(parts, protocol=known)).ready().public == public
+
+
 def test_a_threshold_key_for_another_number_of_holders_is_refused() -> None:
     parts = encrypted(1, "threshold")
     with pytest.raises(KeysError, match="opens with 2 shares, and the run is set up for 3"):

@@ -22,9 +22,9 @@ from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.config import RunConfig
 from tacit.runs.connection import Watch
+from tacit.runs.flower.keyfiles import write_keys
 from tacit.runs.flower.link import Link, timed
 from tacit.runs.flower.node import Node, Virtual
-from tacit.runs.flower.simulation import write_keys
 from tacit.runs.observer import Silent
 from tacit.runs.result import Result
 from tacit.runs.start import execute, run

@@ -70,7 +70,7 @@ def test_a_damaged_memory_opens_nothing(key: Path) -> None:
 def test_of_many_requests_at_once_one_is_opened(key: Path) -> None:
     kinds: list[wire.Kind] = []
     sums = [_sum(value=0.1 * number) for number in range(6)]
-    threads = [threading.Thread(target=lambda one=one: kinds.append(_open(key, one).kind)) for one in sums]  # type: ignore[misc]
+    threads = [threading.Thread(target=lambda one=one: kinds.append(_open(key, one).kind)) for one in sums]
     for thread in threads:
         thread.start()
     for thread in threads:

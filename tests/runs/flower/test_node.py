@@ -138,7 +138,7 @@ def test_a_client_brings_its_own_model_and_data() -> None:
 
     own = Own(model=lambda: nn.Linear(4, 2), data=data)
     task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(10, np.float32)))
-    run = {"mode": "plain", "federate.clients": 3}
+    run: dict[str, Any] = {"mode": "plain", "federate.clients": 3}
     answer = Node(own=own)(Call(party=1, frame=task, state=b"", node=NODE, run=run, run_id=5))
     assert wire.unpack(answer.frame).kind is wire.Kind.VECTOR
     said = Node(own=own)(Call(party=1, frame=_greeting(run), state=b"", node=NODE, run=run, run_id=5))

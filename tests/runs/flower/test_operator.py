@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from tacit.cli.keys import fingerprint
-from tacit.crypto import elgamal, groups, keyfile
+from tacit.crypto import elgamal, groups, keyfile, sealing
 from tacit.crypto.safe_primes import safe_prime
 from tacit.errors import KeysError
 from tacit.protocols.paillier.terms import pinned
 from tacit.runs.config import Paillier
+from tacit.runs.flower.holder import number_of
 from tacit.runs.flower.operator import pin_of
 from tests.protocols.test_conformance import key_pair, key_shares
 
@@ -51,6 +52,13 @@ def test_a_threshold_key_is_pinned_by_its_file_whose_fingerprint_all_parties_can
     assert pinned(pin, public.key, insecure_key_size=True)
     with pytest.raises(KeysError, match="expected the public key file"):
         pin_of({"tacit-pin": printed}, THRESHOLD)
+
+
+def test_a_sealed_key_is_refused_as_nobody_could_unseal_it(tmp_path: Path) -> None:
+    cost = sealing.Cost(n=2**4, r=8, p=1)
+    keyfile.save(tmp_path / "private.key", key_pair()[1], passphrase="correct horse battery", cost=cost)
+    with pytest.raises(KeysError, match="nobody is at a node to give it"):
+        number_of(tmp_path / "private.key", AUTHORITY)
 
 
 @pytest.mark.parametrize(

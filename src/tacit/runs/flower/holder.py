@@ -56,6 +56,11 @@ def number_of(path: Path, settings: Paillier) -> ClientId:
     from tacit.crypto import keyfile
 
     file = keyfile.read(private_file(path), insecure_key_size=settings.insecure_key_size)
+    if file.sealed:
+        raise KeysError(
+            f"The key file {path} is sealed with a passphrase, and nobody is at a node to give it. Keep it unsealed, "
+            "where only the node's user can read it."
+        )
     return -1 if file.share is None else -file.share
 
 
