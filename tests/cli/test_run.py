@@ -132,7 +132,7 @@ def test_every_flag_reaches_its_key(run: Tacit, tmp_path: Path) -> None:
         (["--model", "cnn"], "needs images"),
         (["--model", "mpl"], "Did you mean 'mlp'?"),
         (["--data", "digit"], "digits"),
-        (["--engine", "flower"], "engine='flower' does not work"),
+        (["--engine", "carrier-pigeon"], "engine='carrier-pigeon' does not work"),
         (["--sampling", "some"], "federate.sampling='some' does not work"),
         (["federate.roundz=3"], "Unknown key 'federate.roundz'. Did you mean 'federate.rounds'?"),
         (["optimiser.lr=3"], "Did you mean 'optimizer.lr'?"),

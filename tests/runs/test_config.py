@@ -73,7 +73,7 @@ def test_an_unknown_key_suggests_the_nearest(key: str, nearest: str | None) -> N
         ("evaluate.train", "maybe", "valid boolean"),
         ("seed", -1, "greater than or equal to 0"),
         ("gpu", -2, "greater than or equal to -1"),
-        ("engine", "flower", "'in-process'"),
+        ("engine", "carrier-pigeon", "'in-process'"),
         ("mode", 3, "valid string"),
         ("federate", 3, ""),
     ],

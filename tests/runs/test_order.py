@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tacit.errors import ConfigError
+from tacit.runs.budget import EPSILON
 from tacit.runs.config import Federate
-from tacit.runs.order import EPSILON, Order, order_of, plan
+from tacit.runs.order import Order, order_of, plan
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 3, "clients": 4}}
 

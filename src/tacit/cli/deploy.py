@@ -14,6 +14,7 @@ from tacit.cli.run import Quiet, watch
 
 if TYPE_CHECKING:
     from tacit.deploy.local import Federation
+    from tacit.runs.config import RunConfig
 
 app = typer.Typer(help="Run over a network, on Flower.", no_args_is_help=True)
 
@@ -50,7 +51,7 @@ def new(
       tacit deploy new hospitals --mode paillier paillier.keys=threshold --clients 5
     """
     given = locals()
-    config = options.configuration(words, given)
+    config, note = _configured(words, given)
     from tacit.deploy import app as apps
     from tacit.deploy import nodes
 
@@ -62,6 +63,8 @@ def new(
         emit_json({"folder": str(folder), "files": sorted(apps.files(config, folder.name))})
         return
     out = console()
+    if note is not None:
+        out.print(note, soft_wrap=True, markup=False)
     out.print(f"Wrote {folder}: {', '.join(apps.files(config, folder.name))}", soft_wrap=True, markup=False)
     following = f"cd {folder} && flwr run . --stream"
     if config.mode == "paillier":
@@ -137,13 +140,15 @@ def local(
     As over a network: TLS, node authentication, pinned keys, a process a message. Slower than `tacit run` by far.
 
     Examples:
-      tacit deploy local --clients 3 --mode dp --sigma 1 --data digits
+      tacit deploy local --clients 3 --mode dp
       tacit deploy local --clients 3 --mode paillier paillier.keys=threshold
     """
     given: dict[str, Any] = locals()
-    config = options.configuration(words, given)
+    config, note = _configured(words, given)
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
+    if note is not None and not quiet:
+        console(stderr=True).print(note, soft_wrap=True, markup=False)
     from tacit.deploy.local import deploy
 
     watch(
@@ -154,6 +159,13 @@ def local(
         quiet=quiet,
         as_json=as_json,
     )
+
+
+def _configured(words: list[str] | None, given: dict[str, Any]) -> tuple[RunConfig, str | None]:
+    """Return the configuration, with the usual budget where the mode needs one and none was given, and say so."""
+    from tacit.runs.budget import budgeted
+
+    return budgeted(options.configuration(words, given))
 
 
 def _stay(up: Federation) -> None:

@@ -21,7 +21,7 @@ from types import FrameType
 from tacit.errors import ConfigError, RunError
 
 LOOPBACK = "127.0.0.1"
-_GRACE = 5.0  # seconds a group has to end by itself
+_GRACE = 2.0  # seconds a group has to end by itself; nothing it holds is needed any more
 _PAUSE = 0.05
 _TAIL = 15  # lines of a log that an error shows
 
@@ -196,6 +196,9 @@ def check_free(port: int) -> None:
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end this process as Ctrl-C does, so that what it started ends too."""
+    if threading.current_thread() is not threading.main_thread():  # signals are not for this one
+        yield
+        return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -11,12 +11,12 @@ from typing import Any
 from tacit.errors import ConfigError
 from tacit.runs import config as configuration
 from tacit.runs import overrides
+from tacit.runs.budget import EPSILON, lacks_budget, note
 from tacit.runs.defaults import resolve
 from tacit.runs.modes import MODES, plan_of, unknown_mode
 from tacit.runs.pool import Planned, with_values
 from tacit.runs.scope import flat, meant_for
 
-EPSILON = 8.0  # the budget of modes that need one, where neither a budget nor a noise was given
 FIRST_SEED = 1
 MOST_SEEDS = 1000
 
@@ -138,7 +138,7 @@ def plan(order: Order, *, out: Path) -> Plan:
         overrides.merge(mine, json.loads(json.dumps(dict(order.own.get(mode, {})), default=str)))
         _displace(settings, mine)
         overrides.merge(settings, mine)
-        if _lacks_budget(mode, settings):
+        if lacks_budget(mode, settings):
             overrides.put(settings, "dp.epsilon", EPSILON)
             budgeted.append(mode)
         own[mode] = dict(flat(mine))
@@ -168,15 +168,6 @@ def _displace(shared: dict[str, Any], own: Mapping[str, Any]) -> None:
                 (shared.get(section) or {}).pop(other, None)
 
 
-def _lacks_budget(mode: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether a mode needs a noise or a budget that the settings do not have."""
-    sections = {"dp": ("dp",), "local-dp": ("dp",), "dp-sgd": ("dp", "dpsgd")}.get(mode, ())
-    if mode == "paillier" and (settings.get("paillier") or {}).get("dp"):
-        sections = ("dp",)
-    given = [(settings.get(section) or {}).get(key) for section in sections for key in ("noise", "epsilon")]
-    return bool(sections) and all(value is None for value in given)
-
-
 def _check(mode: str, settings: dict[str, Any]) -> int:
     """Refuse settings that the mode can't have, and return its rounds."""
     try:
@@ -190,10 +181,7 @@ def _check(mode: str, settings: dict[str, Any]) -> int:
 def _notes(modes: Sequence[str], budgeted: Sequence[str], unused: Sequence[str]) -> list[str]:
     notes = []
     if budgeted:
-        notes.append(
-            f"{', '.join(budgeted)}: dp.epsilon={EPSILON:g}, because neither a budget (--epsilon) nor a noise "
-            "(--sigma) was given."
-        )
+        notes.append(note(budgeted))
     notes += [
         f"{mode}: epsilon follows from {_OWN_BUDGET[mode]}; no budget sets them."
         for mode in modes
