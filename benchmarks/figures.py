@@ -1,10 +1,11 @@
 """Charts of Tacit's pages as pictures for the documentation.
 
     python benchmarks/figures.py reproductions/lab-dp.html --out docs/figures --only "Test accuracy"
+    python benchmarks/figures.py reproductions/*.html --out docs/figures --shown-in docs/reproductions.md --width 720
 
 Pages are what `tacit reproduce`, `compare`, `bench` and `report` write. A chart becomes PAGE-TITLE.png, in the light
 theme, with its title on top and, where another chart of the page has the same title, its section. Without `--only`
-every chart is saved.
+or `--shown-in` every chart is saved.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ FLAGS = (
 )
 BUDGETS = (10_000, 60_000, 240_000)  # virtual milliseconds: a busy machine may need another try
 SECONDS = 300  # by the clock, for one try
+NARROW = 0.61  # of the width, for pictures beside each other
 LIMIT = 120_000  # bytes of a picture
 COLOURS = (256, 128, 64, 32)  # the first that stays below the limit, or the last
 
@@ -118,6 +120,13 @@ def figures(page: str, stem: str) -> list[Figure]:
     return found
 
 
+def shown(text: str) -> dict[str, bool]:
+    """Return the names of the pictures in a Markdown page, and whether each stands in a table, beside another."""
+    return {
+        name: line.startswith("|") for line in text.splitlines() for name in re.findall(r"/([a-z0-9-]+)\.png\)", line)
+    }
+
+
 def browser() -> str:
     """Return the path of an installed browser."""
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
@@ -189,25 +198,32 @@ def main() -> None:
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE.html")
     parser.add_argument("--out", type=Path, required=True, help="folder of the pictures")
     parser.add_argument("--only", action="append", default=[], help="title or file name of a chart; can be repeated")
+    parser.add_argument("--shown-in", type=Path, metavar="PAGE.md", help="only charts that this page shows")
     parser.add_argument("--width", type=int, default=900, help="in CSS pixels; a picture has twice as many")
     arguments = parser.parse_args()
     texts: dict[Path, str] = {}
-    for path in arguments.pages:
+    for path in (*arguments.pages, *([arguments.shown_in] if arguments.shown_in else [])):
         if not path.is_file():
             raise SystemExit(f"There is no page {path}. Make it first, for example with: tacit reproduce lab-dp")
         texts[path] = path.read_text(encoding="utf-8")
+    wanted = shown(texts.pop(arguments.shown_in)) if arguments.shown_in else {}
     found = {path: figures(text, path.stem) for path, text in texts.items()}
     every = [one for charts in found.values() for one in charts]
     if not every:
         raise SystemExit(f"There are no charts in {', '.join(map(str, texts))}: expected pages that Tacit wrote.")
-    for word in arguments.only:
+    own = [name for name in wanted if any(name.startswith(f"{path.stem}-") for path in texts)]
+    for word in (*arguments.only, *own):
         if not any(one.called(word) for one in every):
             names = "\n".join(f"  {one.name}: {one.title}" for one in every)
             raise SystemExit(f"There is no chart {word!r}. The pages have:\n{names}")
     for path, charts in found.items():
-        chosen = [one for one in charts if not arguments.only or any(one.called(word) for word in arguments.only)]
-        for one in chosen:
-            small = compressed(picture(texts[path], one, width=arguments.width))
+        for one in charts:
+            if arguments.only and not any(one.called(word) for word in arguments.only):
+                continue
+            if arguments.shown_in and one.name not in wanted:
+                continue
+            width = round(NARROW * arguments.width) if wanted.get(one.name) else arguments.width
+            small = compressed(picture(texts[path], one, width=width))
             target = arguments.out / f"{one.name}.png"
             write_atomically(target, small)
             print(f"{target} {len(small) / 1000:.0f} kB")
