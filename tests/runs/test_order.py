@@ -48,7 +48,7 @@ def test_modes_that_need_a_budget_get_one_and_it_is_said() -> None:
         assert settings(order, mode)["dp"] == {"epsilon": EPSILON}
     for mode in ("plain", "paillier", "signds"):
         assert "dp" not in settings(order, mode)
-    (told, signds) = plan(order, out=Path("c")).notes
+    told, signds, _ = plan(order, out=Path("c")).notes
     assert told.startswith("dp, local-dp, dp-sgd: dp.epsilon=8, because neither")
     assert "signds.sign_eps" in signds
 
@@ -156,3 +156,15 @@ def test_what_a_mode_can_not_have_is_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         plan(Order(modes=("plain", "dp"), shared={"data": {"name": "digits"}} | shared, own=own), out=Path("c"))
+
+
+def test_clients_under_local_noise_take_bounded_steps_unless_told_otherwise(tmp_path: Path) -> None:
+    order = Order(modes=("plain", "local-dp"))
+    made = plan(order, out=tmp_path)
+    plain, local = (run.settings for run in made.runs)
+    assert "grad_clip" not in plain.get("optimizer", {})
+    assert local["optimizer"]["grad_clip"] == 1.0
+    assert any("local-dp: optimizer.grad_clip=1" in note for note in made.notes)
+    told = plan(Order(modes=("local-dp",), shared={"optimizer": {"grad_clip": 5.0}}), out=tmp_path)
+    assert told.runs[0].settings["optimizer"]["grad_clip"] == 5.0
+    assert not any("grad_clip" in note for note in told.notes)

@@ -20,6 +20,7 @@ from tacit.runs.scope import flat, meant_for
 FIRST_SEED = 1
 MOST_SEEDS = 1000
 
+_NOISIEST, _GRADIENT = "local-dp", 1.0  # under the noise of few clients' messages steps grow beyond what floats hold
 _OWN_BUDGET = {"signds": "signds.sign_eps and signds.rr_eps", "nbafl": "nbafl.epsilon, nbafl.w_clip and nbafl.constant"}
 
 
@@ -129,6 +130,7 @@ def plan(order: Order, *, out: Path) -> Plan:
         overrides.put(shared, "federate.rounds", max(usual))
     runs: list[PlannedRun] = []
     budgeted: list[str] = []
+    steadied = False
     unused: set[str] | None = None
     own: dict[str, dict[str, Any]] = {}
     for mode in order.modes:
@@ -141,6 +143,9 @@ def plan(order: Order, *, out: Path) -> Plan:
         if lacks_budget(mode, settings):
             overrides.put(settings, "dp.epsilon", EPSILON)
             budgeted.append(mode)
+        if mode == _NOISIEST and (settings.get("optimizer") or {}).get("grad_clip") is None:
+            overrides.put(settings, "optimizer.grad_clip", _GRADIENT)
+            steadied = True
         own[mode] = dict(flat(mine))
         rounds = _check(mode, settings)
         for step in range(order.seeds):
@@ -156,7 +161,10 @@ def plan(order: Order, *, out: Path) -> Plan:
                     rounds=rounds,
                 )
             )
-    return Plan(runs=tuple(runs), own=own, notes=tuple(_notes(order.modes, budgeted, sorted(unused or ()))))
+    notes = _notes(order.modes, budgeted, sorted(unused or ()))
+    if steadied:
+        notes.append(f"{_NOISIEST}: optimizer.grad_clip={_GRADIENT:g}, so that clients can train under its noise.")
+    return Plan(runs=tuple(runs), own=own, notes=tuple(notes))
 
 
 def _displace(shared: dict[str, Any], own: Mapping[str, Any]) -> None:
