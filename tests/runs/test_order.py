@@ -7,8 +7,8 @@ import pytest
 
 from tacit.errors import ConfigError
 from tacit.runs.budget import EPSILON
-from tacit.runs.config import Federate
 from tacit.runs.order import Order, order_of, plan
+from tacit.runs.sections import Federate
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 3, "clients": 4}}
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from tacit.errors import ConfigError
-from tacit.runs.config import Dp, from_mapping
+from tacit.runs.config import from_mapping
 from tacit.runs.modes import MODES, plan_of
 from tacit.runs.scope import meant_for
+from tacit.runs.sections import Dp
 
 VALUES: dict[str, Any] = {
     "clip": 0.7,

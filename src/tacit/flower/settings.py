@@ -11,10 +11,11 @@ from typing import Any
 from tacit.engines.flower.app import Value
 from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
-from tacit.runs.config import RunConfig, Section, from_mapping
+from tacit.runs.config import RunConfig, from_mapping
 from tacit.runs.flower.sizes import refuse_hidden_sizes
 from tacit.runs.modes import MODES, plan_of, unknown_mode
 from tacit.runs.overrides import put
+from tacit.runs.sections import Section
 
 PREFIX = "tacit."
 _USED = {"mode", "seed", "out", "dp", "paillier", "signds", "nbafl", "flower.deadline", "flower.patience"}

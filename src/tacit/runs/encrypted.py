@@ -16,8 +16,9 @@ from tacit.federated.sampling import Sampler
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.skellam import SkellamMechanism
 from tacit.protocols.protocol import SumProtocol
-from tacit.runs.config import Dp, RunConfig
+from tacit.runs.config import RunConfig
 from tacit.runs.keys import holder_numbers
+from tacit.runs.sections import Dp
 
 if TYPE_CHECKING:
     from tacit.crypto.layout import Layout

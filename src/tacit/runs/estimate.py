@@ -19,9 +19,10 @@ from tacit.crypto.rows import Rows, random_below
 from tacit.errors import ConfigError
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.terms import Terms
-from tacit.runs.config import Paillier, RunConfig
+from tacit.runs.config import RunConfig
 from tacit.runs.keys import holder_numbers
 from tacit.runs.modes import plan_of
+from tacit.runs.sections import Paillier
 from tacit.wire import Kind, Task, Turn, pack, pack_task
 
 _SECONDS = 0.2  # of timing, for each of the operations

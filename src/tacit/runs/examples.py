@@ -12,7 +12,8 @@ from tacit.accounting.events import RepeatedEvent
 from tacit.errors import BudgetError, ConfigError
 from tacit.federated.examples import AGAINST, BUDGETS, ExampleLevel, Examples, noise_for
 from tacit.federated.plan import Claim, Privacy
-from tacit.runs.config import DpSgd, RunConfig, Train
+from tacit.runs.config import RunConfig
+from tacit.runs.sections import DpSgd, Train
 
 MODE = "dp-sgd"
 _HOSTS = (MODE, "dp", "local-dp")

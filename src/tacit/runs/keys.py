@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tacit.errors import ConfigError
 from tacit.flow import ClientId
 from tacit.protocols.protocol import KeyHolder, SumProtocol
-from tacit.runs.config import Paillier
+from tacit.runs.sections import Paillier
 
 if TYPE_CHECKING:
     from tacit.crypto.threshold import KeyShare

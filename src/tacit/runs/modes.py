@@ -25,9 +25,10 @@ from tacit.protocols.signs import SignSum
 from tacit.runs import encrypted
 from tacit.runs import nbafl as noising
 from tacit.runs import signds as signs
-from tacit.runs.config import Dp, RunConfig
+from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
 from tacit.runs.examples import level_of
+from tacit.runs.sections import Dp
 from tacit.runs.unused import refuse_foreign
 
 _CLIP = 0.5

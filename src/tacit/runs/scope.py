@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tacit.runs import overrides
-from tacit.runs.config import Dp
+from tacit.runs.sections import Dp
 
 _OWNERS = {"dpsgd": "dp-sgd", "paillier": "paillier", "signds": "signds", "nbafl": "nbafl"}  # section -> its mode
 _BUDGET = {"clip", "noise", "epsilon", "delta", "max_epsilon"}

@@ -9,7 +9,8 @@ from tacit.federated.sampling import Sampler
 from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.mechanisms.signds import SignDS
-from tacit.runs.config import RunConfig, Signds
+from tacit.runs.config import RunConfig
+from tacit.runs.sections import Signds
 from tacit.runs.unused import refuse_dp
 
 FEW = 50  # as many coordinates to choose from, or fewer, are hardly a choice

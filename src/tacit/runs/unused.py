@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tacit.errors import ConfigError
-from tacit.runs.config import Dp, Nbafl, RunConfig, Section, Signds
+from tacit.runs.config import RunConfig
+from tacit.runs.sections import Dp, Nbafl, Section, Signds
 
 _OWNERS: dict[str, type[Section]] = {"signds": Signds, "nbafl": Nbafl}  # a section -> its type; the mode has its name
 

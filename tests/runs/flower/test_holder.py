@@ -10,8 +10,8 @@ from tacit import wire
 from tacit.crypto import keyfile, paillier
 from tacit.errors import KeysError
 from tacit.protocols.paillier import PaillierSum
-from tacit.runs.config import Paillier
 from tacit.runs.flower import holder
+from tacit.runs.sections import Paillier
 from tests.protocols.test_conformance import key_pair, key_shares, layout
 
 SETTINGS = Paillier(insecure_key_size=True)

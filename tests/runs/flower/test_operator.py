@@ -10,9 +10,9 @@ from tacit.crypto import elgamal, groups, keyfile, sealing
 from tacit.crypto.safe_primes import safe_prime
 from tacit.errors import KeysError
 from tacit.protocols.paillier.terms import pinned
-from tacit.runs.config import Paillier
 from tacit.runs.flower.holder import number_of
 from tacit.runs.flower.operator import pin_of
+from tacit.runs.sections import Paillier
 from tests.protocols.test_conformance import key_pair, key_shares
 
 AUTHORITY = Paillier(insecure_key_size=True)

@@ -18,7 +18,7 @@ from tacit.errors import ConfigError, KeysError, StorageError
 from tacit.flow import ClientId
 from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
 from tacit.protocols.protocol import KeyHolder
-from tacit.runs.config import Paillier
+from tacit.runs.sections import Paillier
 from tacit.storage import write_atomically
 
 _OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO

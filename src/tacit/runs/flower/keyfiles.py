@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tacit.flow import ClientId
-from tacit.runs.config import Paillier
+from tacit.runs.sections import Paillier
 
 
 def write_keys(settings: Paillier, folder: Path) -> dict[ClientId, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tacit.engines.flower.app import Value
 from tacit.errors import KeysError, RunError
 from tacit.protocols.paillier.terms import Public, encryption_key
-from tacit.runs.config import Paillier
+from tacit.runs.sections import Paillier
 
 _FINGERPRINT_BYTES = 32
 
