@@ -15,7 +15,7 @@ run: $(VENV)/.ready ## Set up and train the default job: the CNN on MNIST over 1
 	$(BIN)/tacit run $(ARGS)
 
 test: lint ## Set up, then lint, types, tests and doctests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 lint: $(VENV)/.ready-test ## Set up, then ruff and mypy
 	$(BIN)/ruff check .

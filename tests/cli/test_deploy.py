@@ -33,10 +33,10 @@ def test_new_tells_json_which_files_there_are(tacit_command: Tacit, tmp_path: Pa
     ("words", "what"),
     [
         (["new", "My_App"], "Expected a name"),
-        (["new", "app", "--mode", "dp"], "needs dp.noise"),
+        (["new", "app", "--mode", "dp", "--epsilon", "3", "--sigma", "1"], "needs dp.noise"),
         (["new", "app", "federate.drop=0.1"], "clients are real"),
         (["new", "app", "--data", "femnist"], "federate.clients has to be set"),
-        (["local", "--mode", "dp"], "needs dp.noise"),
+        (["local", "--mode", "dp", "--epsilon", "3", "--sigma", "1"], "needs dp.noise"),
         (["local", "federate.drop=0.1"], "clients are real"),
         (["certificates", "no host"], "host's name or address"),
     ],
@@ -74,3 +74,10 @@ def test_certificates_are_written_once(tacit_command: Tacit, tmp_path: Path) -> 
     assert "is there already" in failed
     told = tacit_command.json("deploy", "certificates", "localhost", "--out", "b")
     assert [Path(name).exists() for name in told["files"]] == [True] * 3
+
+
+def test_a_mode_without_a_budget_is_given_the_usual_one_and_says_so(tacit_command: Tacit, tmp_path: Path) -> None:
+    said = tacit_command.done("deploy", "new", "app", "--mode", "dp")
+    assert "dp: dp.epsilon=8, because neither a budget" in " ".join(said.split())
+    settings = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert settings["config"]["dp"]["epsilon"] == 8.0

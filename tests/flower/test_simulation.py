@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam, FedAvg
@@ -18,7 +20,7 @@ pytestmark = [
 
 
 def test_in_flowers_simulation() -> None:
-    with simulated(app(private_mod), nodes=3) as grid:
+    with simulated(app(private_mod), nodes=3, cpus=float(os.cpu_count() or 1)) as grid:
         encrypted = Private(FedAvg(), mode="paillier", paillier={"weight_cap": 30, **FEW_BITS})
         result = encrypted.start(grid, start(), num_rounds=1, timeout=120)
         np.testing.assert_allclose(floats(result.arrays) - floats(start()), mean_shift(range(3), 1), atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -96,7 +97,8 @@ class _Losing:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     folder = tmp_path_factory.mktemp("nodes")
-    with simulated(client_app(FromFile(str(folder / "told.json"))), nodes=NODES) as grid:
+    every = float(os.cpu_count() or 1)  # one worker for all nodes: what starting it costs is paid once
+    with simulated(client_app(FromFile(str(folder / "told.json"))), nodes=NODES, cpus=every) as grid:
         yield Nodes(grid, folder)
     gc.collect()  # while the warnings are ignored
 
