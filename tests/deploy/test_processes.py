@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -137,3 +138,15 @@ def test_signals_end_it_as_ctrl_c_does(number: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt), ended_by_signals():
         signal.raise_signal(number)
     assert signal.getsignal(number) is before
+
+
+def test_a_process_that_has_ended_and_waits_to_be_asked_about_is_not_alive() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    assert alive(child.pid)
+    assert child.stdin is not None
+    child.stdin.close()
+    end = time.monotonic() + 20
+    while alive(child.pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not alive(child.pid)  # though nobody has asked for its status
+    assert child.wait() is not None

@@ -105,8 +105,11 @@ def test_a_key_without_randomness_fails(found: dict[str, Any], keys: tuple[Publi
     stuck["randomness"] = randomness(cast("PublicKey", Stuck(keys[0])), message=42, count=50)
     table = tables.looks(stuck)
     assert stuck["randomness"]["different"] == 1
-    assert [row[-1] for row in table.rows if row[-1]] == ["FAIL"] * 5
-    assert set(table.tones.values()) == {"bad"}
+    verdicts = [row[-1] for row in table.rows if row[-1]]
+    assert len(verdicts) == 5
+    assert verdicts[0] == "FAIL"
+    assert verdicts.count("FAIL") >= 4  # the one ciphertext may happen to have as many ones as zeros
+    assert list(table.tones.values()).count("bad") == verdicts.count("FAIL")
 
 
 def test_uniform_numbers_look_uniform_and_small_ones_do_not() -> None:

@@ -126,6 +126,9 @@ class Processes:
                 if not groups:
                     break
                 time.sleep(_PAUSE)
+        for process in self._running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
         self._running.clear()
         self._groups.clear()
 
@@ -136,14 +139,15 @@ class Processes:
 
 
 def alive(group: int) -> bool:
-    """Return whether a process of the group is still there."""
+    """Return whether a process of the group still runs; one that has ended and that nobody has asked about does not."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:  # a process of somebody else that was given the number since
         return False
-    return True
+    table = _table()
+    return not table or any(of == group and not ended for _, of, ended in table.values())
 
 
 def _groups_below(roots: set[int]) -> set[int]:
@@ -151,22 +155,24 @@ def _groups_below(roots: set[int]) -> set[int]:
     table = _table()
     found, fresh = set[int](), set(roots)
     while fresh:
-        fresh = {pid for pid, (parent, _) in table.items() if parent in fresh}
+        fresh = {pid for pid, (parent, *_) in table.items() if parent in fresh}
         found |= {table[pid][1] for pid in fresh}
     return found - {os.getpgid(0)}
 
 
-def _table() -> dict[int, tuple[int, int]]:
-    """Return the parent and the group of every process here."""
+def _table() -> dict[int, tuple[int, int, bool]]:
+    """Return the parent and the group of every process here, and whether it has ended already."""
     table = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended since
-            parent, group = path.read_text().rpartition(")")[2].split()[1:3]
-            table[int(path.parent.name)] = int(parent), int(group)
+            state, parent, group = path.read_text().rpartition(")")[2].split()[:3]
+            table[int(path.parent.name)] = int(parent), int(group), state in "ZX"
     if not table:  # a system without /proc
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid="], capture_output=True, text=True, check=False)
-        rows = (list(map(int, line.split())) for line in listed.stdout.splitlines())
-        table = {pid: (parent, group) for pid, parent, group in rows}
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=False
+        )
+        rows = (line.split() for line in listed.stdout.splitlines())
+        table = {int(pid): (int(parent), int(group), state[0] == "Z") for pid, parent, group, state in rows}
     return table
 
 
