@@ -13,6 +13,7 @@ from tacit.crypto import keyfile
 from tacit.engines.flower import Answer, Call
 from tacit.protocols.paillier.terms import Terms
 from tacit.runs.config import RunConfig
+from tacit.runs.defaults import resolve
 from tacit.runs.flower import hello
 from tacit.runs.flower.node import Node, Own
 from tests.protocols.test_conformance import key_pair, key_shares, layout
@@ -115,6 +116,15 @@ def test_a_client_trains_on_its_part_and_tells_its_seconds() -> None:
     assert [frame.kind for frame in frames] == [wire.Kind.VECTOR] * 2
     assert frames[0].body != frames[1].body  # other data, other updates
     assert answers[0].seconds["train"] > 0
+
+
+def test_a_node_trains_with_the_defaults_of_its_mode() -> None:
+    settings = SETTINGS | {"mode": "dp-sgd", "dp.noise": 1.0}
+    call = Call(party=1, frame=_task(), state=b"", node=NODE, run=settings, run_id=5)
+    node = Node()
+    job, _ = node._job(call, node._config(call))
+    assert job.config.optimizer.lr == resolve(_config(settings)).optimizer.lr == 0.5
+    assert resolve(RunConfig()).optimizer.lr == 0.05  # which other modes have
 
 
 def test_without_a_common_split_nodes_would_overlap() -> None:

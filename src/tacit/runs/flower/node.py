@@ -226,7 +226,7 @@ class Node:
                 "data.split_seed has to be set: without it every node would split the data in another way. Or give the "
                 "app data of its own"
             )
-        return _job(config.to_yaml(), b"", False)
+        return _job(resolve(config).to_yaml(), b"", False)  # YAML does not tell a default from what was set
 
 
 @functools.lru_cache(maxsize=2)
