@@ -65,8 +65,8 @@ def test_an_experiment_prints_and_writes_what_it_found(
     ):
         assert words in out
     files = sorted(path.name for path in (tmp_path / "r").iterdir())
-    assert files == ["lab-dp-checks.csv", "lab-dp-times.csv", "lab-dp.html", "lab-dp.json", "work"]
-    assert list((tmp_path / "r" / "work").iterdir()) == []  # what a finished experiment kept is gone
+    assert files == ["lab-dp-checks.csv", "lab-dp-times.csv", "lab-dp.html", "lab-dp.json", "unfinished"]
+    assert list((tmp_path / "r" / "unfinished").iterdir()) == []  # what a finished experiment kept is gone
     assert json.loads((tmp_path / "r" / "lab-dp.json").read_text())["record"]["seed"] == 5
 
 
@@ -83,7 +83,7 @@ def test_all_goes_on_after_a_failure_and_says_what_failed(
     assert out.count("The counting lab") == 4
     assert (tmp_path / "nbafl-femnist.html").exists()
     assert not (tmp_path / "lab-dp.html").exists()
-    assert [path.name for path in sorted((tmp_path / "work").iterdir())] == [  # kept: the next run goes on with them
+    assert [path.name for path in sorted((tmp_path / "unfinished").iterdir())] == [  # kept: the next run goes on with them
         "lab-dp-full-seed-1-cpu",
         "signds-lenet-full-seed-1-cpu",
     ]

@@ -37,10 +37,10 @@ class Settings:
         It depends on all that changes the results. Nothing in it is needed once the page is there.
 
         >>> Settings(quick=True, seed=3).work("lab-dp").as_posix()
-        'reproductions/work/lab-dp-quick-seed-3-cpu'
+        'reproductions/unfinished/lab-dp-quick-seed-3-cpu'
         """
         device = "cpu" if self.gpu < 0 else f"gpu-{self.gpu}"
-        return self.out / "work" / f"{name}-{'quick' if self.quick else 'full'}-seed-{self.seed}-{device}"
+        return self.out / "unfinished" / f"{name}-{'quick' if self.quick else 'full'}-seed-{self.seed}-{device}"
 
 
 @dataclass(frozen=True, kw_only=True)
