@@ -83,7 +83,8 @@ def test_all_goes_on_after_a_failure_and_says_what_failed(
     assert out.count("The counting lab") == 4
     assert (tmp_path / "nbafl-femnist.html").exists()
     assert not (tmp_path / "lab-dp.html").exists()
-    assert [path.name for path in sorted((tmp_path / "unfinished").iterdir())] == [  # kept: the next run goes on with them
+    kept = sorted(path.name for path in (tmp_path / "unfinished").iterdir())  # the next run goes on with them
+    assert kept == [
         "lab-dp-full-seed-1-cpu",
         "signds-lenet-full-seed-1-cpu",
     ]
