@@ -62,6 +62,17 @@ def test_federatedscopes_scales() -> None:
     assert nbafl(compat="federatedscope", per_round=50).down == 0.0
 
 
+@pytest.mark.parametrize("largest", [1, 50, None])
+def test_a_holder_of_more_than_was_said_adds_the_noise_that_was_charged(largest: int | None) -> None:
+    """500 examples where the settings say 1: by its own count its noise would be 500 times less than certified."""
+    mechanism = nbafl(compat="federatedscope", largest=largest, smallest=50 if largest is None else 1)
+    event = mechanism.event
+    assert isinstance(event, GaussianEvent)
+    sent = np.zeros(20_000, np.float32)
+    message = mechanism.on_client(work(np.zeros_like(sent), sent, examples=500), SEEDED)
+    assert float(message[:-1].std()) == pytest.approx(event.noise_multiplier * mechanism.clip_bound, rel=0.03)
+
+
 def test_it_is_certified_for_any_two_weights_within_the_bound() -> None:
     least = nbafl(compat="federatedscope", largest=400)  # the largest client adds the least noise
     for mechanism, noise in ((nbafl(), 0.06), (nbafl(clip_bound=7.0), 0.06), (least, 25 * 3.0 / 400 / 10.0)):

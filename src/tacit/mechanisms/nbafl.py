@@ -62,7 +62,7 @@ class NbAFL:
     per_round: int
     exposures: int  # L
     smallest: int  # m
-    largest: int | None = None  # the most examples of a client: it adds the least noise in FederatedScope's way
+    largest: int | None = None  # the most examples that count, by which noise falls in FederatedScope's way
     compat: Compat = "paper"
 
     def __post_init__(self) -> None:
@@ -81,10 +81,18 @@ class NbAFL:
         return self.epsilon, nominal_delta(self.constant)
 
     def up(self, examples: int) -> float:
-        """Return the standard deviation of a client's noise."""
+        """Return the standard deviation of a client's noise.
+
+        In FederatedScope's way it falls with the client's examples, and is charged by the largest client's. So a client
+        counts no more than ``largest`` of its own: a number that was set too low costs noise, never the guarantee.
+        """
         if self.compat == "paper":
             return 2.0 * self.constant * self.exposures * self.clip_bound / (self.smallest * self.epsilon)
-        return self.constant * self.rounds * self.clip_bound / (examples * self.epsilon)
+        return self.constant * self.rounds * self.clip_bound / (min(examples, self._most) * self.epsilon)
+
+    @property
+    def _most(self) -> int:
+        return self.largest or self.smallest
 
     @property
     def down(self) -> float:
@@ -98,7 +106,7 @@ class NbAFL:
     @property
     def event(self) -> Event:
         """What a message costs: any two clipped weights may be 2C apart."""
-        return GaussianEvent(noise_multiplier=self.up(self.largest or self.smallest) / self.clip_bound)
+        return GaussianEvent(noise_multiplier=self.up(self._most) / self.clip_bound)
 
     def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
         """Return the mechanism: the weights are clipped as a whole."""
