@@ -125,6 +125,22 @@ class Randomness:
             found = np.concatenate([found, drawn[drawn <= fair - 1] % np.uint64(below)])
         return found.astype(np.int64)
 
+    def below(self, bound: int, *purpose: str | int) -> int:
+        """Return one uniform integer in [0, bound) of any size that nobody can predict, or a reproducible one.
+
+        >>> Randomness.of(seed=1).below(10**80, "a set") < 10**80
+        True
+        """
+        if bound < 1:
+            raise ConfigError(f"Expected a bound of 1 or more, got {bound}.")
+        if not self.simulation:
+            return secrets.randbelow(bound)
+        generator, bits = self.stream("secret", *purpose), (bound - 1).bit_length()
+        while True:  # fewer than two tries on average
+            drawn = int.from_bytes(generator.bytes((bits + 7) // 8), "big") >> (-bits % 8)
+            if drawn < bound:
+                return drawn
+
     def chance(self, probability: float, *purpose: str | int) -> bool:
         """Return True with ``probability``, by a secret coin that knows probabilities down to 2^-192.
 
