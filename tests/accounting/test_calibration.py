@@ -51,6 +51,10 @@ def test_the_reference_agrees_that_it_is_enough() -> None:
         {"epsilon": 3.0, "delta": 1e-5, "rounds": 7, "neighbours": "replace-one"},
         {"epsilon": 3.0, "delta": 1e-5, "rate": 0.01, "rounds": 150, "sampling": "shuffle"},
         {"epsilon": 3.0, "delta": 1e-5, "rate": 0.1, "rounds": 5, "sampling": "fixed", "neighbours": "add-remove"},
+        {"epsilon": 3.0, "delta": 1e-5, "rate": 0.1, "rounds": 5, "sampling": "fixed", "neighbours": "zero-out"},
+        {"epsilon": 3.0, "delta": 1e-5, "rate": 0.01, "rounds": 5, "sampling": "fixed", "neighbours": "zero-out"},
+        {"epsilon": 3.0, "delta": 1e-5, "rate": 0.1, "rounds": 20, "sampling": "shuffle", "neighbours": "add-remove"},
+        {"epsilon": 3.0, "delta": 1e-5, "rate": 0.1, "rounds": 20, "neighbours": "zero-out"},
         {"epsilon": 3.0, "delta": 1e-5, "rate": 0.3, "rounds": 10, "accountant": "pld"},
         {"epsilon": 3.0, "delta": 1e-5, "rounds": 10, "accountant": "rdp"},
     ],
@@ -73,7 +77,7 @@ def test_a_sample_rarer_than_delta_needs_next_to_no_noise() -> None:
 def test_the_relation_of_a_fixed_set_is_replacement() -> None:
     assert whole_run(noise_multiplier=1.0, sampling="fixed").neighbours == "replace-one"
     assert whole_run(noise_multiplier=1.0, sampling="fixed", neighbours="add-remove").neighbours == "add-remove"
-    assert whole_run(noise_multiplier=1.0, sampling="shuffle").neighbours == "add-remove"
+    assert whole_run(noise_multiplier=1.0, sampling="shuffle").neighbours == "zero-out"
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,55 @@ def test_the_encrypted_sum_is_bit_equal_to_the_same_integers_in_the_clear(
     assert _model(tmp_path / "encrypted").tobytes() == _model(tmp_path / "clear").tobytes()
 
 
+def test_the_variance_of_a_sum_tells_that_a_client_is_absent_but_not_what_it_sent() -> None:
+    """The attack on add-remove: 4,000 coordinates, noise of 50, one client more or less, and only the sum is seen."""
+    from tacit.accounting import accountant
+    from tacit.accounting.ledger import Ledger
+    from tacit.mechanisms.mechanism import Work
+    from tacit.mechanisms.skellam import SkellamMechanism
+    from tacit.randomness import Randomness
+    from tacit.runs.modes import plan_of
+
+    federate: dict[str, Any] = {"clients": 10, "minimum_clients": 9}
+    asked = _config(paillier=SMALL | {"dp": True}, dp={"noise": 50.0, "clip": 1.0}, federate=federate)
+    plan = plan_of(asked, 10)
+    mechanism = plan.mechanism.fitted((4_000,))
+    assert isinstance(mechanism, SkellamMechanism)
+    nothing = np.zeros(4_000, np.float32)
+    largest = np.full(4_000, 4_000**-0.5, np.float32)
+
+    def variance(trial: int, *updates: Any) -> float:
+        randomness = Randomness.of(seed=5).within("trial", trial)
+        works = [Work(update=update, examples=1, loss=0.0) for update in updates]
+        total = sum(mechanism.on_client(work, randomness.within("c", c)) for c, work in enumerate(works))
+        return float(np.var(np.asarray(total, np.float64)))
+
+    trials = range(8)
+    present = [variance(trial, *[nothing] * 9, largest) for trial in trials]
+    zeroed = [variance(trial, *[nothing] * 10) for trial in trials]
+    absent = [variance(trial + 100, *[nothing] * 9) for trial in trials]
+    middle = 2.0 * mechanism.rate * 9.5
+    assert min(present) > middle > max(absent)  # told apart every time, whatever epsilon says
+    assert min(zeroed) > middle
+
+    assert plan.claim is not None
+    assert plan.claim.neighbours == "zero-out"
+    spent = accountant.epsilon(Ledger(neighbours="zero-out").charged(mechanism.event, round_number=1), 1e-5)
+    assert spent.epsilon < 0.1  # what add-remove would have claimed to hide
+    for mode in ({"noise": 50.0}, {"epsilon": 1.0}):
+        refused = _config(paillier=SMALL | {"dp": True}, dp=mode | {"neighbours": "add-remove"}, federate=federate)
+        with pytest.raises(ConfigError, match="absent takes its share of the noise with it"):
+            plan_of(refused, 10)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_the_relation_is_named_in_the_result_and_in_the_ledger(relation: str, tmp_path: Path) -> None:
+    dp = {"epsilon": 8.0, "clip": 0.3} | ({} if relation == "zero-out" else {"neighbours": relation})
+    config = _config(out=tmp_path, paillier=SMALL | {"dp": True}, dp=dp)
+    assert run(config, force=True).privacy.neighbours == relation
+    assert any("takes its share of the noise" in note for note in resume(tmp_path).privacy.notes)
+
+
 def test_colluding_clients_are_made_up_for() -> None:
     from tacit.runs.modes import plan_of
 

@@ -102,7 +102,7 @@ def calibrate(
 def _closed(parts: Parts, accountant: Name | None) -> bool:
     """Return whether the exact Gaussian accountant is the one that will answer."""
     if accountant is None:
-        return not parts.poisson and not (parts.fixed and parts.neighbours == "replace-one")
+        return not parts.poisson and not (parts.fixed and parts.neighbours != "add-remove")
     return accountant == "exact-gaussian"
 
 

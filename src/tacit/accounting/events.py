@@ -108,7 +108,8 @@ class SampledEvent:
     """A release about a random part of the data; everything inside sees the same part.
 
     ``poisson``: each unit by its own coin of probability ``rate``. ``fixed``: a set of fixed size without replacement,
-    ``rate`` its share. ``shuffle``: consecutive batches of a shuffled pass, 1/``rate`` of them a pass.
+    ``rate`` its share. ``shuffle``: consecutive batches of a shuffled pass, 1/``rate`` of them in each, a
+    number that is public and does not depend on the data.
     """
 
     event: Event

@@ -41,19 +41,20 @@ def rdp(parts: Parts, delta: float) -> float:
     """Return epsilon by Rényi differential privacy (Mironov 2017; Mironov, Talwar & Zhang 2019).
 
     The one accountant here that knows sets of fixed size without replacement, under replace-one (Wang, Balle &
-    Kasiviswanathan 2019). Under add-remove they are charged in full. An epsilon-DP release is ``epsilon^2/2``-zCDP
-    (Bun & Steinke 2016). Poisson sampling under replace-one is refused: there is no Rényi bound for it here.
+    Kasiviswanathan 2019) and, as its special case, zero-out. Under add-remove, and beside Poisson samples, they are
+    charged in full. An epsilon-DP release is ``epsilon^2/2``-zCDP (Bun & Steinke 2016). Poisson sampling under
+    replace-one is refused: there is no Rényi bound for it here.
     """
     from dp_accounting import NeighboringRelation, dp_event
     from dp_accounting.rdp import RdpAccountant
 
     replace = parts.neighbours == "replace-one"
     if replace and parts.poisson:
-        raise ConfigError("Rényi accounting of Poisson samples needs add-remove neighbours. Use pld for replace-one.")
-    relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
+        raise ConfigError("Rényi accounting of Poisson samples knows add-remove and zero-out. Use pld for replace-one.")
+    amplified = () if parts.neighbours == "add-remove" or parts.poisson else parts.fixed
+    relation = NeighboringRelation.REPLACE_ONE if amplified else NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = RdpAccountant(neighboring_relation=relation)
-    amplified = parts.fixed if replace else ()
-    mu = parts.without_fixed().mu if replace else parts.mu
+    mu = parts.without_fixed().mu if amplified else parts.mu
     releases: list[tuple[Any, int]] = []
     if mu > 0.0:
         releases.append((dp_event.GaussianDpEvent(1.0 / mu), 1))
@@ -62,7 +63,7 @@ def rdp(parts: Parts, delta: float) -> float:
             # Only the share of the set matters to the bound, so the source is taken as one.
             source_dataset_size=1,
             sample_size=group.rate,
-            event=dp_event.GaussianDpEvent(group.noise_multiplier / parts.reach),
+            event=dp_event.GaussianDpEvent(group.noise_multiplier / 2.0),
         )
         releases.append((one, group.count))
     for group in parts.poisson:

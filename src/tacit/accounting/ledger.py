@@ -12,7 +12,7 @@ from tacit.accounting import events
 from tacit.accounting.events import Event, RepeatedEvent
 from tacit.errors import ConfigError
 
-Neighbours = Literal["add-remove", "replace-one"]
+Neighbours = Literal["add-remove", "replace-one", "zero-out"]
 Unit = Literal["client", "example"]
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -59,7 +59,9 @@ class Ledger:
     Attributes:
         unit: whose presence is hidden: a client with all its data, or one example.
         neighbours: what differs between two data sets that are hard to tell apart: one unit more or less
-            (``add-remove``), or one unit exchanged for another (``replace-one``, twice the sensitivity).
+            (``add-remove``), one unit exchanged for another (``replace-one``, twice the sensitivity), or what one unit
+            contributes put to zero while it goes on taking part (``zero-out``): hidden is what it contributed, not that
+            it was there.
         charges: what was released.
     """
 

@@ -21,6 +21,8 @@ from tacit.accounting.events import (
 from tacit.accounting.ledger import Ledger, Neighbours
 from tacit.errors import ConfigError
 
+_SHUFFLED = {"add-remove": 5.0, "replace-one": 4.0, "zero-out": 1.0}  # squared reach of a pass; see `Parts`
+_FIXED = {"add-remove": 4.0, "replace-one": 4.0, "zero-out": 1.0}  # squared reach of a release about a set
 _WHOLE = 1e-9  # 100 batches of rate 0.01 are one pass, although 100 * 0.01 may exceed one by a rounding
 
 
@@ -35,13 +37,31 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The sum of a ledger; precisions are sums of 1/z^2 in units of one contribution.
+    r"""The sum of a ledger; precisions are sums of 1/z^2 in units of one contribution.
+
+    How far one change of the data moves what is released, in contributions, is the **reach**:
+
+    - *Everyone contributes.* One unit more or less, or its contribution put to zero: 1. Another in its place: 2.
+    - *Poisson samples.* Coins are independent: given all the others' coins the sum is c, or c + g with probability q
+      and :math:`|g| \le 1`. Zeroed out, the unit tosses its coin and adds nothing: the sum is c, the very law
+      of a data set without it. So add-remove and zero-out have the same dominating pairs, (1-q) N(0, z^2) +
+      q N(1, z^2) against N(0, z^2) and the reverse.
+    - *Sets of fixed size.* Where one unit comes in another leaves, also where one is added or removed: 2. Zeroed out,
+      all sets stay what they are and one summand vanishes: 1. Amplification is claimed under replace-one, and under
+      zero-out as its special case, as a zero is one of the contributions that may take a unit's place.
+    - *Shuffled passes.* Given the order, a unit that is replaced or zeroed out touches one batch: 2 or 1. One more unit
+      is another matter. Put it at a random place, and whoever was there at the new last place: a uniform order again.
+      One batch exchanges a member, :math:`|\cdot| \le 2`, the one that grew has one more, :math:`|\cdot| \le 1`, and no
+      other changes: :math:`\sqrt{2^2 + 1^2} = \sqrt 5` for each pass. It takes a number of batches that is public and
+      does not follow the number of units; otherwise one unit more can be one release more, which nothing here covers.
+      Nothing is proved about the order that would help, so that every pass is charged in full. Such batches are
+      what others' loaders make; DP-SGD here draws Poisson ones.
 
     Attributes:
         neighbours: the ledger's relation.
         full: precision of the releases everyone contributes to.
-        shuffle: precision of shuffled passes. Nothing is proved about the order that would help, so a unit is charged
-            for each pass it may take part in, at the smallest noise of that stretch.
+        shuffle: precision of shuffled passes: a unit is charged for each that was begun, at the smallest noise of
+            that stretch.
         fixed: releases about sets of fixed size.
         poisson: releases about Poisson samples.
         pure: epsilon -> count of the pure releases.
@@ -81,18 +101,16 @@ class Parts:
 
     @property
     def reach(self) -> float:
-        """How far one change of the data moves a sum, in contributions: 1, or 2 when one unit replaces another."""
+        """How far one change of the data moves a sum to which everyone contributes, or a Poisson sample does."""
         return 2.0 if self.neighbours == "replace-one" else 1.0
 
     @property
     def mu(self) -> float:
-        """Sensitivity over standard deviation of all that is accounted as one Gaussian release without amplification.
-
-        A set of fixed size always swaps: where one unit comes in, another has to leave, also when the neighbouring
-        relation adds or removes. Such a release therefore has reach 2 under both relations.
-        """
-        fixed = sum(4.0 * group.count / group.noise_multiplier / group.noise_multiplier for group in self.fixed)
-        return math.sqrt(self.reach**2 * (self.full + self.shuffle) + fixed)
+        """Sensitivity over standard deviation of all that is accounted as one Gaussian release, not amplified."""
+        fixed = sum(group.count / group.noise_multiplier / group.noise_multiplier for group in self.fixed)
+        return math.sqrt(
+            self.reach**2 * self.full + _SHUFFLED[self.neighbours] * self.shuffle + _FIXED[self.neighbours] * fixed
+        )
 
     def without_fixed(self) -> Self:
         """Return the same parts without the sets of fixed size, for an accountant that treats them apart."""

@@ -17,7 +17,7 @@ _TOLERANCE = 1e-9  # relative, of the noise multiplier
 
 
 def calibrate_skellam(
-    *, epsilon: float, delta: float, rounds: int = 1, sensitivity: float, neighbours: Neighbours = "add-remove"
+    *, epsilon: float, delta: float, rounds: int = 1, sensitivity: float, neighbours: Neighbours = "zero-out"
 ) -> Calibrated:
     """Return the smallest noise multiplier whose run costs at most ``epsilon``, a billionth above.
 
@@ -29,7 +29,8 @@ def calibrate_skellam(
         delta: strictly between 0 and 1.
         rounds: how many rounds.
         sensitivity: the norm of a client's integers before they are rounded, or anything below.
-        neighbours: the relation. Under add-remove a client that is removed sends noise and no update.
+        neighbours: the relation. Under zero-out a client sends its share of the noise and no update; where the noise
+            comes from the clients, add-remove is not a relation that this noise holds for.
 
     >>> found = calibrate_skellam(epsilon=8.0, delta=1e-5, rounds=100, sensitivity=2.0**14)
     >>> round(found.noise_multiplier, 4), round(found.answer.epsilon, 6), found.answer.accountant

@@ -6,6 +6,8 @@ from tacit.accounting.events import SAMPLINGS, GaussianEvent, RepeatedEvent, Sam
 from tacit.accounting.ledger import Ledger, Neighbours
 from tacit.errors import ConfigError
 
+_USUAL: dict[Sampling, Neighbours] = {"poisson": "add-remove", "fixed": "replace-one", "shuffle": "zero-out"}
+
 
 def whole_run(
     *,
@@ -17,15 +19,15 @@ def whole_run(
 ) -> Ledger:
     """Return the ledger of ``rounds`` equal rounds.
 
-    Without ``neighbours`` the relation is add-remove, except for sets of fixed size: there one unit comes in only where
-    another leaves, and replace-one is what their guarantee is about.
+    Without ``neighbours`` the relation is add-remove, except for sets of fixed size, where one unit comes in only where
+    another leaves (replace-one), and for shuffled passes, where one unit more moves others to other batches (zero-out).
     """
     if rounds < 1:
         raise ConfigError(f"Expected 1 round or more, got rounds={rounds}.")
     if sampling not in SAMPLINGS:
         raise ConfigError(f"Unknown sampling {sampling!r}. Choose one of {', '.join(SAMPLINGS)}.")
     if neighbours is None:
-        neighbours = "replace-one" if sampling == "fixed" else "add-remove"
+        neighbours = _USUAL[sampling]
     release = SampledEvent(
         event=GaussianEvent(noise_multiplier=noise_multiplier),
         rate=rate,

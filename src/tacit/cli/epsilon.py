@@ -24,8 +24,9 @@ Sampling = Annotated[
 Neighbours = Annotated[
     str | None,
     typer.Option(
-        help="add-remove (one more or less) or replace-one (one exchanged, twice the sensitivity).",
-        show_default="add-remove; replace-one for fixed",
+        help="add-remove (one more or less), replace-one (one exchanged, twice the sensitivity) or zero-out (one "
+        "contributes nothing, and still takes part).",
+        show_default="add-remove; replace-one for fixed; zero-out for shuffle",
     ),
 ]
 Accountant = Annotated[

@@ -36,7 +36,7 @@ class Privacy:
     epsilon: float | None
     delta: float | None
     unit: str | None  # what one neighbour differs in: a client or an example
-    neighbours: str | None  # add-remove or replace-one
+    neighbours: str | None  # add-remove, replace-one or zero-out
     accountant: str | None
     against: str | None  # the adversary for whom epsilon holds
     notes: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tacit.accounting import accountant
 from tacit.accounting.events import RepeatedEvent
-from tacit.accounting.ledger import Ledger
+from tacit.accounting.ledger import Ledger, Neighbours
 from tacit.accounting.skellam import calibrate_skellam
 from tacit.errors import ConfigError
 from tacit.federated.plan import Claim
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tacit.crypto.layout import Layout
 
 SEES = "ciphertexts, and sums that already hold the clients' noise"
+_RELATION: Neighbours = "zero-out"
 _USED = {"clip", "noise", "epsilon", "delta", "max_epsilon", "neighbours"}
 
 
@@ -71,7 +72,7 @@ def noise_of(config: RunConfig, sampler: Sampler, minimum: int, clip_bound: floa
         delta=dp.delta,
         rounds=config.federate.rounds,
         sensitivity=mechanism.rounding.norm,
-        neighbours=dp.neighbours or "add-remove",
+        neighbours=_relation(config),
     )
     return replace(mechanism, noise_multiplier=calibrated.noise_multiplier)
 
@@ -92,7 +93,7 @@ def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None
     return Claim(
         delta=config.dp.delta,
         unit="client",
-        neighbours=config.dp.neighbours or "add-remove",
+        neighbours=_relation(config),
         against="the server, the key holders, and everyone who sees opened sums or models",
         max_epsilon=limit,
         notes=(
@@ -102,9 +103,21 @@ def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None
             f"epsilon {left:.3g}.",
             f"It holds while at most {settings.colluding} clients of a round tell their noise{more}.",
             "A client is charged for every round: no amplification by sampling is claimed, and who takes part is not "
-            "hidden.",
+            "hidden, only what it contributed: a client that stays away takes its share of the noise along, which can "
+            "be seen.",
         ),
     )
+
+
+def _relation(config: RunConfig) -> Neighbours:
+    """Return the neighbouring relation of noise that the clients themselves bring: any but add-remove."""
+    if config.dp.neighbours == "add-remove":
+        raise ConfigError(
+            "dp.neighbours=add-remove does not hold for noise that the clients add: a client that is absent takes its "
+            "share of the noise with it, and the variance of the sum tells so. Use zero-out (the default) or "
+            "replace-one, or --mode dp, where the server adds the noise."
+        )
+    return config.dp.neighbours or _RELATION
 
 
 def smallest_cohort(config: RunConfig, sampler: Sampler, usual: int) -> int:

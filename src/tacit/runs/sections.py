@@ -144,8 +144,8 @@ class Dp(Section):
     """The probability epsilon may fail with; well below one over the number of clients."""
     max_epsilon: Positive | None = None
     """Stop before the round that would exceed this."""
-    neighbours: Literal["add-remove", "replace-one"] | None = None
-    """What epsilon hides: that a client is there at all, or which of two clients it is (twice the sensitivity)."""
+    neighbours: Literal["add-remove", "replace-one", "zero-out"] | None = None
+    """What epsilon hides: that a client is there, which of two it is (2C), or what it contributed, not its presence."""
     weight_cap: PositiveInt | None = None
     """Weight a client by min(examples / this, 1); without it all clients count the same."""
     denoise: Literal["none", "james-stein", "soft-threshold"] = "none"
