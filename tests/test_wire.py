@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tacit import wire
 from tacit.errors import ClientError, WireError
 from tacit.vectors import Vector
-from tacit.wire import Kind, Task, Turn
+from tacit.wire import Failure, Kind, Task, Turn
 
 HEADER = 20
 TURNS = st.builds(Turn, round_number=st.integers(0, 2**32 - 1), attempt=st.integers(0, 2**16 - 1))
@@ -105,15 +105,37 @@ def test_a_reply_of_another_kind_is_refused() -> None:
         wire.expect(Kind.VECTOR, TURN, 2, wire.pack_task(Task(turn=TURN, model=np.zeros(1, np.float32))))
 
 
-def test_a_failure_frame_carries_its_reason() -> None:
-    with pytest.raises(ClientError, match=r"Client 6 failed in round 5: no data – none") as caught:
-        wire.expect(Kind.VECTOR, TURN, 6, wire.pack_failure(TURN, "no data – none"))
+def test_a_failure_frame_carries_a_code_and_its_details() -> None:
+    with pytest.raises(ClientError, match=r"Client 6 failed in round 5: other keys – sorry") as caught:
+        wire.expect(Kind.VECTOR, TURN, 6, wire.pack_failure(TURN, Failure.REFUSED, "other keys – sorry"))
     assert (caught.value.client, caught.value.round_number) == (6, 5)
+
+
+@pytest.mark.parametrize("failure", Failure)
+def test_a_code_alone_says_what_happened_and_what_to_do(failure: Failure) -> None:
+    frame = wire.unpack(wire.pack_failure(TURN, failure))
+    assert bytes(frame.body) == bytes([failure])
+    assert wire.unpack_failure(frame) == (failure, failure.words)
+
+
+@pytest.mark.parametrize("failure", [Failure.DIVERGED, Failure.NOT_FINITE])
+def test_what_is_about_data_has_no_room_for_details(failure: Failure) -> None:
+    with pytest.raises(WireError, match="travels without details"):
+        wire.pack_failure(TURN, failure, "the loss is 3.14")
+    with pytest.raises(ClientError, match=r"Client 6 sent a damaged reply.*without details") as caught:
+        wire.expect(Kind.VECTOR, TURN, 6, wire.pack(Kind.FAILURE, TURN, bytes([failure]) + b"the loss is 3.14"))
+    assert "3.14" not in str(caught.value)
 
 
 def test_a_failure_frame_with_bad_text_is_still_a_failure() -> None:
     with pytest.raises(ClientError, match="Client 6 failed"):
-        wire.expect(Kind.VECTOR, TURN, 6, wire.pack(Kind.FAILURE, TURN, b"\xff\xfe"))
+        wire.expect(Kind.VECTOR, TURN, 6, wire.pack(Kind.FAILURE, TURN, bytes([Failure.REFUSED]) + b"\xff\xfe"))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00", b"\xff\xfe"])
+def test_a_failure_without_a_known_code_is_a_damaged_reply(body: bytes) -> None:
+    with pytest.raises(ClientError, match="Client 6 sent a damaged reply: Expected a code among"):
+        wire.expect(Kind.VECTOR, TURN, 6, wire.pack(Kind.FAILURE, TURN, body))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +167,7 @@ def test_a_brief_frame_round_trips(turn: Turn, body: bytes) -> None:
 
 def test_no_other_frame_begins_like_a_brief_one() -> None:
     assert wire.pack(Kind.VECTOR, TURN, b"")[:1] != wire.pack_brief(Kind.SIGNS, TURN, b"")[:1]
-    failure = wire.pack_failure(TURN, "no")
+    failure = wire.pack_failure(TURN, Failure.REFUSED)
     assert wire.unpack_brief(failure).kind is Kind.FAILURE
     with pytest.raises(WireError, match="at least 8 bytes, got 3"):
         wire.unpack_brief(wire.pack_brief(Kind.SIGNS, TURN, b"")[:3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,11 +30,23 @@ def first_not_finite(vector: Vector) -> int | None:
     return None if finite.all() else int(np.argmin(finite))
 
 
+def finite(vector: Vector) -> Vector:
+    """Return the vector, or zeros if a number of it is NaN or infinite.
+
+    So a client that claims privacy treats an update it can't use: it takes part with one that says nothing, where a
+    failure would tell everybody of its data.
+
+    >>> finite(np.array([1.0, np.nan], np.float32))
+    array([0., 0.], dtype=float32)
+    """
+    return vector if np.isfinite(vector).all() else np.zeros_like(vector)
+
+
 def clipped(vector: Vector, bound: float) -> tuple[Vector, bool]:
     r"""Return :math:`v \min(1, C / \lVert v \rVert_2)` as a new vector, and whether it was within the bound already.
 
     The scale is smaller by :math:`2^{-23}`, more than rounding to float32 can add, so that the result's norm is at most
-    the bound and not a rounding error more.
+    the bound and not a rounding error more. A vector that is not finite has no direction and becomes zero.
 
     >>> vector, within = clipped(np.array([3.0, 4.0], np.float32), 1.0)
     >>> vector.round(4), norm(vector) <= 1.0, within
@@ -41,6 +55,8 @@ def clipped(vector: Vector, bound: float) -> tuple[Vector, bool]:
     (array([0., 0.], dtype=float32), True)
     """
     length = norm(vector)
+    if not math.isfinite(length):
+        return np.zeros_like(vector), False
     if length <= bound:
         return vector.copy(), True
     return (vector * np.float64(bound / length * (1.0 - 2.0**-23))).astype(np.float32), False

@@ -10,7 +10,7 @@ kind       body
 TASK       extras length u32, extras (the mechanism's), terms length u32, terms (the protocol's), model vector
            (float32, little-endian)
 VECTOR     one vector (float32, little-endian)
-FAILURE    a reason in UTF-8: the client could not answer
+FAILURE    a :class:`Failure` u8 and, where the reason has nothing to do with data, details in UTF-8
 CIPHER     one encrypted vector
 KEY        a request for the public key (empty), and the answer
 OPEN       an encrypted sum that a key holder is asked to open
@@ -64,6 +64,34 @@ class Kind(IntEnum):
     HELLO = 9
 
 
+class Failure(IntEnum):
+    """Why a party could not answer: a code, because words made from a client's data would tell of them.
+
+    DIVERGED and NOT_FINITE are about data and travel without details; no noise would protect the loss, or the
+    coordinate and its value.
+    """
+
+    DIVERGED = 1
+    NOT_FINITE = 2
+    REFUSED = 3
+    INTERNAL = 4
+
+    @property
+    def words(self) -> str:
+        """The code in words for people, with what to do."""
+        return _FAILURES[self]
+
+
+_LEARN_SLOWER = "Lower optimizer.lr, or set optimizer.grad_clip=1.0"
+_FAILURES = {
+    Failure.DIVERGED: f"its training diverged. {_LEARN_SLOWER}.",
+    Failure.NOT_FINITE: f"its update is not finite. {_LEARN_SLOWER}.",
+    Failure.REFUSED: "it refused what it was asked for.",
+    Failure.INTERNAL: "something went wrong there; its own log has more.",
+}
+_ABOUT_DATA = (Failure.DIVERGED, Failure.NOT_FINITE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     """Which try of which round a frame belongs to."""
@@ -99,7 +127,7 @@ def pack(kind: Kind, turn: Turn, body: bytes | memoryview) -> bytes:
 def unpack(data: bytes) -> Frame:
     """Parse a frame.
 
-    >>> unpack(pack(Kind.FAILURE, Turn(round_number=3), b"no data")).turn.round_number
+    >>> unpack(pack(Kind.KEY, Turn(round_number=3), b"")).turn.round_number
     3
     """
     if len(data) < _HEADER.size:
@@ -164,21 +192,45 @@ def pack_vector(turn: Turn, vector: Vector) -> bytes:
     return pack(Kind.VECTOR, turn, np.ascontiguousarray(vector, _FLOAT).data.cast("B"))
 
 
-def pack_failure(turn: Turn, reason: str) -> bytes:
-    """Return the frame with which a client says that it could not answer."""
-    return pack(Kind.FAILURE, turn, reason.encode())
+def pack_failure(turn: Turn, failure: Failure, details: str = "") -> bytes:
+    """Return the frame with which a party says that it could not answer.
+
+    Args:
+        turn: what it could not answer.
+        failure: why.
+        details: for the people on the other side; never anything that was computed from a client's data.
+    """
+    if details and failure in _ABOUT_DATA:
+        raise WireError(f"{failure.name} is about a client's data and travels without details.")
+    return pack(Kind.FAILURE, turn, bytes([failure]) + details.encode())
+
+
+def unpack_failure(frame: Frame) -> tuple[Failure, str]:
+    """Return the code of a FAILURE frame, and the reason in words.
+
+    >>> unpack_failure(unpack(pack_failure(Turn(round_number=3), Failure.REFUSED, "it holds another key.")))[1]
+    'it holds another key.'
+    """
+    try:
+        failure = Failure(frame.body[0])
+    except (IndexError, ValueError):
+        raise WireError(f"Expected a code among {[f.name for f in Failure]}, got {bytes(frame.body[:1])!r}.") from None
+    details = bytes(frame.body[1:]).decode(errors="replace")
+    if details and failure in _ABOUT_DATA:
+        raise WireError(f"Expected {failure.name} without details, got {len(frame.body) - 1} bytes of them.")
+    return failure, details or failure.words
 
 
 def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
     """Return the body of a client's reply, or raise an error that names the client and what is wrong."""
     try:
         frame = unpack_brief(data) if kind is Kind.SIGNS else unpack(data)
+        reason = unpack_failure(frame)[1] if frame.kind is Kind.FAILURE else ""
     except WireError as error:
         raise ClientError(
             f"Client {client} sent a damaged reply: {error}", client=client, round_number=turn.round_number
         ) from error
     if frame.kind is Kind.FAILURE:
-        reason = bytes(frame.body).decode(errors="replace")
         raise ClientError(
             f"Client {client} failed in round {turn.round_number}: {reason}",
             client=client,

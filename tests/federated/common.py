@@ -41,9 +41,10 @@ def make_plan(
 
 @dataclass(kw_only=True)
 class FakeTrainer:
-    """Client c answers with an update of c + 1 everywhere and the loss it is told."""
+    """Client c answers with an update of c + 1 everywhere, or the number it is told, and the loss it is told."""
 
     losses: dict[int, float] = field(default_factory=dict)
+    updates: dict[int, float] = field(default_factory=dict)
     workers: int = 1
     models: list[Vector] = field(default_factory=list)
     keys: list[NDArray[np.int64]] = field(default_factory=list)
@@ -54,4 +55,5 @@ class FakeTrainer:
         self.models.append(model.copy())
         self.keys.append(keys)
         for client in reversed(clients):
-            finish(client, np.full(len(model), client + 1.0, np.float32), self.losses.get(client, 0.5))
+            update = np.full(len(model), self.updates.get(client, client + 1.0), np.float32)
+            finish(client, update, self.losses.get(client, 0.5))

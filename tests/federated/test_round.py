@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import ClientError, DropoutError
 from tacit.federated.clients import LocalClients
-from tacit.federated.plan import Plan
+from tacit.federated.plan import Claim, Plan
 from tacit.federated.round import Outcome, round_flow
 from tacit.federated.server import ServerOptimizer, State
 from tacit.federated.stopwatch import Stopwatch
 from tacit.federated.unreliable import Unreliable
 from tacit.flow import drive
-from tacit.mechanisms.mechanism import Release, Work
+from tacit.mechanisms.gaussian import GaussianMechanism, LocalGaussianMechanism
+from tacit.mechanisms.mechanism import Mechanism, Release, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 from tacit.wire import Turn
@@ -126,9 +127,26 @@ def test_the_mechanism_acts_on_both_sides_with_randomness_of_its_own() -> None:
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_stops_the_round_and_names_the_client(loss: float) -> None:
-    with pytest.raises(ClientError, match=rf"Client 2 failed in round 2: its training loss became {loss}") as caught:
+    with pytest.raises(ClientError, match=r"Client 2 failed in round 2: its training diverged") as caught:
         _round(make_plan(), FakeTrainer(losses={2: loss}))
     assert (caught.value.client, caught.value.round_number) == (2, 2)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        GaussianMechanism(clip_bound=1.0, noise_multiplier=1.0, expected_clients=4.0),
+        LocalGaussianMechanism(clip_bound=1.0, noise_multiplier=1.0, expected_clients=4.0),
+    ],
+)
+def test_where_privacy_is_claimed_training_that_diverged_is_an_update_of_zero(bad: float, mechanism: Mechanism) -> None:
+    claim = Claim(delta=1e-5, unit="client", neighbours="add-remove", against="everyone")
+    plan = replace(make_plan(mechanism=mechanism), claim=claim)
+    diverged = _round(plan, FakeTrainer(losses={2: bad}, updates={2: bad}))
+    silent = _round(plan, FakeTrainer(updates={2: 0.0}))
+    assert diverged.clients == (0, 1, 2, 3)
+    np.testing.assert_array_equal(diverged.model, silent.model)
 
 
 def test_every_client_round_and_attempt_has_a_key_of_its_own() -> None:

@@ -178,7 +178,7 @@ def test_an_introduction_there_and_back() -> None:
     with pytest.raises(WireError, match="Node 7 did not say who it is"):
         Introduction.read(7, GREETING)
     with pytest.raises(RunError, match=r"Node 7 refused: no room\."):
-        Introduction.read(7, wire.pack_failure(wire.Turn(round_number=0), "no room."))
+        Introduction.read(7, wire.pack_failure(wire.Turn(round_number=0), wire.Failure.REFUSED, "no room."))
 
 
 def test_a_real_node_refuses_noise_that_can_be_predicted() -> None:

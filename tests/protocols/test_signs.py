@@ -103,7 +103,7 @@ def _replace(client: int, change: Callable[[bytes], bytes]) -> Meddle:
         (lambda frame: wire.pack_brief(Kind.VECTOR, TURN, frame[8:]), "VECTOR"),
         (lambda frame: wire.pack_brief(Kind.SIGNS, Turn(round_number=2, attempt=1), frame[8:]), "stale"),
         (lambda frame: wire.pack_brief(Kind.SIGNS, Turn(round_number=3, attempt=0), frame[8:]), "stale"),
-        (lambda frame: wire.pack_failure(TURN, "its update is nan"), "its update is nan"),
+        (lambda frame: wire.pack_failure(TURN, wire.Failure.NOT_FINITE), "its update is not finite"),
         (lambda frame: wire.pack_task(TASK), "TASK"),
     ],
 )

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import wire
-from tacit.errors import RunError
 from tacit.federated.plan import Plan
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId, Frames, Gather
@@ -111,14 +110,10 @@ class LocalClients:
 
         def finish(client: ClientId, update: Vector, loss: float) -> None:
             start = time.perf_counter()
-            if math.isfinite(loss):
-                try:
-                    reply = self._step(client, request, self._contribute(client, task, update, loss))
-                except RunError as error:  # the mechanism can't protect such an update; the server should know why
-                    reply = wire.pack_failure(turn, str(error))
+            if self._plan.private or math.isfinite(loss):
+                reply = self._step(client, request, self._contribute(client, task, update, loss))
             else:
-                reason = f"its training loss became {loss}. Lower optimizer.lr, or set optimizer.grad_clip=1.0."
-                reply = wire.pack_failure(turn, reason)
+                reply = wire.pack_failure(turn, wire.Failure.DIVERGED)
             made = time.perf_counter()
             send(client, reply)
             protecting.append(made - start)

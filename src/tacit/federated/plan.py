@@ -89,3 +89,11 @@ class Plan:
     claim: Claim | None = None
     examples: ExampleLevel | None = None  # DP-SGD inside the clients
     injectors: tuple[Injector, ...] = ()
+
+    @property
+    def private(self) -> bool:
+        """Whether the run claims differential privacy, for clients or for examples.
+
+        Then a client answers whatever its data did to its training: that it could not would tell of them.
+        """
+        return self.claim is not None or self.examples is not None

@@ -67,7 +67,7 @@ def private_mod(message: Message, context: Context, call_next: App) -> Message:
     except (TacitError, OSError) as error:
         reason = f"{str(error).rstrip('.')}."
         _LOG.error("tacit: %s", reason)
-        return envelope.reply(message, wire.pack_failure(turn, reason), {})
+        return envelope.reply(message, wire.pack_failure(turn, wire.Failure.REFUSED, reason), {})
 
 
 def is_simulated(node: Mapping[str, Any]) -> bool:

@@ -113,7 +113,7 @@ class Introduction:
         """Read what a node said of itself, or raise what it refused."""
         found = wire.unpack(frame)
         if found.kind is wire.Kind.FAILURE:
-            raise RunError(f"Node {node} refused: {bytes(found.body).decode(errors='replace')}")
+            raise RunError(f"Node {node} refused: {wire.unpack_failure(found)[1]}")
         try:
             body = json.loads(bytes(found.body))
             version, holder = str(body["version"]), body["holder"]

@@ -26,7 +26,7 @@ from tacit.accounting.profile import check_positive
 from tacit.errors import ConfigError, RunError
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
-from tacit.vectors import Vector, clipped
+from tacit.vectors import Vector, clipped, finite
 
 Compat = Literal["paper", "federatedscope"]
 
@@ -128,7 +128,7 @@ class NbAFL:
         """Return the clipped weights with noise, less the model that was sent, which everybody knows; and a one."""
         if work.sent is None:
             raise RunError("NbAFL clips weights, so a client needs the model it was sent beside its update.")
-        weights, _ = clipped(work.sent + work.update, self.clip_bound)
+        weights, _ = clipped(work.sent + finite(work.update), self.clip_bound)
         noisy = weights + self.up(work.examples) * randomness.normal(len(weights), "weights")
         return np.append(noisy - work.sent, 1.0).astype(np.float32)
 

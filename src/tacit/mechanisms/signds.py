@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.accounting.events import ComposedEvent, Event, PureEvent, ShuffledEvent
-from tacit.errors import ConfigError, RunError, WireError
+from tacit.errors import ConfigError, WireError
 from tacit.mechanisms import selection
 from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.mechanisms.selection import Selection
 from tacit.randomness import Randomness
-from tacit.vectors import Vector, first_not_finite
+from tacit.vectors import Vector, finite
 
 _PLAN = struct.Struct(">II")
 _EXTRA = 2  # the bit, and one for the count of reports
@@ -128,19 +128,14 @@ class SignDS:
 
     def on_client(self, work: Work, randomness: Randomness) -> Vector:
         """Return the sign at the named coordinates and zero elsewhere, the perturbed bit, and a one."""
-        where = first_not_finite(work.update)
-        if where is not None:
-            raise RunError(
-                f"its update is {work.update[where]} at coordinate {where}, and the largest of such numbers mean "
-                "nothing. Lower optimizer.lr, or set optimizer.grad_clip=1.0."
-            )
-        chooser = self.selection(len(work.update))
+        update = finite(work.update)  # the largest of numbers that are not finite mean nothing
+        chooser = self.selection(len(update))
         sign = 1 if randomness.integers(2, 1, "sign")[0] else -1
-        largest, others = chooser.split(work.update, sign)
-        vector = np.zeros(self.length(len(work.update)), np.float32)
+        largest, others = chooser.split(update, sign)
+        vector = np.zeros(self.length(len(update)), np.float32)
         vector[chooser.draw(largest, others, randomness)] = sign
         if self.magnitude is not None and self.estimates:
-            magnitude = abs(float(work.update[largest].mean(dtype=np.float64)))
+            magnitude = abs(float(update[largest].mean(dtype=np.float64)))
             flipped = randomness.chance(self.magnitude.response.flip, "bit")
             vector[-2] = (magnitude < self.magnitude.bound) ^ flipped
         vector[-1] = 1.0

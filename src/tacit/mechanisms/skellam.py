@@ -16,7 +16,7 @@ from tacit.mechanisms.mechanism import Release, Work
 from tacit.mechanisms.poisson import LARGEST_RATE, poisson
 from tacit.mechanisms.rounding import ConditionalRounding
 from tacit.randomness import Randomness
-from tacit.vectors import Integers, first_not_finite
+from tacit.vectors import Integers
 
 _BEYOND = 80.0  # a vector holds a number that is clipped with probability below 2^-80
 
@@ -123,17 +123,11 @@ class SkellamMechanism:
         return self
 
     def on_client(self, work: Work, randomness: Randomness) -> Integers:
-        """Clip, round and add this client's share of the noise."""
+        """Clip, round and add this client's share of the noise; an update that is not finite is clipped to zero."""
         if len(work.update) != self._fitted:
             raise ConfigError(
                 f"Expected an update of {self.parameters} numbers, got {len(work.update)}. Fit the mechanism to the "
                 "model that is trained."
-            )
-        where = first_not_finite(work.update)
-        if where is not None:
-            raise RunError(
-                f"its update is {work.update[where]} at coordinate {where}, expected finite numbers. Lower "
-                "optimizer.lr, or set optimizer.grad_clip=1.0."
             )
         integers = self.rounding.rounded(work.update, randomness)
         integers += poisson(self.rate, len(integers), randomness, "noise", "plus")

@@ -335,7 +335,10 @@ def test_a_number_that_is_no_ciphertext_names_the_client(number: int) -> None:
 def test_of_several_bad_replies_the_first_client_is_named_whatever_the_order() -> None:
     federation = Federation(
         encrypted(1, "authority"),
-        meddle=_only(wire.Kind.TASK, lambda r: {3: b"x", 2: wire.pack_failure(TURN, "no data"), 1: r[1], 0: r[0]}),
+        meddle=_only(
+            wire.Kind.TASK,
+            lambda r: {3: b"x", 2: wire.pack_failure(TURN, wire.Failure.REFUSED, "no data"), 1: r[1], 0: r[0]},
+        ),
     )
     with pytest.raises(ClientError, match="Client 2 failed in round 3: no data"):
         federation.sum()
@@ -383,6 +386,15 @@ def test_a_client_refuses_a_vector_that_does_not_fit() -> None:
     _, frame = _client(_request(key_pair()[0], LENGTH + 1))
     assert frame.kind is wire.Kind.FAILURE
     assert b"Expected a vector of 41 numbers" in bytes(frame.body)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_the_server_is_not_told_where_an_update_is_not_finite(bad: float) -> None:
+    vector = np.zeros(LENGTH, np.float32)
+    vector[17] = bad
+    _, reply = encrypted(1, "authority").protocol.client(b"", _request(key_pair()[0]), vector)
+    frame = wire.unpack(reply)
+    assert (frame.kind, bytes(frame.body)) == (wire.Kind.FAILURE, bytes([wire.Failure.NOT_FINITE]))
 
 
 def test_a_client_knows_tasks_only() -> None:

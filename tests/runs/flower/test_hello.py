@@ -69,7 +69,7 @@ def test_a_node_of_an_older_version_is_refused() -> None:
 
 def test_a_refusal_is_passed_on() -> None:
     with pytest.raises(RunError, match="Node 7 refused: it has other settings"):
-        hello.introduced(7, wire.pack_failure(hello.TURN, "it has other settings"))
+        hello.introduced(7, wire.pack_failure(hello.TURN, wire.Failure.REFUSED, "it has other settings"))
 
 
 @pytest.mark.parametrize(

@@ -156,4 +156,4 @@ def _answer(request: bytes, public: Public, openings: Openings, content: Callabl
         openings.allow(frame.turn, body, vector)
         return wire.pack(wire.Kind.OPENED, frame.turn, content(vector))
     except CipherError as error:
-        return wire.pack_failure(frame.turn, reason(error))
+        return wire.pack_failure(frame.turn, wire.Failure.REFUSED, reason(error))

@@ -146,13 +146,15 @@ class PaillierSum:
         if vector is None:
             raise WireError("Expected a TASK frame; a client of the Paillier sum knows no other request.")
         task = wire.unpack_task(request)
+        if not np.isfinite(vector).all():  # where, and what it is instead, the server must not know
+            return state, wire.pack_failure(task.turn, wire.Failure.NOT_FINITE)
         try:
             terms = Terms.from_bytes(task.terms)
             state = pinned(state, terms.key, insecure_key_size=self.insecure_key_size)
             noise = pool_of(terms.key) if self.own is None else self.own
             encrypted = terms.key.encrypt(vector, terms.layout, noise=noise)
         except TacitError as error:
-            return state, wire.pack_failure(task.turn, reason(error))
+            return state, wire.pack_failure(task.turn, wire.Failure.REFUSED, reason(error))
         return state, wire.pack(wire.Kind.CIPHER, task.turn, encrypted.to_bytes())
 
     def _opened(

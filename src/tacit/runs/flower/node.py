@@ -106,7 +106,8 @@ class Node:
                 return self._hold(call, config)
             return self._work(call, config)
         except (TacitError, OSError) as error:
-            return Answer(frame=wire.pack_failure(frame.turn, f"{str(error).rstrip('.')}."), state=call.state)
+            reason = f"{str(error).rstrip('.')}."
+            return Answer(frame=wire.pack_failure(frame.turn, wire.Failure.REFUSED, reason), state=call.state)
 
     def _config(self, call: Call) -> RunConfig:
         if self.virtual is not None:
