@@ -106,7 +106,7 @@ def test_the_defaults_are_of_3072_bits(tacit_command: Tacit) -> None:
 
 
 @pytest.mark.usefixtures("cheap")
-@pytest.mark.parametrize("shares", [(), ("--shares", "1/2")])
+@pytest.mark.parametrize("shares", [(), ("--shares", "2/2")])
 def test_a_passphrase_from_a_file_seals(tacit_command: Tacit, tmp_path: Path, shares: tuple[str, ...]) -> None:
     (tmp_path / "words").write_text(f"{WORDS}\nanother line\n")
     made = tacit_command.json("keys", "new", "paillier", *SHORT, *shares, "--passphrase-file", tmp_path / "words")
@@ -205,7 +205,7 @@ def test_a_folder_that_is_a_file(tacit_command: Tacit, tmp_path: Path) -> None:
     assert "no folder you can write to" in tacit_command.refused("keys", "new", "paillier", *SHORT)
 
 
-@pytest.mark.parametrize("shares", [(), ("--shares", "1/2")])
+@pytest.mark.parametrize("shares", [(), ("--shares", "2/2")])
 def test_all_keys_are_written_or_none(
     tacit_command: Tacit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: tuple[str, ...]
 ) -> None:

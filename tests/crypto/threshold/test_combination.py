@@ -53,7 +53,7 @@ def test_a_share_given_twice_is_named() -> None:
 
 
 def test_shares_of_another_key_are_named() -> None:
-    other, shares = dealt(5, 2)  # the same modulus, another polynomial
+    other, shares = dealt(5, 4)  # the same modulus, another polynomial
     total = other.key.encrypt(1)
     strangers = [share.partial(total) for share in shares[:2]]
     with pytest.raises(CipherError, match=r"another threshold key than .*: shares 1, 2\."):

@@ -78,8 +78,8 @@ def test_the_identity_covers_everything() -> None:
         ({"threshold": True}, "threshold=True"),
         ({"shares": 101}, "shares=101"),
         ({"shares": 5.0}, "shares=5.0"),
-        ({"shares": 6}, "Expected 6 verification keys, one a share, got 5"),
-        ({"verifiers": PUBLIC.verifiers[:4]}, "Expected 5 verification keys, one a share, got 4"),
+        ({"shares": 4}, "Expected 4 verification keys, one per share, got 5"),
+        ({"verifiers": PUBLIC.verifiers[:4]}, "Expected 5 verification keys, one per share, got 4"),
         ({"verifiers": (*PUBLIC.verifiers[:4], 0)}, "v_5 is no square modulo n"),
         ({"verifiers": (*PUBLIC.verifiers[:4], -PUBLIC.verifiers[4])}, "v_5 is no square modulo n"),
         ({"verifiers": (*PUBLIC.verifiers[:4], PUBLIC.verifiers[4] + N)}, "v_5 is no square modulo n"),
@@ -95,13 +95,25 @@ def test_the_identity_covers_everything() -> None:
         ({"verifiers": (*PUBLIC.verifiers[:4], 4)}, "verification keys 2 to 5 contradict each other"),
         ({"verifiers": (4, *PUBLIC.verifiers[1:])}, "verification keys 1 to 4 contradict each other"),
         ({"verifiers": PUBLIC.verifiers[::-1]}, "not of shares that decrypt"),
-        ({"threshold": 2}, "verification keys 1 to 3 contradict each other"),
-        ({"shares": 4, "verifiers": PUBLIC.verifiers[:4]}, "not of shares that decrypt"),
+        ({"threshold": 2}, "With 2 of 5 shares two groups"),
+        ({"threshold": 1}, "With 1 of 5 shares two groups of holders.*Expected more than half: at least 3 of 5"),
     ],
 )
 def test_keys_that_can_not_be_are_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(KeysError, match=problem):
         replace(PUBLIC, **changes)
+
+
+def test_a_key_of_the_first_form_is_refused_in_plain_words() -> None:
+    """Its shares were products with the factorial, from which a holder learns roots: see test_secrecy.py."""
+    old = PUBLIC.to_dict() | {"verifiers": [f"{pow(v, PUBLIC.delta, N):x}" for v in PUBLIC.verifiers]}
+    with pytest.raises(KeysError, match="not of shares that decrypt"):
+        ThresholdPublic.from_dict(old)
+    del old["form"]
+    with pytest.raises(KeysError, match=r"has form 1, expected 2\. Shares of form 1 let.*Make new keys"):
+        ThresholdPublic.from_dict(old)
+    with pytest.raises(KeysError, match=r"has form 1, expected 2"):
+        KeyShare.from_dict(SHARES[0].to_dict() | {"public": old})
 
 
 def test_keys_of_other_primes_are_refused() -> None:
@@ -120,7 +132,7 @@ def test_numbers_of_no_share_are_refused(index: Any) -> None:
 
 
 def test_secrets_of_another_share_or_key_are_refused_and_not_shown() -> None:
-    other = dealt(5, 2)[1][0].secret
+    other = dealt(5, 4)[1][0].secret
     for secret in (0, -SHARES[0].secret, SHARES[1].secret, SHARES[0].secret + 1, other, N + SHARES[0].secret):
         with pytest.raises(KeysError, match="secret of share 1 does not belong to its public key") as caught:
             replace(SHARES[0], secret=secret)

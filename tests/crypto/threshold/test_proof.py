@@ -34,19 +34,19 @@ def checked_by_hand(public: ThresholdPublic, partial: PartialDecryption, bases: 
     """Verify with Python's integers and a transcript written down again."""
     n, width, proof, rows = public.key.n, 32, partial.proof, to_integers(partial.rows)
     assert proof is not None
-    claims = b"tacit threshold proof 1: statement\n" + public.identity + partial.ciphertext
+    claims = b"tacit threshold proof 2: statement\n" + public.identity + partial.ciphertext
     claims += partial.index.to_bytes(8, "big") + len(rows).to_bytes(8, "big") + partial.rows.tobytes()
     statement = hashlib.sha256(claims).digest()
-    stream = hashlib.shake_256(b"tacit threshold proof 1: exponents\n" + statement).digest(16 * len(rows))
+    stream = hashlib.shake_256(b"tacit threshold proof 2: exponents\n" + statement).digest(16 * len(rows))
     rho = [int.from_bytes(stream[16 * j : 16 * j + 16], "big") for j in range(len(rows))]
     x = y = 1
     for base, row, exponent in zip(bases, rows, rho, strict=True):
-        x, y = x * pow(base, 4 * exponent, n) % n, y * pow(row, 2 * exponent, n) % n
+        x, y = x * pow(base, 4 * public.delta * exponent, n) % n, y * pow(row, 2 * exponent, n) % n
     h = int.from_bytes(proof.challenge, "big")
     a = pow(x, proof.response, n) * pow(y, -h, n) % n
     b = pow(public.verifier, proof.response, n) * pow(public.verifiers[partial.index - 1], -h, n) % n
     shown = a.to_bytes(width, "big") + b.to_bytes(width, "big")
-    return hashlib.sha256(b"tacit threshold proof 1: challenge\n" + statement + shown).digest() == proof.challenge
+    return hashlib.sha256(b"tacit threshold proof 2: challenge\n" + statement + shown).digest() == proof.challenge
 
 
 @pytest.mark.parametrize("vector", [LONG, SHORT])
@@ -124,7 +124,7 @@ def test_a_proof_belongs_to_its_share_its_ciphertext_and_its_key() -> None:
     again = PUBLIC.key.encrypt(np.arange(100))
     assert not holds(replace(partial, rows=SHARES[0].partial(again).rows))
     assert partial.proof is not None
-    other, _ = dealt(5, 2)
+    other, _ = dealt(5, 4)
     assert not module.holds(other, 1, partial.ciphertext, BASES[LONG], partial.rows, partial.proof)
 
 

@@ -19,12 +19,35 @@ public exponent n modulo n squared.
 A wrong share never gives a wrong message; proofs serve to learn whose share it was. (The direct way has no such test:
 a share times :math:`1 + kn` shifts the message and passes.)
 
-**Secrecy.** Fewer than t shares are independent of the secret, and partial decryptions can be simulated from the
-message and the noise of the ciphertext (Shoup 2000). So the combiner learns both, and no more. The noise of a sum is
-the product of its parts' noise: it tells about the parts exactly what the message does, their sum. Where a larger
-protocol needs the noise of a decrypted ciphertext to stay secret, re-randomising hides it only from those who don't
-know the new noise (compare Hazay et al. 2012). As ever with Paillier, never decrypt on request: each holder checks
-that it is a sum of enough clients, once a round.
+**Secrecy of the shares** (Shoup 2000). Fewer than t shares are independent of the secret. Let C be t - 1 corrupted
+holders and i an honest one. With the whole Lagrange weights :math:`\lambda_{i,j}` at i, multiplied by
+:math:`\Delta = l!`,
+
+.. math:: \Delta f(i) = \lambda_{i,0} f(0) + \sum_{j \in C} \lambda_{i,j} s_j \bmod m, \qquad
+    y_i = x^{2 \Delta f(i)} = r^{2 \lambda_{i,0}} \prod_{j \in C} x^{2 \lambda_{i,j} s_j} \bmod n,
+
+since :math:`x = r^n` and n f(0) = 1 modulo the order m of the squares. So whoever has the noise r of a ciphertext can
+write down all honest parts of its decryption: they tell r, with it the message, and nothing else. The verification
+keys are simulated likewise, from :math:`v = z^{\Delta n}` with a random square z, and proofs by their response. All of
+it hangs on weights that are whole: with shares :math:`\Delta f(j) \bmod m` the same equations have
+:math:`\lambda_{i,j} / \Delta` in them, and a corrupted holder and an honest part yield roots of x that it chose.
+
+**Secrecy of what was summed.** The combiner learns the message M of a sum and its noise r, where a decryption with the
+whole key gives M alone. r tells nothing of the summands that M does not. Let honest summands be
+:math:`c_k = (1 + m_k n) r_k^n` with independent noise uniform in a group G. Their joint law, with
+:math:`r = \prod_k r_k`, is this: draw r and all :math:`r_k` but the first from G, and let
+:math:`c_1 = (1 + Mn) r^n / \prod_{k > 1} c_k`. There r is independent of :math:`c_2, c_3, \ldots`, so that these stay
+encryptions nobody has opened, and :math:`c_1` follows from them, M and r: under the assumption that makes one
+ciphertext secret, two sets of messages with the same sum can't be told apart. The key's noise is
+:math:`r_k = g^{s_k}` with :math:`g = -x_0^2`, :math:`h = g^n` and short :math:`s_k`; the assumption on short exponents
+is then needed in the form that g is known, not :math:`h` only (for squares and half-length exponents it follows from
+factoring, Goldreich and Rosen 2003). Noise that the combiner adds itself, to re-randomise, changes r by a factor of
+that kind.
+
+**What is not claimed.** This is about sums of honest ciphertexts. Who may choose what is opened gets n-th roots modulo
+n of numbers of its choice, which is more than decryptions: nothing is shown of ciphertexts that were not opened then.
+So, as ever with Paillier, never decrypt on request: each holder checks that it is a sum of enough clients, once a
+round. More than half of the holders are needed (2t > l), so that no two groups of them open two sums of a round.
 
 The dealer who generates the key knows it for that moment; choose whom you trust with that, and erase its machine.
 """

@@ -1,6 +1,6 @@
 r"""The combination of partial decryptions.
 
-From :math:`y_i = x^{2 e_i}` of t holders, with the whole weights of interpolation :math:`\mu_i` and D,
+From :math:`y_i = x^{2 \Delta s_i}` of t holders, with the whole weights of interpolation :math:`\mu_i` and D,
 
 .. math:: w = \prod_i y_i^{2 \mu_i} = x^{4 D \Delta f(0)}, \qquad w^n = x^{4 D \Delta} \bmod n,
 

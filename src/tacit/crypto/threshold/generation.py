@@ -32,12 +32,13 @@ def generate(
 
     With safe primes p = 2p'+1 and q = 2q'+1, m = p'q' is the order of the squares modulo n. The secret is
     :math:`1/n \bmod m`, the constant of a random polynomial f modulo m of degree t - 1 (Shamir 1979), and holder i gets
-    :math:`\Delta f(i) \bmod m`. Nothing that is returned tells p, q or m. They are forgotten when this returns, but
-    Python can't wipe memory: let the dealer's process end, on a machine without swap, before the key is used.
+    :math:`f(i) \bmod m`, as in Shoup (2000). Nothing that is returned tells p, q or m. They are forgotten when this
+    returns, but Python can't wipe memory: let the dealer's process end, on a machine without swap, before the key is
+    used.
 
     Args:
         shares: how many holders there are, at most 100.
-        threshold: how many of them decrypt together; fewer learn nothing.
+        threshold: how many of them decrypt together, more than half of all; fewer learn nothing.
         bits: the length of n; 3072 gives 128 bits of security, 2048 gives 112.
         insecure_key_size: allow keys of less than 2048 bits, for experiments.
         workers: threads for the search of primes; one a core where it is left out.
@@ -54,12 +55,9 @@ def generate(
     n, order = p * q, (p // 2) * (q // 2)
     if min(p // 2, q // 2) <= shares:
         raise ConfigError(f"A key of {bits} bits is too short for {shares} shares. Use a longer one.")
-    delta = math.factorial(shares)
     verifier = _square(n)
     polynomial = [int(gmpy2.invert(n, order)), *(system_below(order) for _ in range(threshold - 1))]
-    secrets = [
-        delta * sum(a * index**power for power, a in enumerate(polynomial)) % order for index in range(1, shares + 1)
-    ]
+    secrets = [sum(a * index**power for power, a in enumerate(polynomial)) % order for index in range(1, shares + 1)]
     public = ThresholdPublic(
         key=PublicKey(n=n, h=int(gmpy2.powmod(-_square(n) % n, n, n * n))),
         shares=shares,

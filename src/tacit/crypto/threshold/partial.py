@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from tacit.crypto.threshold.public import ThresholdPublic
 
 _MAGIC = b"TCTS"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct(">4sBB32s32sHI")  # magic, version, whether proved, key, ciphertext, share, count of rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PartialDecryption:
-    """The ciphertexts of one vector, or of one integer, to the power of twice one share, modulo n.
+    r"""The ciphertexts of one vector, or of one integer, to the power of :math:`2 \Delta s_i`, modulo n.
 
     Attributes:
         identity: the identity of the threshold key.
         index: the number of the share.
         ciphertext: the digest of what is decrypted; see :func:`digest`.
-        rows: one number below n a ciphertext.
+        rows: one number below n per ciphertext.
         proof: that they were made with this share, where the holder was asked for one.
     """
 
@@ -96,7 +96,10 @@ class PartialDecryption:
         if magic != _MAGIC:
             raise CipherError(f"Expected a partial decryption, which starts with {_MAGIC!r}, got {magic!r}.")
         if version != _VERSION:
-            raise CipherError(f"Expected version {_VERSION} of partial decryptions, got {version}.")
+            raise CipherError(
+                f"Expected version {_VERSION} of partial decryptions, got {version}: it was made by another version of "
+                "Tacit. Ask the holder for one made by this version."
+            )
         if proved > 1:
             raise CipherError(f"Expected 0 or 1 for whether a partial decryption has a proof, got {proved}.")
         width = public.key.residues.width

@@ -1,16 +1,16 @@
 r"""Proofs that a partial decryption was made with the share that the dealer gave out.
 
-The holder of :math:`e_i` shows that :math:`X^{e_i} = Y` and :math:`v^{e_i} = v_i` have the same exponent (Chaum and
+The holder of :math:`s_i` shows that :math:`X^{s_i} = Y` and :math:`v^{s_i} = v_i` have the same exponent (Chaum and
 Pedersen 1992, made non-interactive with a hash by Fiat and Shamir 1986, in the squares modulo n by Shoup 2000), where
 
-.. math:: X = \prod_j x_j^{4 \rho_j}, \qquad Y = \prod_j y_j^{2 \rho_j}
+.. math:: X = \prod_j x_j^{4 \Delta \rho_j}, \qquad Y = \prod_j y_j^{2 \rho_j}
 
-join all rows of a vector: :math:`x_j` are the ciphertexts modulo n, :math:`y_j = x_j^{2 e_i}` the rows of the partial
-decryption, :math:`\rho_j` 128 bits each from a hash of all of them. So a vector has one proof, not one a ciphertext
-(:mod:`tacit.crypto.threshold.batch` says why that is enough). Squaring removes the elements of order two, and the
-combination raises to even powers, so a sign that was changed neither matters nor passes for a wrong share.
+join all rows of a vector: :math:`x_j` are the ciphertexts modulo n, :math:`y_j = x_j^{2 \Delta s_i}` the rows of the
+partial decryption, :math:`\rho_j` 128 bits each from a hash of all of them. So a vector has one proof, not one per
+ciphertext (:mod:`tacit.crypto.threshold.batch` says why that is enough). Squaring removes the elements of order two,
+and the combination raises to even powers, so a sign that was changed neither matters nor passes for a wrong share.
 
-The proof is the challenge :math:`h` and the response :math:`z = k + h e_i` with a nonce k of 512 bits more than the
+The proof is the challenge :math:`h` and the response :math:`z = k + h s_i` with a nonce k of 512 bits more than the
 secret: z is distributed like k up to :math:`2^{-256}`, and tells nothing.
 """
 
@@ -49,7 +49,7 @@ def response_bytes(width: int) -> int:
 
 
 def prove(public: ThresholdPublic, index: int, secret: int, ciphertext: bytes, bases: Rows, rows: Rows) -> Proof:
-    """Prove that ``rows`` are the ``bases`` to the power of twice the secret of share ``index``.
+    r"""Prove that ``rows`` are the ``bases`` to the power of :math:`2 \Delta` times the secret of share ``index``.
 
     Args:
         public: the public part of the key.
@@ -61,7 +61,7 @@ def prove(public: ThresholdPublic, index: int, secret: int, ciphertext: bytes, b
     """
     ring = public.key.residues
     statement = _statement(public, index, ciphertext, rows)
-    joined = pow(combined(ring, bases, _exponents(statement, len(rows))), 4, ring.modulus)
+    joined = pow(combined(ring, bases, _exponents(statement, len(rows))), 4 * public.delta, ring.modulus)
     nonce = system_below(1 << (public.bits + _NONCE_BITS))
     starts = from_integers([joined, public.verifier], ring.width)
     commitments = to_integers(ring.power(starts, nonce, secret=True, workers=1))
@@ -76,7 +76,7 @@ def holds(public: ThresholdPublic, index: int, ciphertext: bytes, bases: Rows, r
     ring, n = public.key.residues, public.key.n
     statement = _statement(public, index, ciphertext, rows)
     exponents = _exponents(statement, len(rows))
-    joined = pow(combined(ring, bases, exponents), 4, n)
+    joined = pow(combined(ring, bases, exponents), 4 * public.delta, n)
     shown = pow(combined(ring, rows, exponents), 2, n)
     challenge = int.from_bytes(proof.challenge, "big")
     starts = from_integers([joined, public.verifier], ring.width)
@@ -88,18 +88,18 @@ def holds(public: ThresholdPublic, index: int, ciphertext: bytes, bases: Rows, r
 
 def _statement(public: ThresholdPublic, index: int, ciphertext: bytes, rows: Rows) -> bytes:
     """Return the digest of everything that is claimed; the key's identity covers n, v and all v_i."""
-    running = hashlib.sha256(b"tacit threshold proof 1: statement\n" + public.identity + ciphertext)
+    running = hashlib.sha256(b"tacit threshold proof 2: statement\n" + public.identity + ciphertext)
     running.update(index.to_bytes(8, "big") + len(rows).to_bytes(8, "big"))
     running.update(rows.tobytes())
     return running.digest()
 
 
 def _exponents(statement: bytes, count: int) -> Rows:
-    stream = hashlib.shake_256(b"tacit threshold proof 1: exponents\n" + statement)
+    stream = hashlib.shake_256(b"tacit threshold proof 2: exponents\n" + statement)
     return coefficients(stream.digest(count * COEFFICIENT_BYTES))
 
 
 def _challenge(public: ThresholdPublic, statement: bytes, commitments: list[int]) -> bytes:
     width = public.key.residues.width
     shown = b"".join(number.to_bytes(width, "big") for number in commitments)
-    return hashlib.sha256(b"tacit threshold proof 1: challenge\n" + statement + shown).digest()
+    return hashlib.sha256(b"tacit threshold proof 2: challenge\n" + statement + shown).digest()

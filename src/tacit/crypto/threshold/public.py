@@ -19,7 +19,8 @@ from tacit.crypto.threshold.interpolation import weights
 from tacit.crypto.threshold.partial import PartialDecryption
 from tacit.errors import KeysError
 
-LARGEST_COUNT = 100  # holders; the factorial of their number lengthens the exponents of a combination
+LARGEST_COUNT = 100  # holders; the factorial of their number lengthens the exponents
+FORM = 2  # of the shares: f(i), where form 1 had its product with the factorial, reduced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,8 @@ class ThresholdPublic:
     r"""A Paillier key whose private half is shared out: any ``threshold`` of ``shares`` holders decrypt.
 
     With :math:`\Delta = l!` and a secret polynomial f of degree t - 1 with :math:`nf(0) = 1` modulo the order of the
-    squares, holder i has :math:`e_i = \Delta f(i)`, and :math:`v_i = v^{e_i} \bmod n` is public. Everybody can check
-    that the :math:`v_i` lie on such a polynomial, which is done here.
+    squares, holder i has :math:`s_i = f(i)`, and :math:`v_i = v^{s_i} \bmod n` is public. Everybody can check that the
+    :math:`v_i` lie on such a polynomial, which is done here.
 
     Attributes:
         key: encrypts; the ciphertexts are those of any Paillier key.
@@ -53,7 +54,7 @@ class ThresholdPublic:
                 f"{'' if n % 4 == 1 else ' whose n is 3 modulo 4'}. Use a key that Tacit made."
             )
         if len(self.verifiers) != self.shares:
-            raise KeysError(f"Expected {self.shares} verification keys, one a share, got {len(self.verifiers)}.")
+            raise KeysError(f"Expected {self.shares} verification keys, one per share, got {len(self.verifiers)}.")
         for name, value in (("v", self.verifier), *((f"v_{i}", v) for i, v in enumerate(self.verifiers, 1))):
             if not 1 <= value < n or gmpy2.jacobi(value, n) != 1:
                 raise KeysError(f"The verification key {name} is no square modulo n. Use a key that Tacit made.")
@@ -77,7 +78,7 @@ class ThresholdPublic:
         constant = gmpy2.mpz(1)
         for index, factor in factors.items():
             constant = constant * gmpy2.powmod(self.verifiers[index - 1], factor, n) % n
-        if gmpy2.powmod(constant, n, n) != gmpy2.powmod(self.verifier, self.delta, n):
+        if gmpy2.powmod(constant, n, n) != self.verifier:
             raise KeysError("The verification keys are not of shares that decrypt: the key is damaged.")
 
     @functools.cached_property
@@ -105,7 +106,7 @@ class ThresholdPublic:
         """The SHA-256 digest of everything in the key."""
         verifiers = "".join(f"v_{index} {value:x}\n" for index, value in enumerate(self.verifiers, 1))
         text = (
-            f"tacit threshold paillier public key 1\nkey {self.key.identity.hex()}\nshares {self.shares}\n"
+            f"tacit threshold paillier public key 2\nkey {self.key.identity.hex()}\nshares {self.shares}\n"
             f"threshold {self.threshold}\nv {self.verifier:x}\n{verifiers}"
         )
         return hashlib.sha256(text.encode()).digest()
@@ -165,6 +166,7 @@ class ThresholdPublic:
     def to_dict(self) -> dict[str, Any]:
         """Return the key as plain values, large numbers in hexadecimal."""
         return {
+            "form": FORM,
             "key": self.key.to_dict(),
             "shares": self.shares,
             "threshold": self.threshold,
@@ -175,6 +177,11 @@ class ThresholdPublic:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> ThresholdPublic:
         """Read what :meth:`to_dict` returned, from anyone: all of it is checked."""
+        if isinstance(plain, Mapping) and "verifiers" in plain and plain.get("form") != FORM:
+            raise KeysError(
+                f"The threshold key has form {plain.get('form', 1)!r}, expected {FORM}. Shares of form 1 let a holder "
+                "learn more than the sums it helps to open. Make new keys with `tacit keys new paillier --shares T/L`."
+            )
         try:
             key, shares, threshold = plain["key"], plain["shares"], plain["threshold"]
             verifier, verifiers = int(plain["verifier"], 16), tuple(int(value, 16) for value in plain["verifiers"])
@@ -193,4 +200,10 @@ def check_counts(shares: int, threshold: int) -> None:
     if not whole or not 1 <= threshold <= shares <= LARGEST_COUNT:
         raise KeysError(
             f"Expected 1 <= threshold <= shares <= {LARGEST_COUNT}, got threshold={threshold!r} of shares={shares!r}."
+        )
+    if 2 * threshold <= shares:
+        raise KeysError(
+            f"With {threshold} of {shares} shares two groups of holders that have nobody in common could open two sums "
+            f"of one round, and the difference of the sums shows what a single client sent. Expected more than half: "
+            f"at least {shares // 2 + 1} of {shares}."
         )

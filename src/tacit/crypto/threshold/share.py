@@ -17,15 +17,16 @@ from tacit.errors import CipherError, KeysError
 
 @dataclass(frozen=True, kw_only=True)
 class KeyShare:
-    r"""One of the shares that decrypt together.
+    r"""One of the shares that decrypt together (Shoup 2000).
 
-    Shoup's holders raise to :math:`2 \Delta f(i)`. The dealer hands out :math:`e_i = \Delta f(i)`, reduced, so the
-    exponent is as long as n however many holders there are.
+    The dealer hands out :math:`s_i = f(i)`, and the holder raises to :math:`2 \Delta s_i` with :math:`\Delta = l!`.
+    That makes the exponent :math:`\log_2 l!` bits longer than n: 7 bits for 5 holders, 525 for 100. To hand out
+    :math:`\Delta f(i)`, reduced, would save them, and give away roots: see :mod:`tacit.crypto.threshold`.
 
     Attributes:
         public: the public part, with the numbers that all holders know.
         index: the number of the share, from 1.
-        secret: the share, :math:`e_i`.
+        secret: the share, :math:`s_i`.
     """
 
     public: ThresholdPublic
@@ -46,7 +47,7 @@ class KeyShare:
     def partial(
         self, ciphertext: Ciphertext | CiphertextVector, *, prove: bool = False, workers: int | None = None
     ) -> PartialDecryption:
-        r"""Return this holder's part of a decryption: :math:`y = (c \bmod n)^{2 e_i} \bmod n` for every ciphertext.
+        r"""Return this holder's part of a decryption: :math:`(c \bmod n)^{2 \Delta s_i} \bmod n` of every ciphertext c.
 
         The power runs in time that tells nothing of the share. It costs about what a decryption with the whole key
         costs: that takes two powers modulo numbers of the same length, with exponents of half the length.
@@ -66,7 +67,7 @@ class KeyShare:
         bases = ring.affine([(rows_of(ciphertext), 1)], 0)
         if gmpy2.gcd(ring.fold(bases), ring.modulus) != 1:
             raise CipherError("A ciphertext has a divisor in common with n, which no encryption gives: it is forged.")
-        rows = ring.power(bases, 2 * self.secret, secret=True, workers=workers)
+        rows = ring.power(bases, 2 * self.public.delta * self.secret, secret=True, workers=workers)
         proof = prove_partial(self.public, self.index, self.secret, bound, bases, rows) if prove else None
         return PartialDecryption(
             identity=self.public.identity, index=self.index, ciphertext=bound, rows=rows, proof=proof
