@@ -13,7 +13,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
-from scipy import stats
+from scipy import optimize, stats
 
 from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, RepeatedEvent
@@ -161,12 +161,92 @@ def test_a_calibrated_budget_is_for_the_rounds_that_are_run() -> None:
     assert 4.95 < spent <= 5.0
 
 
+def _half(**dp: Any) -> Private:
+    return Private(FedAvg(fraction_train=0.5, fraction_evaluate=0), mode="dp", dp={"noise": 1.0, **dp})
+
+
+def _true_epsilon(delta: float) -> float:
+    """Return epsilon of half the clients, z = 1, all at -C but one at C or -C: (N(0,1) + N(2,1))/2 against N(0,1)."""
+
+    def found(epsilon: float) -> float:
+        # The likelihood ratio rises, so that the best test is a threshold.
+        at = optimize.brentq(lambda x: np.log(0.5 + 0.5 * np.exp(2 * x - 2)) - epsilon, -5, 60)
+        hit = 0.5 * stats.norm.sf(at) + 0.5 * stats.norm.sf(at - 2)
+        return float(hit - np.exp(epsilon) * stats.norm.sf(at) - delta)
+
+    return float(optimize.brentq(found, 0.1, 40))
+
+
+@pytest.mark.parametrize(("delta", "before", "least"), [(1e-5, 4.377, 8.98), (1e-3, 3.14, 3.66), (1e-2, 2.32, 3.27)])
+def test_epsilon_of_a_part_of_the_clients_is_not_below_the_truth(delta: float, before: float, least: float) -> None:
+    half = _half(delta=delta)
+    half.start(federation(10), start(), num_rounds=1)
+    truth = _true_epsilon(delta)  # for a choice that nobody knows
+    assert truth >= least - 0.01
+    assert before < least, "what was claimed once: everyone's, add-remove"
+    spent = half.privacy.epsilon
+    assert spent is not None
+    assert spent >= truth
+    # The choice is by a generator that is no secret: whoever knows it sees N(2, 1) against N(0, 1).
+    known = optimize.brentq(lambda e: stats.norm.sf(e / 2 - 1) - np.exp(e) * stats.norm.sf(e / 2 + 1) - delta, 0.1, 40)
+    assert spent == pytest.approx(known, rel=1e-6)
+    assert half.privacy.neighbours == "replace-one"
+    assert any("another is not" in note for note in half.privacy.notes)
+
+
 def test_no_amplification_is_claimed_for_a_part_of_the_clients() -> None:
-    half = Private(FedAvg(fraction_train=0.5, fraction_evaluate=0), mode="dp", dp={"noise": 1.5})
+    half = _half()
     half.start(federation(), start(), num_rounds=2)
-    everyone = Private(quiet(), mode="dp", dp={"noise": 1.5})
+    everyone = Private(quiet(), mode="dp", dp={"noise": 1.0, "neighbours": "replace-one"})
     everyone.start(federation(), start(), num_rounds=2)
     assert half.privacy.epsilon == everyone.privacy.epsilon
+
+
+def test_a_budget_for_a_part_of_the_clients_is_calibrated_by_the_same_relation() -> None:
+    half = Private(FedAvg(fraction_train=0.5, fraction_evaluate=0), mode="dp", dp={"epsilon": 5.0})
+    half.start(federation(), start(), num_rounds=2)
+    assert half.privacy.neighbours == "replace-one"
+    assert half.privacy.epsilon is not None
+    assert 4.95 < half.privacy.epsilon <= 5.0
+
+
+def test_a_relation_that_does_not_hold_for_a_part_of_the_clients_is_refused() -> None:
+    grid = federation()
+    with pytest.raises(ConfigError, match="add-remove does not hold where a round asks a part"):
+        _half(neighbours="add-remove").start(grid, start(), num_rounds=1)
+    tasks = [message for message in grid.sent if len(message.content) > 2]
+    assert not tasks, "greetings at most"
+
+
+def test_what_a_client_contributed_can_be_all_that_is_hidden() -> None:
+    half = _half(neighbours="zero-out")
+    half.start(federation(), start(), num_rounds=2)
+    everyone = Private(quiet(), mode="dp", dp={"noise": 1.0})
+    everyone.start(federation(), start(), num_rounds=2)
+    assert (half.privacy.neighbours, everyone.privacy.neighbours) == ("zero-out", "add-remove")
+    assert half.privacy.epsilon == everyone.privacy.epsilon
+
+
+class _Lazy(FedAvg):
+    """Asks everyone in the first round, and leaves one out from then on."""
+
+    def configure_train(self, server_round: int, *given: Any) -> list[Message]:
+        messages = list(super().configure_train(server_round, *given))
+        return messages if server_round == 1 else messages[1:]
+
+
+def test_a_round_that_leaves_somebody_out_is_refused_where_epsilon_was_for_everyone() -> None:
+    grid = federation()
+    wrapped = Private(_Lazy(fraction_evaluate=0), mode="dp", dp={"noise": 1.5})
+    with pytest.raises(RunError, match=r"leaves out 1 of the 4 clients that are there.*replace-one"):
+        wrapped.start(grid, start(), num_rounds=2)
+    assert len(grid.sent) == 8, "greetings, and tasks of the first round"
+    spent = wrapped.privacy.epsilon
+    relaxed = Private(_Lazy(fraction_evaluate=0), mode="dp", dp={"noise": 1.5, "neighbours": "replace-one"})
+    relaxed.start(federation(), start(), num_rounds=2)
+    assert relaxed.privacy.epsilon is not None
+    assert spent is not None
+    assert relaxed.privacy.epsilon > 2 * spent
 
 
 def test_the_charge_is_on_disk_before_anything_is_sent(tmp_path: Path) -> None:

@@ -54,8 +54,11 @@ def test_the_plan_of_dp_knows_a_rounds_clients_only() -> None:
     made = plan('{"mode": "dp", "dp.noise": 1.0}', NUMBERS)
     assert made.claim is not None
     assert made.claim.rate == 1.0
-    assert made.claim.neighbours == "add-remove"
+    assert made.claim.neighbours == "replace-one"
     assert made.sampler.expected == 10
+    everyone = plan('{"mode": "dp", "dp.noise": 1.0}', Numbers(clients=10, per_round=10, rounds=5)).claim
+    assert everyone is not None
+    assert everyone.neighbours == "add-remove"
 
 
 def test_other_plans_have_room_for_more_clients_than_a_round_asks() -> None:

@@ -1,7 +1,7 @@
 """A whole federation on this machine: a SuperLink and its SuperNodes, with TLS and node authentication.
 
 Every certificate and key is made for the occasion, in folders that only their owner can enter and that are gone
-afterwards, as are all processes.
+afterwards, as are all processes, also where this one is killed (see watchdog.py).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tacit.deploy.certificates import Certificates, write_certificates, write_no
 from tacit.deploy.follow import follow
 from tacit.deploy.nodes import NodeConfig, clear, node_words, nodes_of, runnable
 from tacit.deploy.processes import LOOPBACK, Processes, check_free, ended_by_signals, free_ports
+from tacit.deploy.watchdog import VARIABLE, watched
 from tacit.errors import ConfigError, LinkError
 from tacit.runs.config import RunConfig
 from tacit.runs.observer import Observer
@@ -93,7 +94,11 @@ def deploy(
     if port:
         check_free(port)  # before keys are made, which can take minutes
     clear(config.out, force=force)
-    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="tacit-keys-") as keys:  # for its owner alone
+    with (
+        ended_by_signals(),
+        tempfile.TemporaryDirectory(prefix="tacit-keys-") as keys,  # for its owner alone
+        watched(Path(keys)),
+    ):
         with federation(nodes_of(config, Path(keys)), note=observer.note, port=port) as up:
             result = up.run(config, observer)
             meanwhile(up)
@@ -116,9 +121,12 @@ def federation(
         raise ConfigError("A deployment needs Flower, which is not installed: pip install 'tacit[flower]'.")
     if port:
         check_free(port)
-    with tempfile.TemporaryDirectory(prefix="tacit-deploy-") as place:  # for its owner alone
+    with (
+        tempfile.TemporaryDirectory(prefix="tacit-deploy-") as place,  # for its owner alone
+        watched(Path(place)) as watchdog,
+    ):
         folder = Path(place)
-        processes = Processes(folder=folder, environment=_QUIET)
+        processes = Processes(folder=folder, environment=_QUIET | {VARIABLE: watchdog.mark})
         try:
             numbers = free_ports(len(nodes) + 1)
             address = f"{LOOPBACK}:{port or numbers[0]}"

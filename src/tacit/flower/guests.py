@@ -23,6 +23,7 @@ class Guests(Grid):
     Attributes:
         holders: the nodes of the key holders, by the holders' numbers.
         simulated: whether every node so far is a virtual one.
+        shown: the clients that were there when last somebody asked.
     """
 
     def __init__(self, *, grid: Grid, engine: FlowerEngine) -> None:
@@ -33,12 +34,15 @@ class Guests(Grid):
         self._silent: set[int] = set()
         self.holders: dict[ClientId, int] = {}
         self.simulated = True
+        self.shown: frozenset[int] = frozenset()
 
     def get_node_ids(self) -> list[int]:
         """Return the clients that are there."""
         present = sorted(self._engine.present())
         self._greet([node for node in present if node not in self._greeted | self._silent])
-        return [node for node in present if node in self._clients]
+        there = [node for node in present if node in self._clients]
+        self.shown = frozenset(there)
+        return there
 
     def look_again(self) -> None:
         """Greet nodes that did not answer once more, when next somebody asks who is there."""

@@ -132,7 +132,9 @@ class Private(Strategy):
     def summary(self) -> None:
         """Log who sees what, and the wrapped strategy's own summary."""
         clients = self._config.federate.clients or 10
-        guess = Numbers(clients=clients, per_round=clients, rounds=self._rounds or 1)
+        part = round(clients * min(max(float(getattr(self.strategy, "fraction_train", 1.0)), 0.0), 1.0))
+        per_round = self._config.federate.per_round or max(part, 1)
+        guess = Numbers(clients=clients, per_round=min(per_round, clients), rounds=self._rounds or 1)
         plan = settings.plan(self._text, self._numbers or guess)
         lines = [f"mode {plan.mode} around {type(self.strategy).__name__}"]
         lines += [f"{who} sees: {what}" for who, what in _sees(plan)]
@@ -274,6 +276,13 @@ class Private(Strategy):
                 _note(f"{self._session.earlier} earlier charges in {self._config.out} count on", logging.WARNING)
         elif self._session.shape != shape:
             raise RunError("The model's arrays changed their names, shapes or types during the run.")
+        left = guests.shown - set(cohort)
+        if left and self._session.asks_everyone:
+            raise RunError(
+                f"The strategy leaves out {len(left)} of the {len(guests.shown)} clients that are there, and epsilon "
+                "(add-remove neighbours) was stated for rounds that ask everyone. Nothing was sent. Set "
+                "dp.neighbours=replace-one, or federate.per_round to how many a round asks."
+            )
         return self._session
 
     def _counted(self, cohort: list[ClientId], guests: Guests) -> Numbers:

@@ -68,6 +68,12 @@ class Session:
         return model
 
     @property
+    def asks_everyone(self) -> bool:
+        """Whether the claim holds for rounds that leave out nobody who is there, and for no others."""
+        claim = self._plan.claim
+        return self._plan.mode == "dp" and claim is not None and claim.neighbours == "add-remove"
+
+    @property
     def injects(self) -> bool:
         """Whether what is broadcast is another model than the strategy's."""
         return bool(self._plan.injectors)

@@ -20,9 +20,13 @@ from tacit.runs.sections import Section
 PREFIX = "tacit."
 _USED = {"mode", "seed", "out", "dp", "paillier", "signds", "nbafl", "flower.deadline", "flower.patience"}
 _USED |= {f"federate.{key}" for key in ("clients", "per_round", "rounds", "minimum_clients", "retries", "weighting")}
-_NOTES = (
-    "The strategy chooses who takes part: no amplification by sampling is claimed.",
-    "What clients answer to evaluate messages is their app's own, without noise; fraction_evaluate=0 asks for none.",
+_CHOOSES = "The strategy chooses who takes part: no amplification by sampling is claimed."
+_EVALUATE = (
+    "What clients answer to evaluate messages is their app's own, without noise; fraction_evaluate=0 asks for none."
+)
+_INSTEAD = (
+    "A round asks a part of the clients, and where one is asked another is not: what one client holds can move a sum "
+    "by 2C (replace-one). How many there are, and who is asked, must not follow from their data."
 )
 
 
@@ -82,10 +86,17 @@ def from_text(text: str) -> RunConfig:
 def plan(text: str, numbers: Numbers) -> Plan:
     """Return the plan, the same at the server and at every client.
 
-    The mode dp is planned for a federation of as many as a round asks: so it claims no amplification.
+    The mode dp is planned for a federation of as many as a round asks: so it claims no amplification. Where that is a
+    part of the clients, by whatever choice the strategy makes, the relation is one under which the cohort stays what it
+    is: another client's data in a client's place (replace-one), or its contribution put to zero (zero-out).
     """
     config = from_text(text)
-    clients = numbers.per_round if config.mode == "dp" else numbers.clients
+    notes: tuple[str, ...] = (_CHOOSES, _EVALUATE)
+    clients = numbers.clients
+    if config.mode == "dp":
+        clients = numbers.per_round
+        if clients < numbers.clients:
+            config, notes = _of_a_part(config), (_CHOOSES, _INSTEAD, _EVALUATE)
     federate = config.federate.model_copy(
         update={
             "clients": clients,
@@ -95,7 +106,18 @@ def plan(text: str, numbers: Numbers) -> Plan:
         }
     )
     made = plan_of(config.model_copy(update={"federate": federate}), clients)
-    return made if made.claim is None else replace(made, claim=replace(made.claim, notes=made.claim.notes + _NOTES))
+    return made if made.claim is None else replace(made, claim=replace(made.claim, notes=made.claim.notes + notes))
+
+
+def _of_a_part(config: RunConfig) -> RunConfig:
+    """Return the configuration with a relation that holds where a round asks a part of the clients."""
+    if config.dp.neighbours == "add-remove":
+        raise ConfigError(
+            "dp.neighbours=add-remove does not hold where a round asks a part of the clients: without one of them the "
+            "strategy asks another in its place. Leave it out, or use replace-one or zero-out."
+        )
+    dp = config.dp.model_copy(update={"neighbours": config.dp.neighbours or "replace-one"})
+    return config.model_copy(update={"dp": dp})
 
 
 def _checked(config: RunConfig) -> RunConfig:
