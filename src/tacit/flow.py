@@ -48,6 +48,15 @@ class Gather(dict[ClientId, bytes]):
         self.receive = receive
 
 
+def party_name(party: ClientId) -> str:
+    """Return what a party is called where it is blamed.
+
+    >>> party_name(3), party_name(-2)
+    ('Client 3', 'Key holder 2')
+    """
+    return f"Client {party}" if party >= 0 else f"Key holder {-party}"
+
+
 def only(requests: Frames, clients: Iterable[ClientId]) -> Frames:
     """Return the requests to some of the clients, still gathered where they were."""
     chosen = {client: requests[client] for client in clients}

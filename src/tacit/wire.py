@@ -37,7 +37,7 @@ from enum import IntEnum
 import numpy as np
 
 from tacit.errors import ClientError, WireError
-from tacit.flow import ClientId
+from tacit.flow import ClientId, party_name
 from tacit.vectors import Vector
 
 VERSION = 1
@@ -47,6 +47,7 @@ _BRIEF = struct.Struct(">BBHI")
 _MARK = 0xB0 + VERSION
 BRIEF_BYTES = _BRIEF.size
 _LENGTH = struct.Struct(">I")
+_DETAILS = 500  # letters of a peer's reason that are shown
 _FLOAT = np.dtype("<f4")
 
 
@@ -215,7 +216,7 @@ def unpack_failure(frame: Frame) -> tuple[Failure, str]:
         failure = Failure(frame.body[0])
     except (IndexError, ValueError):
         raise WireError(f"Expected a code among {[f.name for f in Failure]}, got {bytes(frame.body[:1])!r}.") from None
-    details = bytes(frame.body[1:]).decode(errors="replace")
+    details = _printable(frame.body[1 : 1 + 4 * _DETAILS])
     if details and failure in _ABOUT_DATA:
         raise WireError(f"Expected {failure.name} without details, got {len(frame.body) - 1} bytes of them.")
     return failure, details or failure.words
@@ -228,22 +229,28 @@ def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
         reason = unpack_failure(frame)[1] if frame.kind is Kind.FAILURE else ""
     except WireError as error:
         raise ClientError(
-            f"Client {client} sent a damaged reply: {error}", client=client, round_number=turn.round_number
+            f"{party_name(client)} sent a damaged reply: {error}", client=client, round_number=turn.round_number
         ) from error
     if frame.kind is Kind.FAILURE:
         raise ClientError(
-            f"Client {client} failed in round {turn.round_number}: {reason}",
+            f"{party_name(client)} failed in round {turn.round_number}: {reason}",
             client=client,
             round_number=turn.round_number,
         )
     if frame.kind is not kind or frame.turn != turn:
         raise ClientError(
-            f"Client {client} answered with {frame.kind.name} for {frame.turn}, expected {kind.name} for {turn}: "
+            f"{party_name(client)} answered with {frame.kind.name} for {frame.turn}, expected {kind.name} for {turn}: "
             "the reply is stale or belongs to another run.",
             client=client,
             round_number=turn.round_number,
         )
     return frame.body
+
+
+def _printable(text: memoryview) -> str:
+    """Return a peer's words on one line, without what could steer a terminal, cut off where they are long."""
+    words = "".join(letter if letter.isprintable() else " " for letter in bytes(text).decode(errors="replace"))
+    return words if len(words) <= _DETAILS else f"{words[:_DETAILS]}…"
 
 
 def _known(kind: int) -> Kind:

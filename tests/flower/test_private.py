@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, RepeatedEvent
 from tacit.accounting.ledger import Ledger
 from tacit.engines.flower import envelope
-from tacit.errors import BudgetError, ClientError, ConfigError, DropoutError, RunError
+from tacit.errors import BudgetError, ConfigError, DropoutError, RunError
 from tacit.flower import Private, private_mod
 from tacit.mechanisms.heterogeneous import variance_minimal
 from tests.flower.common import (
@@ -338,7 +339,7 @@ def test_too_few_replies_lose_the_round_and_keep_the_model(tmp_path: Path) -> No
         grid.dead = dead
         replies = grid.send_and_receive(messages)
         if number == 5:
-            with pytest.raises(DropoutError, match=r"1 of 4 clients replied in round 5, 2 needed.*2 rounds in a row"):
+            with pytest.raises(DropoutError, match=r"1 of 4 clients sent.* in round 5, 2 needed.*2 rounds in a row"):
                 wrapped.aggregate_train(number, replies)
         else:
             arrays, _ = wrapped.aggregate_train(number, replies)
@@ -365,23 +366,30 @@ def _frame(answer: Message, change: Callable[[bytes], bytes]) -> Message:
         (lambda frame: frame[:8] + (9).to_bytes(4, "big") + frame[12:], "stale or belongs to another run"),
     ],
 )
-def test_a_forged_reply_names_its_node(
-    mode: str, change: Callable[[bytes], bytes], message: str, tmp_path: Path
+def test_a_forged_reply_names_its_node_and_the_others_count(
+    mode: str, change: Callable[[bytes], bytes], message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = federation()
-    grid.tamper = lambda answer: _frame(answer, change) if answer.metadata.src_node_id == 103 else answer
-    wrapped = Private(quiet(), mode=mode, paillier=ENCRYPTED, out=tmp_path)
-    with pytest.raises(ClientError, match=f"Client 103.*{message}"):
-        wrapped.start(grid, start(), num_rounds=1)
-    assert [record["type"] for record in _records(tmp_path)] == ["attempt", "failed"]
+    def forging() -> Any:
+        grid = federation()
+        grid.tamper = lambda answer: _frame(answer, change) if answer.metadata.src_node_id == 103 else answer
+        return grid
+
+    Private(quiet(), mode=mode, paillier=ENCRYPTED, out=tmp_path).start(forging(), start(), num_rounds=1)
+    assert re.search(rf"Client 103.*{message}.*The sum is without it", caplog.text)
+    few = Private(
+        quiet(), mode=mode, paillier=ENCRYPTED, federate={"retries": 0, "minimum_clients": 4}, out=tmp_path / "few"
+    )
+    with pytest.raises(DropoutError, match=f"3 of 4 clients.*Client 103.*{message}"):
+        few.start(forging(), start(), num_rounds=1)
+    assert [record["type"] for record in _records(tmp_path / "few")] == ["attempt", "failed"]
 
 
-def test_a_training_that_diverged_is_named() -> None:
+def test_a_training_that_diverged_is_named(caplog: pytest.LogCaptureFixture) -> None:
     bad = ArrayRecord({"weight": start()["weight"], "bias": Array(np.array([np.nan, 0.0])), "seen": start()["seen"]})
     grid = federation()
     grid.join(103, app(private_mod, change=lambda _: bad), partition_id=2, tacit_simulation=True)
-    with pytest.raises(ClientError, match="Client 103 failed in round 1: Training gave nan in array 'bias'"):
-        Private(quiet(), mode="dp", dp={"noise": 1.0}).start(grid, start(), num_rounds=1)
+    Private(quiet(), mode="dp", dp={"noise": 1.0}).start(grid, start(), num_rounds=1)
+    assert "Client 103 failed in round 1: Training gave nan in array 'bias'" in caplog.text
 
 
 def test_who_answers_twice_or_unasked_counts_once_or_not(caplog: pytest.LogCaptureFixture) -> None:

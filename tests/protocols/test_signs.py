@@ -119,7 +119,7 @@ def test_a_bad_report_is_refused_and_named_and_the_others_count(change: Callable
 
 @pytest.mark.parametrize("replied", [0, 1, 2])
 def test_too_few_replies_fail_closed(replied: int) -> None:
-    with pytest.raises(DropoutError, match=rf"{replied} of 5 clients sent a report that counts in round 3, 3 needed"):
+    with pytest.raises(DropoutError, match=rf"{replied} of 5 clients sent a reply that counts in round 3, 3 needed"):
         summed(some(5), minimum=3, meddle=lambda r: {c: f for c, f in r.items() if c < replied})
 
 

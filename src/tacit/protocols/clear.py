@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import wire
-from tacit.errors import ClientError, ConfigError, DropoutError, WireError
+from tacit.errors import ClientError, ConfigError, WireError
 from tacit.flow import ClientId, Flow
 from tacit.protocols.protocol import Contribution, Guarantee, Total
+from tacit.protocols.refusals import Refusals
 from tacit.vectors import Vector, first_not_finite
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClearSum:
-    """One trip: the task out, one vector a client back, added in float64 in the order of the clients' numbers.
+    """One trip: the task out, one vector per client back, added in float64 in the order of the clients' numbers.
+
+    A reply that is damaged, of another length, or not finite is left out, and its client is named.
 
     Attributes:
-        minimum_clients: with fewer replies the round fails closed.
+        minimum_clients: with fewer replies that count the round fails closed.
     """
 
     minimum_clients: int
@@ -42,20 +45,23 @@ class ClearSum:
     def server(self, cohort: Sequence[ClientId], task: wire.Task, length: int) -> Flow[Total]:
         """Ask, check and add."""
         replies = yield dict.fromkeys(cohort, wire.pack_task(task))
-        if len(replies) < self.minimum_clients:
-            raise DropoutError(
-                f"{len(replies)} of {len(cohort)} clients replied in round {task.turn.round_number}, "
-                f"{self.minimum_clients} needed: a smaller sum could expose one client. "
-                "Raise federate.per_round, or lower federate.minimum_clients."
-            )
-        total = np.zeros(length)
-        vectors = {client: self._vector(client, task.turn, replies[client], length) for client in sorted(replies)}
-        with np.errstate(invalid="ignore"):  # inf - inf: the check below says whose it was
-            for vector in vectors.values():
-                total += vector
+        refusals = Refusals(round_number=task.turn.round_number)
+        vectors: dict[ClientId, Vector] = {}
+        for client in sorted(replies):
+            try:
+                vectors[client] = self._vector(client, task.turn, replies[client], length)
+            except ClientError as error:
+                refusals.add(client, error)
+        total = _added(vectors.values(), length)
         if not np.isfinite(total).all():  # float64 holds any sum of float32: some vector was not finite
-            self._blame(vectors, task.turn)
-        return Total(vector=total, clients=tuple(vectors))
+            for client, vector in list(vectors.items()):
+                where = first_not_finite(vector)
+                if where is not None:
+                    refusals.add(client, self._diverged(client, task.turn, where, vector[where]))
+                    del vectors[client]
+            total = _added(vectors.values(), length)
+        refusals.check(len(vectors), asked=len(cohort), minimum=self.minimum_clients)
+        return Total(vector=total, clients=tuple(vectors), notes=refusals.notes)
 
     def prepare(self, request: bytes) -> None:
         """Do nothing: a vector in the clear needs no preparation."""
@@ -82,14 +88,18 @@ class ClearSum:
         return wire.unpack_floats(body)
 
     @staticmethod
-    def _blame(vectors: Mapping[ClientId, Vector], turn: wire.Turn) -> NoReturn:
-        for client, vector in vectors.items():
-            where = first_not_finite(vector)
-            if where is not None:
-                raise ClientError(
-                    f"Client {client} sent {vector[where]} at coordinate {where} in round {turn.round_number}, "
-                    "expected a finite number. Its training diverged: lower optimizer.lr or set optimizer.grad_clip.",
-                    client=client,
-                    round_number=turn.round_number,
-                )
-        raise AssertionError("unreachable: finite float32 vectors have a finite float64 sum")
+    def _diverged(client: ClientId, turn: wire.Turn, where: int, number: float) -> ClientError:
+        return ClientError(
+            f"Client {client} sent {number} at coordinate {where} in round {turn.round_number}, expected a finite "
+            "number. Its training diverged: lower optimizer.lr or set optimizer.grad_clip.",
+            client=client,
+            round_number=turn.round_number,
+        )
+
+
+def _added(vectors: Iterable[Vector], length: int) -> NDArray[np.float64]:
+    total = np.zeros(length)
+    with np.errstate(invalid="ignore"):  # inf - inf: whoever asked looks at the sum
+        for vector in vectors:
+            total += vector
+    return total

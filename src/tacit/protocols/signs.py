@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit import wire
-from tacit.errors import ClientError, DropoutError, WireError
+from tacit.errors import ClientError, WireError
 from tacit.flow import ClientId, Flow
 from tacit.protocols.protocol import Contribution, Guarantee, Total
+from tacit.protocols.refusals import Refusals
 from tacit.protocols.reports import Report, ReportCode, Tally
 
 EXTRA = 2  # behind the model's coordinates: the bit, and a one to count reports by
@@ -18,7 +19,7 @@ EXTRA = 2  # behind the model's coordinates: the bit, and a one to count reports
 
 @dataclass(frozen=True, kw_only=True)
 class SignSum:
-    """One trip: the task out, one report a client back, counted coordinate by coordinate.
+    """One trip: the task out, one report per client back, counted coordinate by coordinate.
 
     A contribution has the client's sign at the coordinates it names and zero elsewhere, then a bit, then a one. Of it
     only the set of coordinates, the sign and the bit travel. A report that is damaged, stale, a failure or outside
@@ -51,26 +52,16 @@ class SignSum:
         replies = yield dict.fromkeys(cohort, wire.pack_task(task))
         code = self._code(length)
         tally = Tally(dimensions=code.dimensions, chosen=code.chosen, round_number=task.turn.round_number)
-        refused: list[str] = []
+        refusals = Refusals(round_number=task.turn.round_number)
         for client in sorted(replies):
             try:
                 body = wire.expect(wire.Kind.SIGNS, task.turn, client, replies[client])
                 tally.add(client, _decoded(code, tally, client, body))
             except ClientError as error:
-                refused.append(str(error))
-        if len(tally.clients) < self.minimum_clients:
-            raise DropoutError(
-                " ".join(
-                    [
-                        f"{len(tally.clients)} of {len(cohort)} clients sent a report that counts in round "
-                        f"{task.turn.round_number}, {self.minimum_clients} needed: a smaller sum could expose one "
-                        "client. Raise federate.per_round, or lower federate.minimum_clients.",
-                        *refused,
-                    ]
-                )
-            )
+                refusals.add(client, error)
+        refusals.check(len(tally.clients), asked=len(cohort), minimum=self.minimum_clients)
         total = np.concatenate([tally.votes(), [float(tally.ones), float(len(tally.clients))]])
-        return Total(vector=total, clients=tally.clients, notes=tuple(refused))
+        return Total(vector=total, clients=tally.clients, notes=refusals.notes)
 
     def prepare(self, request: bytes) -> None:
         """Do nothing: a set can't be named before it is chosen."""

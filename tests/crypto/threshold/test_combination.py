@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,10 @@ def wrong(index: int, *, place: int = 0) -> PartialDecryption:
 
 def given(*indices: int, wrong_ones: tuple[int, ...] = ()) -> list[PartialDecryption]:
     return [wrong(index) if index in wrong_ones else PARTIALS[index] for index in indices]
+
+
+def bare(partials: Iterable[PartialDecryption]) -> list[PartialDecryption]:
+    return [replace(partial, proof=None) for partial in partials]
 
 
 def test_more_shares_than_needed_are_welcome() -> None:
@@ -103,7 +108,7 @@ def test_a_relabelled_replay_is_found_out() -> None:
     again = PUBLIC.key.encrypt(np.arange(-20, 20))
     pasted = replace(SHARES[1].partial(again, prove=True), ciphertext=PARTIALS[2].ciphertext)
     with pytest.raises(CipherError, match="One of shares 1, 2, 3 is wrong"):
-        PUBLIC.combine(VECTOR, [pasted, *given(1, 3)])
+        PUBLIC.combine(VECTOR, bare([pasted, *given(1, 3)]))
     result = PUBLIC.combine(VECTOR, [pasted, *given(1, 3, 4)], verify=True)
     assert (result.used, result.wrong) == ((1, 3, 4), (2,))
 
@@ -111,19 +116,21 @@ def test_a_relabelled_replay_is_found_out() -> None:
 def test_a_share_under_another_number_is_found_out() -> None:
     pasted = replace(PARTIALS[5], index=2)
     with pytest.raises(CipherError, match="One of shares 1, 2, 3 is wrong"):
-        PUBLIC.combine(VECTOR, [pasted, *given(1, 3)])
+        PUBLIC.combine(VECTOR, bare([pasted, *given(1, 3)]))
     assert PUBLIC.combine(VECTOR, [pasted, *given(1, 3, 4)], verify=True).wrong == (2,)
 
 
 @pytest.mark.parametrize("place", [0, 3, len(VECTOR.rows) - 1])
 def test_a_wrong_share_among_just_enough_gives_no_result(place: int) -> None:
     with pytest.raises(CipherError, match=r"One of shares 1, 3, 5 is wrong.*Ask for proofs"):
+        PUBLIC.combine(VECTOR, bare([PARTIALS[1], wrong(3, place=place), PARTIALS[5]]))
+    with pytest.raises(CipherError, match=r"proofs of share 3 don't hold, and shares 1, 5 are fewer than the 3"):
         PUBLIC.combine(VECTOR, [PARTIALS[1], wrong(3, place=place), PARTIALS[5]])
 
 
 @pytest.mark.parametrize("bad", range(1, 6))
 def test_one_wrong_share_of_more_is_named_without_proofs(bad: int) -> None:
-    result = PUBLIC.combine(VECTOR, given(1, 2, 3, 4, 5, wrong_ones=(bad,)))
+    result = PUBLIC.combine(VECTOR, bare(given(1, 2, 3, 4, 5, wrong_ones=(bad,))))
     assert result.value.tolist() == list(range(-20, 20))
     assert bad not in result.used
     if bad <= 3:  # otherwise nobody looked at it
@@ -137,9 +144,29 @@ def test_two_wrong_shares_are_named(bad: tuple[int, int]) -> None:
     good = tuple(index for index in range(1, 6) if index not in bad)
     assert (result.used, result.wrong) == (good, bad)
     assert result.value.tolist() == list(range(-20, 20))
-    guessed = PUBLIC.combine(VECTOR, partials)
-    assert guessed.value.tolist() == list(range(-20, 20))
-    assert guessed.wrong in ((), bad)
+    for unverified in (partials, bare(partials)):
+        guessed = PUBLIC.combine(VECTOR, unverified)
+        assert guessed.value.tolist() == list(range(-20, 20))
+        assert guessed.wrong in ((), bad)
+
+
+@pytest.mark.parametrize("bad", list(itertools.combinations(range(1, 6), 2)))
+def test_proofs_of_some_help_to_find_the_others(bad: tuple[int, int]) -> None:
+    """Shares 2 and 4 come with proofs, the others without."""
+    some = [
+        partial if partial.index in (2, 4) else replace(partial, proof=None)
+        for partial in given(1, 2, 3, 4, 5, wrong_ones=bad)
+    ]
+    result = PUBLIC.combine(VECTOR, some)
+    assert result.value.tolist() == list(range(-20, 20))
+    assert result.wrong in ((), bad)
+
+
+def test_a_key_holders_proof_is_looked_at_alone() -> None:
+    partials = given(1, 2, 3, 4, 5, wrong_ones=(1, 3, 4, 5))
+    partials[2] = replace(partials[2], proof=None)
+    assert PUBLIC.disproved(VECTOR, partials) == (1, 4, 5)
+    assert PUBLIC.disproved(VECTOR, given(1, 2)) == ()
 
 
 def test_too_many_wrong_shares() -> None:
@@ -147,13 +174,32 @@ def test_too_many_wrong_shares() -> None:
     with pytest.raises(CipherError, match=r"proofs of shares 1, 2, 4 don't hold, and shares 3, 5 are fewer than the 3"):
         PUBLIC.combine(VECTOR, partials, verify=True)
     with pytest.raises(CipherError, match=r"Of shares 1, 2, 3, 4, 5 fewer than 3 are right: no selection"):
-        PUBLIC.combine(VECTOR, partials)
+        PUBLIC.combine(VECTOR, bare(partials))
 
 
 def test_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def watched(shares: Iterable[int]) -> tuple[int, dict[int, int]]:
+        tried.append(tuple(shares))
+        return weights(tried[-1])
+
     monkeypatch.setattr(search, "_SELECTIONS", 4)
+    monkeypatch.setattr(search, "weights", watched)
     with pytest.raises(CipherError, match=r"none of 4 selections of 3 combines, of 10.*Ask for proofs"):
-        PUBLIC.combine(VECTOR, given(1, 2, 3, 4, 5, wrong_ones=(1, 2)))
+        PUBLIC.combine(VECTOR, bare(given(1, 2, 3, 4, 5, wrong_ones=(1, 2, 4))))
+    assert len(tried) == 4
+
+
+def test_among_many_holders_two_liars_are_found_wherever_they_sit() -> None:
+    """In the order of numbers the liars 1 and 2 would be in the first ten thousand selections."""
+    public, shares = dealt(21, 11)
+    total = public.key.encrypt(77)
+    partials = [share.partial(total) for share in shares]
+    for place in (0, 1):
+        partials[place] = replace(partials[place], rows=from_integers([5 + place], 32))
+    result = public.combine(total, partials)
+    assert (result.value, result.wrong) == (77, (1, 2))
 
 
 def test_a_lie_that_would_shift_the_message_of_the_direct_scheme_changes_nothing() -> None:
@@ -168,10 +214,10 @@ def test_a_lie_that_would_shift_the_message_of_the_direct_scheme_changes_nothing
 
 
 def test_missing_proofs_are_named() -> None:
-    bare = [replace(PARTIALS[index], proof=None) for index in (1, 4)]
+    some = bare(given(1, 4))
     with pytest.raises(CipherError, match=r"Without a proof: shares 1, 4\..*prove=True"):
-        PUBLIC.combine(VECTOR, [*bare, *given(2, 3)], verify=True)
-    assert PUBLIC.combine(VECTOR, [*bare, *given(2)]).used == (1, 2, 4)
+        PUBLIC.combine(VECTOR, [*some, *given(2, 3)], verify=True)
+    assert PUBLIC.combine(VECTOR, [*some, *given(2)]).used == (1, 2, 4)
 
 
 @pytest.mark.parametrize(

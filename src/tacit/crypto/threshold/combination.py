@@ -69,21 +69,32 @@ def combine(
         )
     rows = rows_of(ciphertext)
     held = accepted(public, bound, len(rows), partials)
-    bases = public.key.residues.affine([(rows, 1)], 0)
-    wrong: tuple[int, ...] = ()
     if verify:
-        wrong = _disproved(public, bound, bases, held)
-        held = {index: partial for index, partial in held.items() if index not in wrong}
-        if len(held) < public.threshold:
+        unproved = [index for index, partial in held.items() if partial.proof is None]
+        if unproved:
             raise CipherError(
-                f"The proofs of {numbered(wrong)} don't hold, and {numbered(held)} are fewer than the "
-                f"{public.threshold} that are needed. Ask other holders, and these what happened."
+                f"Without a proof: {numbered(unproved)}. Ask these holders again, with prove=True, or don't verify."
             )
-    used = tuple(sorted(held))[: public.threshold]
-    messages = opened(public, rows, {index: held[index].rows for index in used}, workers=workers)
-    if messages is None and not verify:
-        used, wrong = agreeing(public, bases, {index: partial.rows for index, partial in held.items()})
+    else:
+        used = tuple(sorted(held))[: public.threshold]
         messages = opened(public, rows, {index: held[index].rows for index in used}, workers=workers)
+        if messages is not None:
+            return messages, used, ()
+    wrong = disproved(public, ciphertext, list(held.values()))
+    held = {index: partial for index, partial in held.items() if index not in wrong}
+    if len(held) < public.threshold:
+        raise CipherError(
+            f"The proofs of {numbered(wrong)} don't hold, and {numbered(held)} are fewer than the "
+            f"{public.threshold} that are needed. Ask other holders, and these what happened."
+        )
+    sure = tuple(sorted(index for index, partial in held.items() if partial.proof is not None))
+    used = sure[: public.threshold]
+    if len(sure) < len(held):
+        bases = public.key.residues.affine([(rows, 1)], 0)
+        shares = {index: partial.rows for index, partial in held.items()}
+        used, others = agreeing(public, bases, shares, sure=sure)
+        wrong = tuple(sorted((*wrong, *others)))
+    messages = opened(public, rows, {index: held[index].rows for index in used}, workers=workers)
     if messages is None:
         raise CipherError(f"{numbered(used)} don't combine, though nothing is wrong with any: don't use this key.")
     return messages, used, wrong
@@ -147,18 +158,15 @@ def _ones(count: int, width: int) -> Rows:
     return np.repeat(from_integers([1], width), count, axis=0)
 
 
-def _disproved(
-    public: ThresholdPublic, bound: bytes, bases: Rows, held: Mapping[int, PartialDecryption]
+def disproved(
+    public: ThresholdPublic, ciphertext: Ciphertext | CiphertextVector, partials: Sequence[PartialDecryption]
 ) -> tuple[int, ...]:
-    unproved = [index for index, partial in held.items() if partial.proof is None]
-    if unproved:
-        raise CipherError(
-            f"Without a proof: {numbered(unproved)}. Ask these holders again, with prove=True, or don't verify."
-        )
+    """Return the numbers of the shares whose proofs don't hold; of those without a proof nothing is said."""
+    bound, bases = digest(ciphertext), public.key.residues.affine([(rows_of(ciphertext), 1)], 0)
     return tuple(
         sorted(
-            index
-            for index, partial in held.items()
-            if partial.proof is not None and not holds(public, index, bound, bases, partial.rows, partial.proof)
+            partial.index
+            for partial in partials
+            if partial.proof is not None and not holds(public, partial.index, bound, bases, partial.rows, partial.proof)
         )
     )

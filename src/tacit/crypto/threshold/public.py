@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.crypto.paillier import Ciphertext, CiphertextVector, PublicKey
-from tacit.crypto.threshold.combination import Combined, combine
+from tacit.crypto.threshold.combination import Combined, combine, disproved
 from tacit.crypto.threshold.interpolation import weights
 from tacit.crypto.threshold.partial import PartialDecryption
 from tacit.errors import KeysError
@@ -151,8 +151,9 @@ class ThresholdPublic:
         Args:
             ciphertext: what was decrypted.
             partials: one each from at least ``threshold`` holders.
-            verify: look at the proofs of all, and so know for certain whose share is wrong; without it the shares are
-                looked at only where they don't combine, see :class:`Combined`.
+            verify: look at the proofs of all first, and so know for certain whose share is wrong; without it shares are
+                looked at only where they don't combine: by their proofs, and without proofs by which agree, see
+                :class:`Combined`.
             workers: how many cores to use; by default all.
 
         Raises:
@@ -162,6 +163,12 @@ class ThresholdPublic:
         if isinstance(ciphertext, Ciphertext):
             return Combined(value=self.key.signed(int.from_bytes(rows.tobytes(), "big")), used=used, wrong=wrong)
         return Combined(value=ciphertext.layout.decode(rows, ciphertext.summands), used=used, wrong=wrong)
+
+    def disproved(
+        self, ciphertext: Ciphertext | CiphertextVector, partials: Iterable[PartialDecryption]
+    ) -> tuple[int, ...]:
+        """Return the numbers of the shares whose proofs don't hold; of those without a proof nothing is said."""
+        return disproved(self, ciphertext, list(partials))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the key as plain values, large numbers in hexadecimal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import gmpy2
@@ -13,7 +13,7 @@ from tacit.crypto.rows import Rows
 from tacit.crypto.threshold.batch import COEFFICIENT_BYTES, coefficients, combined
 from tacit.crypto.threshold.interpolation import weights
 from tacit.errors import CipherError
-from tacit.randomness import system_bytes
+from tacit.randomness import system_below, system_bytes
 
 if TYPE_CHECKING:
     from tacit.crypto.threshold.public import ThresholdPublic
@@ -22,22 +22,28 @@ _SELECTIONS = 1000  # a few milliseconds each
 
 
 def agreeing(
-    public: ThresholdPublic, bases: Rows, shares: Mapping[int, Rows]
+    public: ThresholdPublic, bases: Rows, shares: Mapping[int, Rows], *, sure: tuple[int, ...] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return t shares that combine, and those that do not agree with them.
 
     All rows are joined with random exponents first, so a selection costs one power modulo n, however long the
-    vector is.
+    vector is. There are at most a thousand: all of them in turn, or as many at random, in an order that nobody can
+    prepare for. To find the right ones among many is decoding in the exponent, which is hard (Peikert 2006): where
+    several of many holders may lie, let them prove.
+
+    Args:
+        public: the public part of the key.
+        bases: the ciphertexts modulo n.
+        shares: the partial decryptions by their numbers.
+        sure: those whose proofs hold.
 
     Raises:
         CipherError: where no selection combines, or there is none to try or too many.
     """
     n, t, ring = public.key.n, public.threshold, public.key.residues
-    if len(shares) == t:
-        raise CipherError(
-            f"One of {numbered(shares)} is wrong, or more of them. Ask for proofs (prove=True) to learn which, or for "
-            "another holder's share."
-        )
+    rest = sorted(index for index in shares if index not in sure)
+    sure = sure[:t]
+    missing = t - len(sure)
     exponents = coefficients(system_bytes(len(bases) * COEFFICIENT_BYTES))
     base = combined(ring, bases, exponents)
     joined = {index: combined(ring, rows, exponents) for index, rows in shares.items()}
@@ -49,12 +55,18 @@ def agreeing(
             power = power * gmpy2.powmod(joined[index], 2 * factor, n) % n
         return bool(gmpy2.powmod(power, n, n) == gmpy2.powmod(base, 4 * common * public.delta, n))
 
-    selections = itertools.combinations(sorted(shares), t)
-    for chosen in itertools.islice(selections, _SELECTIONS):
+    number = math.comb(len(rest), missing)
+    for some in _selections(rest, missing, number):
+        chosen = tuple(sorted((*sure, *some)))
         if combines(chosen):
-            others = [index for index in sorted(shares) if index not in chosen]
-            return chosen, tuple(index for index in others if not combines((*chosen[1:], index)))
-    number = math.comb(len(shares), t)
+            kept = [index for index in chosen if index != (some or sure)[0]]
+            others = [index for index in rest if index not in chosen]
+            return chosen, tuple(index for index in others if not combines((*kept, index)))
+    if number == 1:
+        raise CipherError(
+            f"One of {numbered(rest)} is wrong, or more of them. Ask for proofs (prove=True) to learn which, or for "
+            "another holder's share."
+        )
     if number > _SELECTIONS:
         raise CipherError(
             f"Of {numbered(shares)} several are wrong: none of {_SELECTIONS} selections of {t} combines, of {number}. "
@@ -64,6 +76,15 @@ def agreeing(
         f"Of {numbered(shares)} fewer than {t} are right: no selection combines. Ask for proofs (prove=True) to learn "
         "which, or for other holders' shares."
     )
+
+
+def _selections(numbers: Sequence[int], count: int, possible: int) -> Iterator[tuple[int, ...]]:
+    if possible <= _SELECTIONS:
+        yield from itertools.combinations(numbers, count)
+        return
+    for _ in range(_SELECTIONS):
+        left = list(numbers)
+        yield tuple(left.pop(system_below(len(left))) for _ in range(count))
 
 
 def numbered(shares: Iterable[int]) -> str:

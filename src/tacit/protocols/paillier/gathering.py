@@ -9,6 +9,7 @@ from tacit.crypto.layout import Layout
 from tacit.crypto.paillier import CiphertextVector, PublicKey, total
 from tacit.errors import CipherError, ClientError
 from tacit.flow import ClientId
+from tacit.protocols.refusals import Refusals
 
 _BATCH = 8  # vectors that wait to be added at once
 
@@ -16,8 +17,8 @@ _BATCH = 8  # vectors that wait to be added at once
 class RunningSum:
     """Takes replies from any thread; holds at most a few vectors at a time.
 
-    A reply that can't be used is remembered as the error it is, and raised by :meth:`finish`: the first by the clients'
-    numbers, so that the order of arrival changes nothing.
+    A reply that can't be used is left out, and its client is named: see :class:`Refusals`. The order of arrival changes
+    nothing. Of two replies of a client the first counts.
     """
 
     def __init__(self, *, turn: wire.Turn, key: PublicKey, layout: Layout) -> None:
@@ -25,7 +26,7 @@ class RunningSum:
         self._lock = threading.Lock()
         self._waiting: list[CiphertextVector] = []
         self._sum: CiphertextVector | None = None
-        self._errors: dict[ClientId, ClientError] = {}
+        self.refusals = Refusals(round_number=turn.round_number)
         self.clients: list[ClientId] = []
 
     def receive(self, client: ClientId, reply: bytes) -> None:
@@ -34,18 +35,18 @@ class RunningSum:
             vector = self._parsed(client, reply)
         except ClientError as error:
             with self._lock:
-                self._errors[client] = error
+                self.refusals.add(client, error)
             return
         with self._lock:
+            if client in self.clients or client in self.refusals.reasons:
+                return
             self.clients.append(client)
             self._waiting.append(vector)
             if len(self._waiting) >= _BATCH:
                 self._fold()
 
     def finish(self) -> CiphertextVector | None:
-        """Return the sum of all that arrived, None where nothing did, or raise what was wrong with a reply."""
-        if self._errors:
-            raise self._errors[min(self._errors)]
+        """Return the sum of all replies that count, or None where there are none."""
         self._fold()
         self.clients.sort()
         return self._sum

@@ -14,14 +14,16 @@ from tacit.crypto.layout import Layout
 from tacit.crypto.paillier import CiphertextVector
 from tacit.crypto.paillier.public import Noise
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
+from tacit.crypto.threshold.partial import digest
 from tacit.errors import CipherError, ClientError, ConfigError, DropoutError, KeysError, TacitError, WireError
-from tacit.flow import ClientId, Flow, Gather
+from tacit.flow import ClientId, Flow, Gather, party_name
 from tacit.protocols.paillier.gathering import RunningSum
 from tacit.protocols.paillier.terms import Public, Terms, encryption_key, pinned, pool_of, reason, unpack_key
 from tacit.protocols.protocol import Contribution, Guarantee, Total
 
 KeyUse = Literal["authority", "threshold", "shared"]
 Sums = NDArray[np.int64] | NDArray[np.float64]
+Answer = PartialDecryption | NDArray[np.int64]  # a holder's part of a decryption, or an authority's sums
 
 _ASKS = 3  # times a key holder that does not answer is asked
 _SETUP = wire.Turn(round_number=0)
@@ -122,14 +124,10 @@ class PaillierSum:
         yield Gather(dict.fromkeys(cohort, request), gathered.receive)
         encrypted = gathered.finish()
         clients = tuple(gathered.clients)
-        if encrypted is None or len(clients) < self.minimum_clients:
-            raise DropoutError(
-                f"{len(clients)} of {len(cohort)} clients replied in round {task.turn.round_number}, "
-                f"{self.minimum_clients} needed: a smaller sum could expose one client. "
-                "Raise federate.per_round, or lower federate.minimum_clients."
-            )
+        gathered.refusals.check(len(clients), asked=len(cohort), minimum=max(self.minimum_clients, 1))
+        assert encrypted is not None
         vector, notes = yield from self._opened(encrypted.rerandomised(), clients, task.turn)
-        return Total(vector=vector.astype(np.float64), clients=clients, notes=notes)
+        return Total(vector=vector.astype(np.float64), clients=clients, notes=gathered.refusals.notes + notes)
 
     def prepare(self, request: bytes) -> None:
         """Begin to make the noise for one vector, so that it is there when training is done."""
@@ -162,46 +160,85 @@ class PaillierSum:
     ) -> Flow[tuple[Sums, tuple[str, ...]]]:
         """Ask as many key holders as it takes, others where some are away or wrong, and all again before giving up.
 
+        An answer is read as soon as it is there. A holder whose answer is garbage, stale, of another sum or under
+        another's number is named and not asked again in this round; the others' answers stand. Where answers don't
+        combine, proofs tell whose are wrong; without proofs all other holders are asked, and those that agree count.
+
         The encrypted sum is kept meanwhile: no client has to train again because a key holder was away.
         """
         request = wire.pack(wire.Kind.OPEN, turn, encrypted.to_bytes())
-        holders, needed = self.holders or clients, self.needed
-        answers: dict[ClientId, bytes] = {}
-        problems: dict[str, ClientId | None] = {}  # what went wrong, and at which holder if it refused
+        holders, bound = self.holders or clients, digest(encrypted)
+        answers: dict[ClientId, Answer] = {}
+        refused: dict[ClientId, str] = {}
+        doubts = ""  # why what has been answered does not combine
         for _ in range(_ASKS):
-            left = [holder for holder in holders if holder not in answers and holder not in problems.values()]
-            while left and len(answers) < needed:
-                asked, left = left[: needed - len(answers)], left[needed - len(answers) :]
+            left = [holder for holder in holders if holder not in answers and holder not in refused]
+            while left:
+                asked = left if doubts else left[: self.needed - len(answers)]
+                left = left[len(asked) :]
                 replies = yield dict.fromkeys(asked, request)
-                for holder, reply in replies.items():
-                    try:
-                        answers[holder] = bytes(wire.expect(wire.Kind.OPENED, turn, holder, reply))
-                    except ClientError as error:
-                        problems[str(error)] = holder
-                if len(answers) >= needed:
-                    try:
-                        return self._content(encrypted, answers)
-                    except CipherError as error:
-                        problems[str(error)] = None
-                        needed += 1  # one more share may tell which of them is wrong
+                known = len(answers)
+                for holder in asked:
+                    if holder in replies:
+                        try:
+                            body = wire.expect(wire.Kind.OPENED, turn, holder, replies[holder])
+                            answers[holder] = self._answer(holder, body, encrypted, bound)
+                        except ClientError as error:
+                            refused[holder] = str(error)
+                        except CipherError as error:
+                            refused[holder] = f"{party_name(holder)} was asked to open a sum: {error}"
+                if len(answers) < self.needed or len(answers) == known:
+                    continue
+                try:
+                    value, wrong = self._content(encrypted, answers)
+                except CipherError as error:
+                    liars = self._disproved(encrypted, answers)
+                    for holder in liars:
+                        refused[holder] = f"{party_name(holder)} gave a wrong share: its proof does not hold."
+                        del answers[holder]
+                    doubts = str(error) if len(answers) >= self.needed else ""
+                else:
+                    refused |= {holder: f"{party_name(holder)} gave a wrong share." for holder in wrong}
+                    ordered = sorted(refused, reverse=True)
+                    return value, tuple(f"{refused[holder]} The sum was opened without it." for holder in ordered)
+        reasons = [refused[holder] for holder in sorted(refused, reverse=True)]
         raise DropoutError(
             f"The sum of round {turn.round_number} was not opened: {len(answers)} of {len(holders)} key holders "
-            f"answered with their part, {needed} needed. {' '.join(problems)}".rstrip()
+            f"answered with their part, {self.needed} needed. {' '.join([doubts, *reasons]).strip()}".rstrip()
         )
 
-    def _content(self, encrypted: CiphertextVector, answers: Mapping[ClientId, bytes]) -> tuple[Sums, tuple[str, ...]]:
-        layout = encrypted.layout
+    def _answer(self, holder: ClientId, body: memoryview, encrypted: CiphertextVector, bound: bytes) -> Answer:
+        """Read a key holder's answer, and raise CipherError where it is none to this request by this holder."""
         if isinstance(self.public, ThresholdPublic):
-            partials = [PartialDecryption.from_bytes(body, self.public) for body in answers.values()]
-            verify = all(partial.proof is not None for partial in partials)
-            combined = self.public.combine(encrypted, partials, verify=verify)
-            wrong = ", ".join(map(str, combined.wrong))
-            notes = (f"Key holder {wrong} gave a wrong share; the sum was opened without it.",) if wrong else ()
-            return combined.value, notes
-        (body,) = answers.values()
+            part = PartialDecryption.from_bytes(body, self.public)
+            if part.index != -holder:
+                raise CipherError(f"it answered with the number of share {part.index}, expected its own.")
+            if part.ciphertext != bound or len(part.rows) != len(encrypted.rows):
+                raise CipherError("it answered with its part of another sum.")
+            return part
+        layout = encrypted.layout
         if len(body) != 8 * layout.length:
-            raise CipherError(f"The key holder sent {len(body)} bytes, expected {8 * layout.length}.")
+            raise CipherError(f"it answered with {len(body)} bytes, expected {8 * layout.length}.")
         sums = np.frombuffer(body, "<i8").astype(np.int64)
-        if np.abs(sums).max() > layout.bound * encrypted.summands:
-            raise CipherError("The key holder's sum is larger than its summands can be: it is not of this round.")
-        return layout.worth(sums), ()
+        largest = layout.bound * encrypted.summands
+        if sums.max() > largest or sums.min() < -largest:
+            raise CipherError("it answered with a sum larger than its summands can be.")
+        return sums
+
+    def _content(
+        self, encrypted: CiphertextVector, answers: Mapping[ClientId, Answer]
+    ) -> tuple[Sums, tuple[ClientId, ...]]:
+        """Return the sum, and the key holders whose shares are wrong."""
+        parts = [answer for answer in answers.values() if isinstance(answer, PartialDecryption)]
+        if isinstance(self.public, ThresholdPublic):
+            combined = self.public.combine(encrypted, parts)
+            return combined.value, tuple(-index for index in combined.wrong)
+        (sums,) = (answer for answer in answers.values() if not isinstance(answer, PartialDecryption))
+        return encrypted.layout.worth(sums), ()
+
+    def _disproved(self, encrypted: CiphertextVector, answers: Mapping[ClientId, Answer]) -> tuple[ClientId, ...]:
+        """Return the key holders whose proofs don't hold."""
+        if not isinstance(self.public, ThresholdPublic):
+            return ()
+        parts = [answer for answer in answers.values() if isinstance(answer, PartialDecryption)]
+        return tuple(-index for index in self.public.disproved(encrypted, parts))
