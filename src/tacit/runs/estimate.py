@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from tacit.crypto.gmp import cores
 from tacit.crypto.layout import Layout
 from tacit.crypto.paillier.vector import HEADER_BYTES
 from tacit.crypto.rows import Rows, random_below
+from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.terms import Terms
@@ -93,7 +95,7 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     cohort = round(plan.sampler.expected)
     vector = _upload(public, layout)
     holders, needed = holder_numbers(settings)
-    answer = rows * public.residues.width if settings.keys == "threshold" else 8 * length
+    answer = partial_bytes(public, rows, proved=settings.prove) if settings.keys == "threshold" else 8 * length
     return Estimate(
         parameters=parameters,
         clients=clients,
@@ -143,8 +145,9 @@ def _opening(
     """Return what opens so many ciphertexts; shares are timed by powers of their length, without safe primes."""
     if settings.keys != "threshold":
         return lambda count: private.open(_repeated(rows, count))
-    needed = holder_numbers(settings)[1]
-    exponent = int.from_bytes(random_below(public.n, 1).tobytes(), "big") | 1 << (public.bits - 2)
+    holders, needed = holder_numbers(settings)
+    share = int.from_bytes(random_below(public.n, 1).tobytes(), "big") | 1 << (public.bits - 2)
+    exponent = 2 * math.factorial(len(holders)) * share
 
     def shares(count: int) -> None:
         part = public.residues.affine([(_repeated(rows, count), 1)], 0)

@@ -177,7 +177,7 @@ def test_with_all_but_two_lying_without_proofs_the_search_is_bounded(monkeypatch
         return honest(*arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr("tacit.crypto.threshold.combination.agreeing", counted)
-    federation = _lying(dict.fromkeys((-1, -3, -5), _wrong_share))  # type: ignore[arg-type]
+    federation = _lying(dict.fromkeys((-1, -3, -5), _wrong_share))
     with pytest.raises(DropoutError, match=r"not opened: 5 of 5 .*fewer than 3 are right.*Ask for proofs"):
         federation.sum()
     assert len(searches) == 2  # of the first three, and of all

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import gmpy2
 import numpy as np
 
-from tacit.crypto.paillier import Ciphertext, CiphertextVector
+from tacit.crypto.paillier import Ciphertext, CiphertextVector, PublicKey
 from tacit.crypto.rows import Rows, not_below, zeros
 from tacit.crypto.threshold.proof import CHALLENGE_BYTES, Proof, response_bytes
 from tacit.errors import CipherError
@@ -104,7 +104,7 @@ class PartialDecryption:
             raise CipherError(f"Expected 0 or 1 for whether a partial decryption has a proof, got {proved}.")
         width = public.key.residues.width
         end = _HEADER.size + count * width
-        expected = end + (CHALLENGE_BYTES + response_bytes(width) if proved else 0)
+        expected = partial_bytes(public.key, count, proved=bool(proved))
         if len(data) != expected or not count:
             raise CipherError(
                 f"Expected {expected} bytes ({count} numbers of {width} bytes{', and a proof' if proved else ''}), "
@@ -118,6 +118,12 @@ class PartialDecryption:
         partial = cls(identity=identity, index=index, ciphertext=ciphertext, rows=rows, proof=proof)
         partial.check(public)
         return partial
+
+
+def partial_bytes(key: PublicKey, rows: int, *, proved: bool) -> int:
+    """Return the length of a partial decryption of so many ciphertexts as it travels."""
+    width = key.residues.width
+    return _HEADER.size + rows * width + (CHALLENGE_BYTES + response_bytes(width) if proved else 0)
 
 
 def digest(ciphertext: Ciphertext | CiphertextVector) -> bytes:
