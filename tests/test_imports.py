@@ -13,16 +13,17 @@ import pytest
 import tacit
 
 ROOT = Path(tacit.__file__).parent
-BASE = {"errors", "randomness", "vectors", "flow", "wire", "storage"}
+BASE = {"errors", "foreign", "randomness", "vectors", "flow", "wire", "storage"}
 MAY_IMPORT = {
     "errors": set[str](),
+    "foreign": {"errors"},
     "randomness": {"errors"},
     "vectors": {"errors"},
     "flow": {"errors", "vectors"},
     "wire": {"errors", "flow", "vectors"},
     "storage": {"errors"},
     "accounting": BASE,
-    "crypto": {"errors", "randomness", "storage"},  # of use on its own, to people who do no federated learning
+    "crypto": {"errors", "foreign", "randomness", "storage"},  # of use to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile
     "protocols": BASE | {"crypto"},
     "engines": BASE,

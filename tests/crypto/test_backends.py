@@ -7,6 +7,7 @@ import math
 import os
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import gmpy2
 import numpy as np
@@ -332,6 +333,22 @@ def test_wrong_arguments_are_refused_in_words(backend: Backend, place: int) -> N
     words, call = refusals[place]
     with pytest.raises(ValueError, match=f"(?i){words}"):
         call()
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason="the native core can't run here")
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("quotient", (bytes(8), 8, b"", bytearray(8), 8), "inverse is empty"),
+        ("quotient", (b"", 8, b"1", bytearray(), 1 << 62), "whole number of rows"),
+        ("quotient", (b"", 1 << 62, b"1", bytearray(), 8), "whole number of rows"),
+        ("power", (b"\7\1\1", 0, 1, b"\2", b"\3", 1 << 58, 1, 1, bytearray(1)), "more than the exponent has"),
+    ],
+)
+def test_hostile_sizes_are_refused_by_the_core_itself(name: str, arguments: tuple[Any, ...], words: str) -> None:
+    """An empty inverse was refused without an exception, so that Python reported a fault of its own."""
+    with pytest.raises(ValueError, match=words):
+        getattr(native._native, name)(*arguments)
 
 
 @over_backends

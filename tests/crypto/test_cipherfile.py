@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import resource
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -48,20 +51,38 @@ def test_elgamal_keys_have_no_vectors(packed: bytes, tmp_path: Path) -> None:
         _read(tmp_path / "a.tct")
 
 
-def test_a_pipe_can_be_read(packed: bytes, tmp_path: Path) -> None:
-    import os
-    import threading
-
+def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe waits for a writer, and one that claims 2^36 bytes, or a device, would be given the memory for them."""
     os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(packed,))
-    writer.start()
-    assert _read(tmp_path / "pipe").vector.summands == 1
-    writer.join()
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(StorageError, match=f"Can't read {path}: "):
+            _read(path)
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Can't read"):
-        _read(tmp_path)
+def test_a_pipe_that_claims_much_gets_no_memory(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    claim = struct.pack(">8sBIQ", container.MAGIC, container.VERSION, 2, 1 << 36)
+    keeps_it_open = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(keeps_it_open, claim)
+    try:
+        with pytest.raises(StorageError, match="expected a plain file"):
+            _read(tmp_path / "pipe")
+    finally:
+        os.close(keeps_it_open)
+
+
+def test_a_file_that_is_larger_than_memory_is_refused(tmp_path: Path) -> None:
+    """A file with holes takes no room on the disk, and its length is the one that it claims."""
+    with (tmp_path / "holes.tct").open("wb") as stream:
+        stream.write(struct.pack(">8sBIQ", container.MAGIC, container.VERSION, 2, 1 << 36))
+        stream.truncate(21 + 2 + (1 << 36) + 32)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 35, before[1]))
+    try:
+        with pytest.raises(StorageError, match=r"68719476791 bytes, more than this machine has memory for"):
+            _read(tmp_path / "holes.tct")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -23,6 +23,7 @@
 #include "core/vectors.h"
 
 #define MOST_LIMBS 250
+#define MOST_BYTES (1 << 20) /* of a row; without a bound an empty buffer could have rows of any width */
 
 /* The first arguments of most functions: constants, whether they are of a square, the bytes of a row. */
 typedef struct {
@@ -68,7 +69,7 @@ static int read_ring(ring_arguments *r)
 /* Whether a buffer holds whole rows, and how many. */
 static int count_rows(const Py_buffer *b, Py_ssize_t width, idx *count)
 {
-    if (width < 1 || b->len % width)
+    if (width < 1 || width > MOST_BYTES || b->len % width)
         return refuse("a buffer is not a whole number of rows");
     *count = b->len / width;
     return 1;
@@ -91,6 +92,13 @@ static int allocate(arena *a, idx vectors)
     return 0;
 }
 
+/* Whether the exponent has so many digits; places beyond them would cost a squaring each and change nothing. */
+static int check_places(const Py_buffer *exponent, Py_ssize_t places, int window)
+{
+    return places >= 0 && exponent->len <= MOST_BYTES && places <= (8 * exponent->len + window - 1) / window
+               ? 1 : refuse("places are negative, or more than the exponent has");
+}
+
 /* power(constants, pair, row_width, bases, exponent, places, window, secret, out) -> bases that are too large */
 static PyObject *native_power(PyObject *self, PyObject *args)
 {
@@ -106,7 +114,7 @@ static PyObject *native_power(PyObject *self, PyObject *args)
     arena a = {0};
     int ok = read_ring(&r) && count_rows(&bases, r.row_width, &count) && count_rows(&out, r.row_width, &count_out) &&
              same(count, count_out) && (window == 1 || window == 4 || window == 5 ? 1 : refuse("windows are of 1, 4 or 5 bits")) &&
-             (places >= 0 && places <= PY_SSIZE_T_MAX / 16 ? 1 : refuse("places are negative")) &&
+             check_places(&exponent, places, window) &&
              allocate(&a, ring_vectors(r.k) + power_vectors(r.size, window));
     if (ok) {
         Py_BEGIN_ALLOW_THREADS
@@ -379,7 +387,8 @@ static PyObject *native_quotient(PyObject *self, PyObject *args)
     idx count, count_out, limbs = 0;
     arena a = {0};
     int ok = (missing() ? refuse("this CPU has no AVX-512 IFMA and VBMI") : 1) && count_rows(&rows, width, &count) &&
-             count_rows(&out, out_width, &count_out) && same(count, count_out) && inverse.len > 0;
+             count_rows(&out, out_width, &count_out) && same(count, count_out) &&
+             (inverse.len > 0 ? 1 : refuse("the divisor's inverse is empty"));
     limbs = ok ? (8 * out_width + 2 * LIMB - 1) / (2 * LIMB) * 2 : 0;
     ok = ok && (limbs < 1024 ? 1 : refuse("the divisor is too long")) && allocate(&a, 3 * limbs);
     if (ok) {

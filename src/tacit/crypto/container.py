@@ -13,13 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import CipherError, StorageError
+from tacit import foreign
+from tacit.errors import CipherError, StorageError, WireError
 
 MAGIC = b"TACITCT\n"
 VERSION = 1
@@ -60,17 +60,19 @@ def read(path: Path, *, holds: str) -> Contents:
         CipherError: where it is no such file, cut off, too long or damaged.
     """
     try:
-        with path.open("rb") as stream:
+        with foreign.open_plain(path) as stream:
             start = stream.read(_FIXED.size)
             header_length, rest = _lengths(path, start)
-            status = os.fstat(stream.fileno())
-            if stat.S_ISREG(status.st_mode) and status.st_size != len(start) + rest:
-                raise _wrong_length(path, len(start) + rest, status.st_size)
+            size = os.fstat(stream.fileno()).st_size
+            if size != len(start) + rest:
+                raise _wrong_length(path, len(start) + rest, size)
             raw = stream.read(rest + 1)
     except OSError as error:
         raise StorageError(
             f"Can't read {path}: {error.strerror or error}. Mend the path or its permissions."
         ) from error
+    except MemoryError:
+        raise StorageError(f"{path} has {size} bytes, more than this machine has memory for.") from None
     if len(raw) != rest:
         raise _wrong_length(path, len(start) + rest, len(start) + len(raw))
     view = memoryview(raw)
@@ -80,11 +82,9 @@ def read(path: Path, *, holds: str) -> Contents:
     if running.digest() != digest:
         raise CipherError(f"{path} is damaged: its checksum does not fit its contents. Get it anew from its sender.")
     try:
-        header = json.loads(bytes(view[:header_length]))
-    except (ValueError, RecursionError):
-        header = None
-    if not isinstance(header, dict):
-        raise CipherError(f"The header of {path} is no JSON object. It was not made by Tacit.")
+        header = foreign.json_object(view[:header_length])
+    except WireError as error:
+        raise CipherError(f"The header of {path} was not made by Tacit. {error}") from None
     if header.get("holds") != holds:
         raise CipherError(f"{path} holds {str(header.get('holds'))[:60]!r}, expected {holds!r}.")
     return Contents(header=header, body=view[header_length:-_DIGEST_BYTES], digest=digest)

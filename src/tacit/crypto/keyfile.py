@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tacit import foreign
 from tacit.crypto import keytext, sealing
 from tacit.crypto.keykinds import (
     KINDS,
@@ -39,7 +40,7 @@ from tacit.crypto.keykinds import (
     public_of,
     with_article,
 )
-from tacit.errors import KeysError
+from tacit.errors import KeysError, WireError
 from tacit.storage import write_atomically
 
 Passphrase = str | Callable[[Path], str]
@@ -99,10 +100,10 @@ class KeyFile:
     def _unsealed(self, passphrase: str) -> Any:
         try:
             opened = sealing.unseal(self._plain["sealed"], passphrase, context=keytext.context(self._plain))
-            return json.loads(opened)
+            return foreign.json_value(opened)
         except KeysError as error:
             raise KeysError(f"Can't open {self.path}: {error}") from error
-        except ValueError:
+        except WireError:
             raise KeysError(f"The sealed part of {self.path} holds no key. Use a copy of the file.") from None
 
 

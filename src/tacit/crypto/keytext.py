@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import KeysError
+from tacit import foreign
+from tacit.errors import KeysError, WireError
 
 FORMAT = "tacit key"
 VERSION = 1
@@ -24,9 +24,9 @@ def to_bytes(plain: Mapping[str, Any]) -> bytes:
 
 
 def load_bytes(path: Path) -> tuple[bytes, int | None]:
-    """Return a file's bytes, and its mode where it is a plain file whose mode means something."""
+    """Return a file's bytes, and its mode where that means something."""
     try:
-        with path.open("rb") as stream:
+        with foreign.open_plain(path) as stream:
             status = os.fstat(stream.fileno())
             raw = stream.read(_LARGEST + 1)
     except FileNotFoundError:
@@ -35,16 +35,16 @@ def load_bytes(path: Path) -> tuple[bytes, int | None]:
         raise KeysError(f"Can't read the key file {path}: {error.strerror or error}.") from error
     if len(raw) > _LARGEST:
         raise KeysError(f"{path} is longer than {_LARGEST} bytes, which no key file is.")
-    return raw, status.st_mode if stat.S_ISREG(status.st_mode) and os.name == "posix" else None
+    return raw, status.st_mode if os.name == "posix" else None
 
 
 def parse(path: Path, raw: bytes) -> dict[str, Any]:
     """Return what a file says, where it is a key file, of this version, and whole."""
     try:
-        plain = json.loads(raw)
-    except (ValueError, RecursionError):
-        plain = None
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+        plain = foreign.json_object(raw, largest=_LARGEST)
+    except WireError:
+        plain = {}
+    if plain.get("format") != FORMAT:
         if f'"{FORMAT}"'.encode() in raw[:200]:
             raise KeysError(f"{path} is damaged: it starts as a key file and is cut off or changed. Use a copy of it.")
         raise KeysError(f"{path} is no key file of Tacit. Give a file that `tacit keys new` wrote.")
@@ -53,11 +53,7 @@ def parse(path: Path, raw: bytes) -> dict[str, Any]:
             f"{path} has version {plain.get('version')!r} of key files, expected {VERSION}. Install the version of "
             "Tacit that wrote it."
         )
-    try:
-        whole = plain.get("checksum") == checksum(plain)
-    except RecursionError:
-        whole = False
-    if not whole:
+    if plain.get("checksum") != checksum(plain):
         raise KeysError(f"{path} is damaged: its checksum does not fit its contents. Use a copy of it.")
     return plain
 

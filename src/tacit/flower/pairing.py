@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecordValues
 
 import tacit
-from tacit import wire
+from tacit import foreign, wire
 from tacit.engines.flower.app import Value
 from tacit.errors import ConfigError, RunError, WireError
 from tacit.flow import ClientId
@@ -115,14 +115,14 @@ class Introduction:
         if found.kind is wire.Kind.FAILURE:
             raise RunError(f"Node {node} refused: {wire.unpack_failure(found)[1]}")
         try:
-            body = json.loads(bytes(found.body))
+            body = foreign.json_object(found.body)
             version, holder = str(body["version"]), body["holder"]
             said = cls(
                 client=body["client"] is True,
                 holder=None if holder is None else int(holder),
                 simulated=body["simulated"] is True,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (WireError, KeyError, TypeError, ValueError) as error:
             raise WireError(f"Node {node} did not say who it is: {error!r}.") from error
         hello.same_version(f"node {node}'s {MOD} is of tacit {version}", version, f"the server's {STRATEGY} of")
         return said

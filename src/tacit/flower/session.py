@@ -19,7 +19,7 @@ from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs import journal
 from tacit.runs.account import Account
-from tacit.runs.config import RunConfig
+from tacit.runs.config import RunConfig, from_yaml
 from tacit.runs.flower.hello import settings_of
 from tacit.runs.folder import CONFIG, JOURNAL
 from tacit.runs.overrides import merge
@@ -163,14 +163,12 @@ def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engin
 
 def _journal_in(folder: Path, config: RunConfig) -> Path:
     """Return the journal of a folder; what an earlier run with the same settings spent there counts on."""
-    import yaml
-
     path = folder / CONFIG
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists():
             values: dict[str, Any] = {}
-            merge(values, yaml.safe_load(path.read_text()))
+            merge(values, from_yaml(path))
             if settings_of(RunConfig(**values)) != settings_of(config):
                 raise RunError(
                     f"{folder} holds a run with other settings, and charges of both can't be added up. Choose another "

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tacit import foreign
 from tacit.engines.flower.app import Value
 from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
@@ -77,7 +78,7 @@ def to_text(config: RunConfig) -> str:
 def from_text(text: str) -> RunConfig:
     """Read what :func:`to_text` wrote."""
     nested: dict[str, Any] = {}
-    for key, value in json.loads(text).items():
+    for key, value in foreign.json_object(text).items():
         put(nested, key, value)
     return from_mapping(nested)
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tacit import foreign
+from tacit.errors import StorageError, WireError
 from tacit.logs.log import About, Ending, Step
 from tacit.storage import write_atomically
 
@@ -104,11 +106,17 @@ class MlflowLog:
         """Return the MLflow run of an earlier session, if it is still there."""
         if self._folder is None or not (self._folder / RECORD).exists():
             return None
-        record = json.loads((self._folder / RECORD).read_text())
-        if record["uri"] != uri:
-            return None
-        self._client.get_run(record["run"])
-        return str(record["run"])
+        try:
+            record = foreign.json_object(foreign.read_plain(self._folder / RECORD, largest=foreign.LARGEST))
+            if record["uri"] != uri:
+                return None
+            run = str(record["run"])
+        except (OSError, KeyError, WireError) as error:
+            raise StorageError(
+                f"{self._folder / RECORD} does not tell which MLflow run goes on: {error}. Remove it to begin another."
+            ) from error
+        self._client.get_run(run)
+        return run
 
     def _experiment(self) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)

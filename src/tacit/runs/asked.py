@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import RunError, StorageError
+from tacit import foreign
+from tacit.errors import RunError, StorageError, WireError
 from tacit.runs.folder import CONFIG, JOURNAL
 from tacit.runs.order import Plan
 from tacit.runs.scope import flat
@@ -18,6 +19,7 @@ from tacit.storage import cannot_write, write_atomically
 
 RECORD = "asked.json"
 
+_LARGEST = 1 << 27  # bytes
 _ADVICE = "Free some space, or choose another folder with --out; the same command goes on with what has begun."
 
 
@@ -37,7 +39,7 @@ def held(out: Path) -> Asked | None:
     if not path.exists():
         return None
     try:
-        told = json.loads(path.read_bytes())
+        told = foreign.json_value(foreign.read_plain(path, largest=_LARGEST), largest=_LARGEST, finite=False)
         return Asked(
             runs={str(name): dict(settings) for name, settings in told["runs"].items()},
             own={str(mode): dict(settings) for mode, settings in told.get("own", {}).items()},
@@ -46,7 +48,7 @@ def held(out: Path) -> Asked | None:
         )
     except OSError as error:
         raise StorageError(f"Can't read {path}: {error.strerror or error}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (WireError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{path} is damaged, so nothing tells which comparison {out} holds. Choose another folder with --out, or "
             "begin anew with --force."

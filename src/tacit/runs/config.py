@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
-from tacit.errors import ConfigError
+from tacit import foreign
+from tacit.errors import ConfigError, WireError
 from tacit.runs.dialects import translated
 from tacit.runs.sections import (
     Data,
@@ -94,10 +95,10 @@ def from_mapping(values: Mapping[str, Any]) -> RunConfig:
 def from_yaml(path: Path) -> dict[str, Any]:
     """Read a job file as nested mappings."""
     try:
-        values = yaml.safe_load(path.read_text())
+        values = foreign.yaml_value(foreign.read_plain(path, largest=foreign.LARGEST))
     except OSError as error:
         raise ConfigError(f"Can't read {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except WireError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if values is None:
         return {}

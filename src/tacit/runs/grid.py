@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from tacit.errors import ConfigError
+from tacit import foreign
+from tacit.errors import ConfigError, WireError
 from tacit.runs import config as configuration
 
 MOST = 10_000  # points of a grid
@@ -113,8 +112,8 @@ def _scalar(key: str, text: str) -> Any:
         except ValueError:
             pass
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = foreign.yaml_value(text)
+    except WireError as error:
         raise ConfigError(f"The axis {key} has the value {text!r}, which YAML does not understand: {error}") from error
     if not (value is None or isinstance(value, str | bool)):
         raise ConfigError(f"The axis {key} has the value {text!r}; expected a number or a word.")

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tacit.errors import ConfigError
+from tacit import foreign
+from tacit.errors import ConfigError, WireError
 from tacit.runs import config
 
 
@@ -72,6 +71,6 @@ def _is_key(word: str) -> bool:
 
 def _value(key: str, text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return foreign.yaml_value(text)
+    except WireError as error:
         raise ConfigError(f"{key}={text} is not a value YAML understands: {error}") from error

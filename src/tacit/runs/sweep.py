@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import ConfigError, RunError, StorageError
+from tacit import foreign
+from tacit.errors import ConfigError, RunError, StorageError, WireError
 from tacit.runs import config as configuration
 from tacit.runs import overrides
 from tacit.runs.folder import JOURNAL
@@ -31,6 +32,7 @@ from tacit.storage import cannot_write, write_atomically
 RECORD, TABLE, POINTS = "sweep.json", "sweep.csv", "points"
 MEASURES = ("test_accuracy", "train_accuracy", "test_loss", "epsilon", "delta", "seconds", "error")
 
+_LARGEST = 1 << 27  # bytes of the record
 _ADVICE = "Free some space, or choose another folder with --out; the same command goes on with a sweep that has begun."
 
 
@@ -243,14 +245,14 @@ def _held(out: Path) -> Any:
     if not path.exists():
         return None
     try:
-        text = path.read_bytes()
+        text = foreign.read_plain(path, largest=_LARGEST)
     except OSError as error:
         raise StorageError(
             f"Can't read {path}: {error.strerror or error}. Choose another folder with --out."
         ) from error
     try:
-        return json.loads(text)
-    except ValueError:
+        return foreign.json_value(text, largest=_LARGEST, finite=False)
+    except WireError:
         return text
 
 

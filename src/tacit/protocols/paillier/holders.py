@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tacit import wire
+from tacit import foreign, wire
 from tacit.crypto.layout import Layout
 from tacit.crypto.paillier import CiphertextVector, PrivateKey
 from tacit.crypto.threshold import KeyShare
@@ -68,7 +68,7 @@ class Openings:
         if not memory:
             return cls(minimum_clients=minimum_clients)
         try:
-            record = json.loads(memory)
+            record = foreign.json_object(memory)
             return cls(
                 minimum_clients=minimum_clients,
                 last=wire.Turn(round_number=int(record["round"]), attempt=int(record["attempt"])),

@@ -7,6 +7,7 @@ import json
 import struct
 from dataclasses import dataclass
 
+from tacit import foreign
 from tacit.crypto.layout import Layout
 from tacit.crypto.paillier import NoisePool, PublicKey
 from tacit.crypto.threshold import ThresholdPublic
@@ -32,13 +33,13 @@ def pack_key(public: Public) -> bytes:
 def unpack_key(data: bytes) -> Public:
     """Read and check a public key; the same bytes give the same object, so that its tables are made once."""
     try:
-        plain = json.loads(data)
+        plain = foreign.json_object(data)
         kinds: dict[str, type[PublicKey] | type[ThresholdPublic]] = {
             "paillier": PublicKey,
             "threshold": ThresholdPublic,
         }
         read: Public = kinds[plain["kind"]].from_dict(plain["key"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (WireError, ValueError, KeyError, TypeError) as error:
         raise WireError(f"The public key that arrived can't be read: {error!r}.") from error
     return read
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tacit
-from tacit import wire
+from tacit import foreign, wire
 from tacit.errors import ClientError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.runs.config import RunConfig
@@ -116,13 +116,9 @@ def _hello(node: int, frame: bytes) -> bytes:
 
 
 def _parsed(frame: wire.Frame) -> Mapping[str, Any]:
-    try:
-        body = json.loads(bytes(frame.body))
-    except ValueError as error:
-        raise WireError(f"Expected a greeting in JSON, got {bytes(frame.body[:40])!r}.") from error
-    if not isinstance(body, dict):
-        raise WireError(f"Expected a greeting, got {body!r}.")
-    return body
+    if frame.kind is not wire.Kind.HELLO:
+        raise WireError(f"Expected a HELLO frame, got {frame.kind.name}.")
+    return foreign.json_object(frame.body)
 
 
 def same_version(theirs: str, version: str, we: str) -> None:

@@ -21,10 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 import tacit
-from tacit import wire
+from tacit import foreign, wire
 from tacit.engines.flower.app import Answer, Call, Value
 from tacit.errors import ConfigError, KeysError, TacitError, WireError
 from tacit.federated.clients import LocalClients
@@ -232,7 +230,7 @@ class Node:
 
 @functools.lru_cache(maxsize=2)
 def _from_yaml(settings: str) -> RunConfig:
-    return from_mapping(yaml.safe_load(settings))
+    return from_mapping(foreign.yaml_value(settings))
 
 
 @functools.lru_cache(maxsize=1)
