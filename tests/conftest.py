@@ -24,6 +24,7 @@ def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TACIT_DATA", raising=False)
     cache = tmp_path / "lonely-cache"
     monkeypatch.setenv("TACIT_CACHE", str(cache))
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "lonely-flower"))
     monkeypatch.chdir(tmp_path)
     return cache
 

@@ -76,6 +76,19 @@ class Failure(IntEnum):
     NOT_FINITE = 2
     REFUSED = 3
     INTERNAL = 4
+    VERSION = 5
+    SETTINGS = 6
+    CHANGED = 7
+    REPEATED = 8
+    BEYOND = 9
+    PREDICTABLE = 10
+    PARTY = 11
+    KEY = 12
+    DATA = 13
+    STORAGE = 14
+    DEVICE = 15
+    REQUEST = 16
+    APP = 17
 
     @property
     def words(self) -> str:
@@ -89,6 +102,23 @@ _FAILURES = {
     Failure.NOT_FINITE: f"its update is not finite. {_LEARN_SLOWER}.",
     Failure.REFUSED: "it refused what it was asked for.",
     Failure.INTERNAL: "something went wrong there; its own log has more.",
+    Failure.VERSION: "it runs another version of tacit. Install the same version on all sides; its own log names both.",
+    Failure.SETTINGS: "its settings differ from the server's, or don't work there; its own log names them. Use one "
+    "configuration on all sides.",
+    Failure.CHANGED: "the server says something else of the run than it said first; its own log names both. Nothing "
+    "was computed. Send a new run.",
+    Failure.REPEATED: "it has answered this round, or a later one, before: nothing is released twice. Send a new run.",
+    Failure.BEYOND: "the round, or its try, is beyond what the run was announced with.",
+    Failure.PREDICTABLE: "the run has a seed, so that its noise can be predicted, and the node takes part in real runs "
+    "only. Leave the seed out, or start the node with --node-config 'tacit-simulation=true'.",
+    Failure.PARTY: "it is not who it was asked as. Check partition-id in its config; its own log has more.",
+    Failure.KEY: "its key file, or the key pinned there, is missing, can't be used or is another than the server's; "
+    "its own log names it. Nothing was encrypted or opened.",
+    Failure.DATA: "its data can't be had or don't fit the job; its own log has more.",
+    Failure.STORAGE: "a file there can't be read or written; its own log names it. Nothing was released.",
+    Failure.DEVICE: "the device that it should train on is not there; its own log has more.",
+    Failure.REQUEST: "it does not understand the request; its own log has more.",
+    Failure.APP: "its app returned something else than a mod can protect; its own log has more.",
 }
 _ABOUT_DATA = (Failure.DIVERGED, Failure.NOT_FINITE)
 

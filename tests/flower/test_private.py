@@ -16,6 +16,7 @@ from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
 from scipy import optimize, stats
 
+from tacit import wire
 from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, RepeatedEvent
 from tacit.accounting.ledger import Ledger
@@ -384,12 +385,30 @@ def test_a_forged_reply_names_its_node_and_the_others_count(
     assert [record["type"] for record in _records(tmp_path / "few")] == ["attempt", "failed"]
 
 
-def test_a_training_that_diverged_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def _diverging(node: int) -> Any:
     bad = ArrayRecord({"weight": start()["weight"], "bias": Array(np.array([np.nan, 0.0])), "seen": start()["seen"]})
     grid = federation()
-    grid.join(103, app(private_mod, change=lambda _: bad), partition_id=2, tacit_simulation=True)
-    Private(quiet(), mode="dp", dp={"noise": 1.0}).start(grid, start(), num_rounds=1)
-    assert "Client 103 failed in round 1: Training gave nan in array 'bias'" in caplog.text
+    grid.join(node, app(private_mod, change=lambda _: bad), partition_id=node - 101, tacit_simulation=True)
+    return grid
+
+
+def test_a_training_that_diverged_is_named_without_a_word_of_what_came_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grid = _diverging(103)
+    Private(quiet(), mode="plain").start(grid, start(), num_rounds=1)
+    assert "Client 103 failed in round 1: its update is not finite" in caplog.text
+    (failed,) = (a for a in grid.answers if wire.unpack(envelope.frame_of(a)).kind is wire.Kind.FAILURE)
+    assert len(wire.unpack(envelope.frame_of(failed)).body) == 1
+
+
+@pytest.mark.parametrize("mode", ["dp", "local-dp"])
+def test_where_privacy_is_claimed_nobody_learns_that_a_training_diverged(mode: str) -> None:
+    grid = _diverging(103)
+    wrapped = Private(quiet(), mode=mode, dp={"noise": 0.0})
+    moved = floats(wrapped.start(grid, start(), num_rounds=1).arrays) - floats(start())
+    expected = sum(0.01 * (number + 1) + 0.001 for number in (0, 1, 3)) / 4
+    assert moved == pytest.approx(expected, rel=1e-3), "its update counts as zero"
 
 
 def test_who_answers_twice_or_unasked_counts_once_or_not(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,7 @@ import pytest
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from tacit.engines.flower.simulation import simulated
+from tacit.errors import RunError
 from tacit.flower import Private, private_mod
 from tests.flower.common import FEW_BITS, app, federation, floats, mean_shift, start
 
@@ -27,6 +28,10 @@ def test_in_flowers_simulation() -> None:
         assert result.arrays["seen"] == start()["seen"]
         assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.6)
 
+        noisy = Private(FedAdam(fraction_evaluate=0), mode="local-dp", dp={"noise": 0.5}, seed=2)
+        with pytest.raises(RunError, match="something else of the run than it said first"):
+            noisy.start(grid, start(), num_rounds=1, timeout=120)
+    with simulated(app(private_mod), nodes=3, cpus=float(os.cpu_count() or 1)) as grid:
         noisy = Private(FedAdam(fraction_evaluate=0), mode="local-dp", dp={"noise": 0.5}, seed=2)
         one = noisy.start(grid, start(), num_rounds=1, timeout=120)
     in_memory = Private(FedAdam(fraction_evaluate=0), mode="local-dp", dp={"noise": 0.5}, seed=2)

@@ -15,8 +15,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from tacit import wire
 from tacit.errors import RunError
-from tacit.vectors import Vector, first_not_finite
+from tacit.runs.flower.refusals import RefusalError
+from tacit.vectors import Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,21 +64,16 @@ class Shape:
         if found != expected:
             differ = sorted(found.keys() ^ expected.keys()) or [name for name in found if found[name] != expected[name]]
             name = differ[0]
-            raise RunError(
+            raise RefusalError(
+                wire.Failure.APP,
                 f"The app's arrays are not those it was sent: {name!r} is {found.get(name, 'missing')}, expected "
-                f"{expected.get(name, 'no such array')}. An app has to return the model it was sent, trained"
+                f"{expected.get(name, 'no such array')}. An app has to return the model it was sent, trained",
             )
         parts = []
         for name, _, _ in self._floating():
-            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what overflows
                 change = self._array(new, name).astype(np.float64) - self._array(sent, name).astype(np.float64)
                 flat: Vector = change.astype(np.float32).ravel()
-            where = first_not_finite(flat)
-            if where is not None:
-                raise RunError(
-                    f"Training gave {flat[where]} in array {name!r}, expected finite numbers. Lower the learning rate, "
-                    "or clip gradients"
-                )
             parts.append(flat)
         return np.concatenate(parts)
 

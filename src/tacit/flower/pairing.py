@@ -25,6 +25,7 @@ from tacit.flower import settings
 from tacit.flower.settings import Numbers
 from tacit.runs.config import RunConfig
 from tacit.runs.flower import hello
+from tacit.runs.flower.refusals import RefusalError
 
 STRATEGY, MOD = "tacit.flower.Private", "tacit.flower.private_mod"
 GREETING = wire.pack(wire.Kind.HELLO, hello.TURN, b"")
@@ -75,11 +76,12 @@ class Terms:
         if ours is not None:
             try:
                 hello.same_settings(hello.settings_of(theirs), hello.settings_of(ours))
-            except RunError as error:
+            except RefusalError as error:
                 said = str(error).removesuffix(" Use one configuration on all sides.")
-                raise RunError(
+                raise RefusalError(
+                    error.code,
                     f"{said} The server's are those of {STRATEGY}; this node's are under {settings.PREFIX} in the "
-                    f"run's config, where {MOD} reads them. Use {STRATEGY}(..., config=context.run_config)"
+                    f"run's config, where {MOD} reads them. Use {STRATEGY}(..., config=context.run_config)",
                 ) from error
         return terms, theirs
 

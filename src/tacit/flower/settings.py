@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tacit import foreign
+from tacit import foreign, wire
 from tacit.engines.flower.app import Value
 from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
 from tacit.runs.config import RunConfig, from_mapping
+from tacit.runs.flower.refusals import RefusalError
 from tacit.runs.flower.sizes import refuse_hidden_sizes
 from tacit.runs.modes import MODES, plan_of, unknown_mode
 from tacit.runs.overrides import put
@@ -44,6 +45,10 @@ class Numbers:
     clients: int
     per_round: int
     rounds: int
+
+    def to_text(self) -> str:
+        """Return the numbers for people."""
+        return f"{self.clients}, {self.per_round}, {self.rounds}"
 
 
 def given(*, mode: str | None, sections: Mapping[str, Any]) -> RunConfig:
@@ -81,6 +86,24 @@ def from_text(text: str) -> RunConfig:
     for key, value in foreign.json_object(text).items():
         put(nested, key, value)
     return from_mapping(nested)
+
+
+def with_numbers(config: RunConfig, numbers: Numbers) -> RunConfig:
+    """Return the configuration with the server's numbers in it, or refuse numbers that contradict what was set."""
+    federate, counted = config.federate, asdict(numbers)
+    for name, value in counted.items():
+        if name in federate.model_fields_set and getattr(federate, name) not in (None, value):
+            raise RefusalError(
+                wire.Failure.CHANGED,
+                f"The server counts federate.{name}={value}, and the settings have {getattr(federate, name)}",
+            )
+    if numbers.per_round > numbers.clients:
+        raise RefusalError(
+            wire.Failure.CHANGED,
+            f"The server counts {numbers.clients} clients, and {numbers.per_round} of them a round",
+        )
+    update = {**counted, "retries": 0}  # a round that is lost is not asked for again
+    return config.model_copy(update={"federate": federate.model_copy(update=update)})
 
 
 @functools.lru_cache(maxsize=4)

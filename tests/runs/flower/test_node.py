@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,10 +51,20 @@ def _ask(frame: bytes, *, party: int = 1, node: dict[str, Any] | None = None, **
     return Node()(replace(call, **changes))
 
 
-def _failure(answer: Answer) -> str:
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """Return what the node's operator reads."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
+    return caplog
+
+
+def _failure(answer: Answer) -> wire.Failure:
+    """Return the code that leaves a node, and see that nothing else does."""
     frame = wire.unpack(answer.frame)
     assert frame.kind is wire.Kind.FAILURE
-    return bytes(frame.body).decode()
+    assert len(frame.body) == 1, "a code, and no words"
+    return wire.unpack_failure(frame)[0]
 
 
 def _task(**changes: Any) -> bytes:
@@ -92,19 +104,19 @@ def test_a_node_can_be_a_client_and_hold_a_share(tmp_path: Path) -> None:
         ({"partition-id": "one"}, "partition-id='one'"),
     ],
 )
-def test_a_node_that_is_nobody_says_so(node: dict[str, Any], what: str) -> None:
-    import re
-
-    assert re.search(what, _failure(_ask(_greeting(), node=node)))
-
-
-def test_other_settings_are_refused_on_the_first_message() -> None:
-    told = _failure(_ask(_greeting(SETTINGS | {"optimizer.lr": 0.7})))
-    assert "optimizer.lr: the server has 0.7, this node 0.05" in told
+def test_a_node_that_is_nobody_says_so(node: dict[str, Any], what: str, log: pytest.LogCaptureFixture) -> None:
+    assert _failure(_ask(_greeting(), node=node)) is wire.Failure.SETTINGS
+    assert re.search(what, log.text)
 
 
-def test_an_unknown_setting_is_refused() -> None:
-    assert "Did you mean 'federate.rounds'" in _failure(_ask(_greeting(), run=SETTINGS | {"federate.runds": 3}))
+def test_other_settings_are_refused_on_the_first_message(log: pytest.LogCaptureFixture) -> None:
+    assert _failure(_ask(_greeting(SETTINGS | {"optimizer.lr": 0.7}))) is wire.Failure.SETTINGS
+    assert "optimizer.lr: the server has 0.7, this node 0.05" in log.text
+
+
+def test_an_unknown_setting_is_refused(log: pytest.LogCaptureFixture) -> None:
+    assert _failure(_ask(_greeting(), run=SETTINGS | {"federate.runds": 3})) is wire.Failure.SETTINGS
+    assert "Did you mean 'federate.rounds'" in log.text
 
 
 # A client's work
@@ -127,16 +139,17 @@ def test_a_node_trains_with_the_defaults_of_its_mode() -> None:
     assert resolve(RunConfig()).optimizer.lr == 0.05  # which other modes have
 
 
-def test_without_a_common_split_nodes_would_overlap() -> None:
+def test_without_a_common_split_nodes_would_overlap(log: pytest.LogCaptureFixture) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "data.split_seed"}
-    assert "data.split_seed has to be set" in _failure(_ask(_task(), run=settings))
+    assert _failure(_ask(_task(), run=settings)) is wire.Failure.SETTINGS
+    assert "data.split_seed has to be set" in log.text
 
 
-def test_a_seed_is_refused_at_a_node_that_takes_part_in_real_runs() -> None:
+def test_a_seed_is_refused_at_a_node_that_takes_part_in_real_runs(log: pytest.LogCaptureFixture) -> None:
     settings = SETTINGS | {"seed": 3}
-    told = _failure(_ask(_task(), run=settings))
-    assert "seed=3" in told
-    assert "tacit-simulation=true" in told
+    assert _failure(_ask(_task(), run=settings)) is wire.Failure.PREDICTABLE
+    assert "seed=3" in log.text
+    assert "tacit-simulation=true" in log.text
     frame = _ask(_task(), run=settings, node=NODE | {"tacit-simulation": True}).frame
     assert wire.unpack(frame).kind is wire.Kind.VECTOR
 
@@ -154,17 +167,17 @@ def test_a_client_brings_its_own_model_and_data() -> None:
     said = Node(own=own)(Call(party=1, frame=_greeting(run), state=b"", node=NODE, run=run, run_id=5))
     assert hello.introduced(7, said.frame).examples is None  # how many it holds is its own affair
     private = run | {"mode": "dp-sgd", "dpsgd.noise": 1.0}
-    said = Node(own=own)(Call(party=1, frame=_greeting(private), state=b"", node=NODE, run=private, run_id=5))
+    said = Node(own=own)(Call(party=1, frame=_greeting(private), state=b"", node=NODE, run=private, run_id=6))
     assert hello.introduced(7, said.frame).examples == 4  # but where it sets the sampling rate
 
 
 # Keys
 
 
-def test_an_unpinned_key_stops_the_client() -> None:
-    told = _failure(_ask(_encrypted_task(), run=ENCRYPTED))
-    assert "No key is pinned at this node" in told
-    assert "tacit keys fingerprint" in told
+def test_an_unpinned_key_stops_the_client(log: pytest.LogCaptureFixture) -> None:
+    assert _failure(_ask(_encrypted_task(), run=ENCRYPTED)) is wire.Failure.KEY
+    assert "No key is pinned at this node" in log.text
+    assert "tacit keys fingerprint" in log.text
 
 
 @pytest.mark.parametrize("in_a_file", [True, False])
@@ -179,16 +192,18 @@ def test_a_pinned_key_is_encrypted_with_and_remembered(in_a_file: bool, tmp_path
     assert answer.seconds["protect"] > 0
 
 
-def test_another_key_than_the_pinned_one_stops_the_client() -> None:
+def test_another_key_than_the_pinned_one_stops_the_client(log: pytest.LogCaptureFixture) -> None:
     other = ("00:" * 32)[:-1]
-    told = _failure(_ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": other}))
-    assert "is pinned. Nothing was encrypted" in told
-    assert "is pinned" in _failure(_ask(_encrypted_task(), run=ENCRYPTED, state=b"\x00" * 32))
+    answer = _ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": other})
+    assert _failure(answer) is wire.Failure.REFUSED
+    assert "is pinned. Nothing was encrypted" in log.text
 
 
 @pytest.mark.parametrize("pin", ["zz:zz", "ab:cd", "/no/such/file"])
-def test_a_pin_that_is_none_is_refused(pin: str) -> None:
-    assert "tacit-pin" in _failure(_ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": pin}))
+def test_a_pin_that_is_none_is_refused(pin: str, log: pytest.LogCaptureFixture) -> None:
+    answer = _ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": pin})
+    assert _failure(answer) is wire.Failure.KEY
+    assert "tacit-pin" in log.text
 
 
 def test_a_key_holder_tells_its_key_and_nothing_it_has_not(tmp_path: Path) -> None:
@@ -199,15 +214,15 @@ def test_a_key_holder_tells_its_key_and_nothing_it_has_not(tmp_path: Path) -> No
     assert wire.unpack(answer.frame).kind is wire.Kind.KEY
     assert f"{key_pair()[1].p:x}".encode() not in answer.frame
     assert answer.state == b""  # nothing of the key goes to Flower's records
-    assert "holds no key" in _failure(_ask(request, party=-1, node={}, run=ENCRYPTED))
-    assert "mode 'plain' has none" in _failure(_ask(request, party=-1, node=node, run=SETTINGS))
+    assert _failure(_ask(request, party=-1, node={}, run=ENCRYPTED)) is wire.Failure.KEY
+    assert _failure(_ask(request, party=-1, node=node, run=SETTINGS, run_id=6)) is wire.Failure.REQUEST
 
 
-def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+def test_a_key_that_others_can_read_is_not_used(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "private.key"
     keyfile.save(path, key_pair()[1])
     path.chmod(0o644)
     request = wire.pack(wire.Kind.KEY, wire.Turn(round_number=0), b"")
-    told = _failure(_ask(request, party=-1, node={"tacit-key": str(path)}, run=ENCRYPTED))
-    assert "mode 644" in told
-    assert f"chmod 600 {path}" in told
+    assert _failure(_ask(request, party=-1, node={"tacit-key": str(path)}, run=ENCRYPTED)) is wire.Failure.KEY
+    assert "mode 644" in log.text
+    assert f"chmod 600 {path}" in log.text

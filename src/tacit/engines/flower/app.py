@@ -13,7 +13,7 @@ from tacit.engines.flower.envelope import ACTION, frame_of, party_of, reply
 from tacit.flow import ClientId
 
 Value = bool | bytes | float | int | str
-_STATE = "tacit.state"
+_STATE, _MEMORY = "tacit.state", "tacit.memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ class Call:
         run: the run's settings, which came with the app.
         run_id: Flower's number of the run.
         simulated: whether the node is one of Flower's simulation, which has no operator.
+        memory: what a simulated node was told of the run and has answered.
     """
 
     party: ClientId
@@ -37,6 +38,7 @@ class Call:
     run: Mapping[str, Value]
     run_id: int
     simulated: bool = False
+    memory: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class Answer:
 
     frame: bytes
     state: bytes = b""
+    memory: bytes = b""
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -58,23 +61,37 @@ def client_app(handler: Handler) -> ClientApp:
     @app.train(ACTION)
     def answer(message: Message, context: Context) -> Message:
         party = party_of(message)
-        states = context.state.config_records.get(_STATE, ConfigRecord())
-        kept = states.get(str(party), b"")
+        who = f"{context.run_id}.{party}"  # Flower hands a state on from run to run of a series
         call = Call(
             party=party,
             frame=frame_of(message),
-            state=kept if isinstance(kept, bytes) else b"",
+            state=_kept(context, _STATE, who),
+            memory=_kept(context, _MEMORY, who),
             node=dict(context.node_config),
             run=dict(context.run_config),
             run_id=context.run_id,
             simulated=in_simulation(),
         )
         given = handler(call)
-        if given.state != call.state:
-            context.state[_STATE] = ConfigRecord({**states, str(party): given.state})
+        for name, before, after in ((_STATE, call.state, given.state), (_MEMORY, call.memory, given.memory)):
+            if after != before:
+                _keep(context, name, who, after)
         return reply(message, given.frame, given.seconds)
 
     return app
+
+
+def _kept(context: Context, name: str, who: str) -> bytes:
+    """Return what a party remembers in this run."""
+    kept = context.state.config_records.get(name, ConfigRecord()).get(who, b"")
+    return kept if isinstance(kept, bytes) else b""
+
+
+def _keep(context: Context, name: str, who: str, data: bytes) -> None:
+    """Keep it, and forget what was kept for other runs."""
+    run = f"{context.run_id}."
+    kept = context.state.config_records.get(name, ConfigRecord())
+    context.state[name] = ConfigRecord({**{one: kept[one] for one in kept if one.startswith(run)}, who: data})
 
 
 def in_simulation() -> bool:

@@ -18,7 +18,7 @@
   };
   addEventListener("error", (event) => complain(`The charts could not be drawn: ${event.message}`));
   addEventListener("unhandledrejection", (event) => complain(`The charts could not be drawn: ${event.reason}`));
-  document.addEventListener("securitypolicyviolation", (event) => complain(`Refused to load ${event.blockedURI}.`));
+  document.addEventListener("securitypolicyviolation", (event) => complain(`RefusalError to load ${event.blockedURI}.`));
 
   const theme = () => (paper ? "light" : root.dataset.theme || (dark.matches ? "dark" : "light"));
 

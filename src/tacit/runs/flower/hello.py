@@ -1,7 +1,7 @@
 """The greeting before the first round: who is there, which version, and whether all were set up for the same run.
 
-The server sends its version and its settings; a node answers with its own version and who it is, or refuses and says
-which settings differ, on both sides. Nothing secret is in it.
+The server sends its version and its settings; a node answers with its own version and who it is, or refuses with a
+code. Which settings differ, and what each side has, is in the node's log. Nothing secret is in it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tacit import foreign, wire
 from tacit.errors import ClientError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.runs.config import RunConfig
+from tacit.runs.flower.refusals import RefusalError
 
 TURN = wire.Turn(round_number=0)
 _OWN = {  # what every party may set for itself
@@ -76,9 +77,10 @@ def same_settings(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     if differ:
         named = [f"{key}: the server has {theirs.get(key)!r}, this node {ours.get(key)!r}" for key in differ]
         more = f" (and {len(differ) - _SHOWN} more)" if len(differ) > _SHOWN else ""
-        raise RunError(
+        raise RefusalError(
+            wire.Failure.SETTINGS,
             f"The server and this node were set up differently. {'; '.join(named[:_SHOWN])}{more}. "
-            "Use one configuration on all sides."
+            "Use one configuration on all sides.",
         )
 
 
@@ -124,6 +126,7 @@ def _parsed(frame: wire.Frame) -> Mapping[str, Any]:
 def same_version(theirs: str, version: str, we: str) -> None:
     """Refuse another side's version of tacit."""
     if version != tacit.__version__:
-        raise RunError(
-            f"{theirs[0].upper()}{theirs[1:]}, {we} {tacit.__version__}. Install the same version on all sides."
+        raise RefusalError(
+            wire.Failure.VERSION,
+            f"{theirs[0].upper()}{theirs[1:]}, {we} {tacit.__version__}. Install the same version on all sides.",
         )

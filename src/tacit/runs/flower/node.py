@@ -9,6 +9,7 @@ the party's state, which Flower keeps, and the files that the node's own setting
     tacit-data         the folder with this node's data files
     tacit-gpu          the number of the GPU this node trains on
     tacit-simulation   whether this node takes part in simulations, whose noise others can predict
+    tacit-memory       the folder in which it remembers what it was told and has answered, see memory.py
 
 Nodes of Flower's own simulation (``flwr run``) have no operator and hold no keys; clients share them evenly.
 """
@@ -16,6 +17,7 @@ Nodes of Flower's own simulation (``flwr run``) have no operator and hold no key
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import tacit
 from tacit import foreign, wire
 from tacit.engines.flower.app import Answer, Call, Value
-from tacit.errors import ConfigError, KeysError, TacitError, WireError
+from tacit.errors import ConfigError, KeysError, WireError
 from tacit.federated.clients import LocalClients
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId
@@ -33,7 +35,10 @@ from tacit.randomness import Randomness
 from tacit.runs.config import RunConfig, from_mapping
 from tacit.runs.defaults import resolve
 from tacit.runs.flower import hello, holder
+from tacit.runs.flower.memory import InFile, InState, announce, kept_in
 from tacit.runs.flower.operator import pin_of, refuse_predictable
+from tacit.runs.flower.promise import promise
+from tacit.runs.flower.refusals import RefusalError, failure, without_details
 from tacit.runs.keys import holder_numbers
 from tacit.runs.modes import plan_of
 from tacit.runs.observer import Silent
@@ -94,18 +99,35 @@ class Node:
     own: Own | None = None
 
     def __call__(self, call: Call) -> Answer:
-        """Answer a request; what is wrong on this side is told as a failure."""
-        frame = wire.unpack(call.frame)
+        """Answer a request; of what is wrong on this side a code is told, and the rest is in the node's log."""
+        turn = wire.Turn(round_number=0)
+        memory = self._memory(call)
         try:
+            frame = wire.unpack(call.frame)
+            turn = frame.turn
             config = self._config(call)
             if frame.kind is wire.Kind.HELLO:
-                return Answer(frame=self._introduce(call, config), state=call.state)
-            if frame.kind in _FOR_HOLDERS:
-                return self._hold(call, config)
-            return self._work(call, config)
-        except (TacitError, OSError) as error:
-            reason = f"{str(error).rstrip('.')}."
-            return Answer(frame=wire.pack_failure(frame.turn, wire.Failure.REFUSED, reason), state=call.state)
+                answer = Answer(frame=self._introduce(call, config, memory), state=call.state)
+            elif frame.kind in _FOR_HOLDERS:
+                self._held_to(config, memory)
+                answer = self._hold(call, config)
+            else:
+                answer = self._work(call, config, frame, memory)
+        except Exception as error:  # whatever it is, its words could tell of this node's data
+            answer = Answer(frame=failure(turn, error), state=call.state)
+        return answer if isinstance(memory, InFile) else replace(answer, memory=memory.data)
+
+    def _memory(self, call: Call) -> InFile | InState:
+        """Return what this node remembers of the run."""
+        if self.virtual is not None or call.simulated or call.node.get("tacit-simulation") is True:
+            return InState(call.memory)
+        who = str(call.node.get("partition-id", "holder"))  # not call.party, which is the server's word
+        return kept_in(call.node, f"run-{call.run_id}-{who}")
+
+    def _held_to(self, config: RunConfig, memory: InFile | InState, **more: str) -> None:
+        """Hold the run to what was said of it first."""
+        said = {"settings": json.dumps(hello.settings_of(config), sort_keys=True), **more}
+        announce(memory, said, lambda: promise(config), about="settings")
 
     def _config(self, call: Call) -> RunConfig:
         if self.virtual is not None:
@@ -121,8 +143,9 @@ class Node:
             refuse_predictable(config.seed, call.node)
         return config
 
-    def _introduce(self, call: Call, config: RunConfig) -> bytes:
+    def _introduce(self, call: Call, config: RunConfig, memory: InFile | InState) -> bytes:
         hello.check(call.frame, config)
+        self._held_to(config, memory)
         parties = self._parties(call, config)
         client = max(parties, default=-1) >= 0
         if client and config.mode == "paillier" and self.virtual is None:
@@ -187,8 +210,16 @@ class Node:
             raise KeysError("This node holds no key: tacit-key is not in its config")
         return Path(str(call.node["tacit-key"]))
 
-    def _work(self, call: Call, config: RunConfig) -> Answer:
+    def _work(self, call: Call, config: RunConfig, frame: wire.Frame, memory: InFile | InState) -> Answer:
+        if call.party not in self._parties(call, config):
+            raise RefusalError(wire.Failure.PARTY, f"This node was asked as party {call.party}, which it is not")
+        self._held_to(config, memory)
+        if frame.kind is wire.Kind.TASK:
+            federate = resolve(config).federate
+            memory.change(lambda kept: kept.answering(frame.turn, rounds=federate.rounds, retries=federate.retries))
         job, randomness = self._job(call, config)
+        if self.own is not None and config.mode == "dp-sgd":  # it sets the rate that is accounted
+            self._held_to(config, memory, examples=str(len(job.holdings.rows[call.party])))
         protocol = job.plan.protocol
         states = {call.party: call.state}
         if isinstance(protocol, PaillierSum):
@@ -209,7 +240,7 @@ class Node:
         )
         replies = clients.answer({call.party: call.frame})
         seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
-        return Answer(frame=replies[call.party], state=states[call.party], seconds=seconds)
+        return Answer(frame=without_details(replies[call.party]), state=states[call.party], seconds=seconds)
 
     def _job(self, call: Call, config: RunConfig) -> tuple[jobs.Job, Randomness]:
         if self.own is not None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tacit import wire
 from tacit.engines.flower.app import Value
-from tacit.errors import KeysError, RunError
+from tacit.errors import KeysError
 from tacit.protocols.paillier.terms import Public, encryption_key
+from tacit.runs.flower.refusals import RefusalError
 from tacit.runs.sections import Paillier
 
 _FINGERPRINT_BYTES = 32
@@ -22,9 +24,10 @@ _FINGERPRINT_BYTES = 32
 def refuse_predictable(seed: int | None, node: Mapping[str, Value]) -> None:
     """Refuse a run with a seed, whose noise others can predict, unless the operator takes part in simulations."""
     if seed is not None and node.get("tacit-simulation") is not True:
-        raise RunError(
+        raise RefusalError(
+            wire.Failure.PREDICTABLE,
             f"The run has seed={seed}, so that its noise can be predicted, and this node takes part in real "
-            "runs only. Leave the seed out, or start the node with --node-config 'tacit-simulation=true'"
+            "runs only. Leave the seed out, or start the node with --node-config 'tacit-simulation=true'",
         )
 
 
