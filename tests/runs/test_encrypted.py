@@ -253,8 +253,8 @@ def test_a_key_file_is_used_and_its_fingerprint_checked(tmp_path: Path) -> None:
     ("settings", "words"),
     [
         ({"paillier": {"bits": 1024}}, "1024 bits is not secure"),
-        ({"paillier": SMALL | {"keys": "threshold", "shares": "4/3"}}, r"paillier.shares=4/3"),
-        ({"paillier": SMALL | {"keys": "threshold", "kind": "subgroup"}}, "standard kind"),
+        ({"paillier": SMALL | {"keys": "threshold", "shares": "4/3"}}, "threshold=4 of shares=3"),
+        ({"paillier": SMALL | {"keys": "threshold", "kind": "subgroup"}}, "Threshold keys are of kind standard"),
         ({"paillier": SMALL, "dp": {"epsilon": 3.0}}, r"dp.epsilon has no effect in mode 'paillier' by itself"),
         ({"paillier": SMALL | {"dp": True}}, "one of them; neither was given"),
         ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "noise": 1.0}}, "both was given"),

@@ -41,7 +41,11 @@ def new(
     ] = None,
     shares: Annotated[
         str | None,
-        typer.Option(help="paillier: T/L, any T of L holders decrypt together.", metavar="T/L", show_default=False),
+        typer.Option(
+            help="paillier: T/L, any T of L holders decrypt together, T more than half of L.",
+            metavar="T/L",
+            show_default=False,
+        ),
     ] = None,
     group: Annotated[
         str | None, typer.Option(help="elgamal: a group of RFC 7919 or 3526.", show_default="ffdhe3072")
@@ -64,13 +68,14 @@ def new(
       tacit keys new elgamal --out keys/
     """
     from tacit.cli import keyreport, newkeys, searching
+    from tacit.crypto.new_keys import parse_shares
 
     asked = newkeys.Asked(
         scheme=scheme,
         bits=bits,
         kind=kind,
         exponents=exponents,
-        shares=newkeys.parse_shares(shares),
+        shares=None if shares is None else parse_shares(shares),
         group=group,
         insecure_key_size=insecure_key_size,
     )

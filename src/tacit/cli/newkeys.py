@@ -13,9 +13,9 @@ from tacit.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from tacit.crypto.keykinds import AnyKey
+    from tacit.crypto.new_keys import KeyOptions
 
 Report = Callable[[int, float], None]
-_MOST_SHARES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,28 +41,16 @@ class Asked:
             raise ConfigError(f"{given[0]} does not go with {self.scheme}. Leave it out; see `tacit keys new --help`.")
         if self.bits is not None and self.group is not None:
             raise ConfigError("Expected --group (a named group) or --bits (a prime of one's own), got both.")
-        usual = (self.kind or "standard", self.exponents or "half") == ("standard", "half")
-        if self.shares is not None and not usual:
-            raise ConfigError(
-                "Threshold keys are of kind standard with half exponents. Leave --kind and --exponents out."
-            )
+        if self.scheme == "paillier":
+            self.paillier()  # refuses what does not go together
 
+    def paillier(self) -> KeyOptions:
+        """Return what Paillier keys are asked for."""
+        from tacit.crypto.new_keys import KeyOptions
 
-def parse_shares(text: str | None) -> tuple[int, int] | None:
-    """Return T and L of ``T/L``.
-
-    >>> parse_shares("3/5")
-    (3, 5)
-    """
-    if text is None:
-        return None
-    needed, slash, total = text.partition("/")
-    if not (slash and needed.isdecimal() and total.isdecimal() and 1 <= int(needed) <= int(total) <= _MOST_SHARES):
-        raise ConfigError(
-            f"Expected --shares T/L such as 3/5 with 1 <= T <= L <= {_MOST_SHARES}, got {text!r}: any T of the L "
-            "holders decrypt."
-        )
-    return int(needed), int(total)
+        given = {"bits": self.bits, "kind": self.kind, "exponents": self.exponents, "shares": self.shares}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return KeyOptions(insecure_key_size=self.insecure_key_size, **options)
 
 
 def free_paths(folder: Path, asked: Asked) -> list[Path]:
@@ -91,30 +79,18 @@ def check_passphrase(words: str | None) -> None:
 
 def make(asked: Asked, report: Report) -> list[AnyKey]:
     """Return the new keys, the public one first."""
+    if asked.scheme == "paillier":
+        public, secrets = asked.paillier().make(progress=report)
+        return [public, *secrets]
+    from tacit.crypto import elgamal, groups
+
     options: dict[str, Any] = {"insecure_key_size": asked.insecure_key_size}
     if asked.exponents is not None:
         options["exponents"] = asked.exponents
-    if asked.scheme == "elgamal":
-        from tacit.crypto import elgamal, groups
-
-        group: Any = asked.group or elgamal.DEFAULT_GROUP
-        if asked.bits is not None:
-            group = groups.generate(asked.bits, progress=report, insecure_key_size=asked.insecure_key_size)
-        return list(elgamal.generate(group, **options))
+    group: Any = asked.group or elgamal.DEFAULT_GROUP
     if asked.bits is not None:
-        options["bits"] = asked.bits
-    if asked.shares is not None:
-        from tacit.crypto import threshold
-
-        options.pop("exponents", None)
-        needed, total = asked.shares
-        public, shares = threshold.generate(threshold=needed, shares=total, progress=report, **options)
-        return [public, *shares]
-    from tacit.crypto import paillier
-
-    if asked.kind is not None:
-        options["kind"] = asked.kind
-    return list(paillier.generate(**options))
+        group = groups.generate(asked.bits, progress=report, insecure_key_size=asked.insecure_key_size)
+    return list(elgamal.generate(group, **options))
 
 
 def write(paths: Sequence[Path], keys: Sequence[AnyKey], passphrase: str | None) -> None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from tacit.errors import ConfigError
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.terms import Terms
 from tacit.runs.config import RunConfig
-from tacit.runs.keys import holder_numbers
+from tacit.runs.keys import holder_numbers, key_options
 from tacit.runs.modes import plan_of
 from tacit.runs.sections import Paillier
 from tacit.wire import Kind, Task, Turn, pack, pack_task
@@ -84,12 +84,9 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     assert isinstance(protocol, PaillierSum)
     settings, length = config.paillier, plan.mechanism.length(parameters)
     layout = protocol.layout(length, settings.bits)
-    public, private = paillier.generate(
-        bits=settings.bits,
-        kind=settings.kind,
-        exponents=settings.exponents,
-        insecure_key_size=settings.insecure_key_size,
-    )
+    public, (private,) = replace(key_options(settings), shares=None).make()  # shares are timed without slow primes
+    assert isinstance(public, paillier.PublicKey)
+    assert isinstance(private, paillier.PrivateKey)
     rows, width = layout.rows, public.ring.width
     speed = _measure(public, private, settings, min(rows, _SAMPLE))
     cohort = round(plan.sampler.expected)

@@ -13,6 +13,8 @@ from tacit.protocols.protocol import KeyHolder, SumProtocol
 from tacit.runs.sections import Paillier
 
 if TYPE_CHECKING:
+    from tacit.crypto.new_keys import KeyOptions
+    from tacit.crypto.paillier import PrivateKey
     from tacit.crypto.threshold import KeyShare
 
 
@@ -24,21 +26,39 @@ class KeyParties:
     protocol: SumProtocol
 
 
+def key_options(settings: Paillier) -> KeyOptions:
+    """Return what keys the settings ask for, or refuse what does not go together; `tacit keys new` does so likewise."""
+    from tacit.crypto.new_keys import KeyOptions, parse_shares
+
+    return KeyOptions(
+        bits=settings.bits,
+        kind=settings.kind,
+        exponents=settings.exponents,
+        shares=parse_shares(settings.shares) if settings.keys == "threshold" else None,
+        insecure_key_size=settings.insecure_key_size,
+    )
+
+
 def holder_numbers(settings: Paillier) -> tuple[tuple[ClientId, ...], int]:
     """Return the key holders' numbers, none where all clients hold the key, and how many of them it takes.
 
     >>> holder_numbers(Paillier(keys="threshold", shares="3/5"))
     ((-1, -2, -3, -4, -5), 3)
     """
-    if settings.keys == "threshold":
-        needed, holders = map(int, settings.shares.split("/"))
-        if not 1 <= needed <= holders:
-            raise ConfigError(
-                f"paillier.shares={settings.shares} says that {needed} of {holders} holders open a sum, expected at "
-                "most as many as there are, such as 2/3."
-            )
+    shares = key_options(settings).shares
+    if shares is not None:
+        needed, holders = shares
         return tuple(-number for number in range(1, holders + 1)), needed
     return ((-1,) if settings.keys == "authority" else ()), 1
+
+
+def key_files(settings: Paillier) -> dict[ClientId, Path]:
+    """Return the file of each key holder that the settings name; 0 stands for all clients where they share the key."""
+    assert settings.key is not None
+    numbers, _ = holder_numbers(settings)
+    if settings.keys == "threshold":
+        return {number: Path(settings.key) / f"share-{-number}.key" for number in numbers}
+    return {number: Path(settings.key) for number in numbers or (0,)}
 
 
 def key_parties(settings: Paillier, protocol: SumProtocol, *, clients: int) -> KeyParties:
@@ -46,38 +66,48 @@ def key_parties(settings: Paillier, protocol: SumProtocol, *, clients: int) -> K
 
     In one process all parties live side by side; each is an object of its own, and they talk in frames.
     """
+    from tacit.crypto import threshold
     from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
 
     assert isinstance(protocol, PaillierSum)
     minimum_clients = protocol.minimum_clients
-    if settings.keys == "threshold":
-        shares = _shares(settings)
-        return KeyParties(
-            holders={
-                -share.index: ShareHolder(share=share, minimum_clients=minimum_clients, prove=settings.prove)
-                for share in shares
-            },
-            protocol=protocol,
-        )
+    keys = secret_keys(settings)
+    holders: dict[ClientId, KeyHolder] = {}
+    for key in keys:
+        if isinstance(key, threshold.KeyShare):
+            holders[-key.index] = ShareHolder(share=key, minimum_clients=minimum_clients, prove=settings.prove)
+        elif settings.keys == "authority":
+            holders[-1] = Authority(private=key, minimum_clients=minimum_clients)
+        else:
+            holders |= {client: Authority(private=key, minimum_clients=minimum_clients) for client in range(clients)}
+            return KeyParties(holders=holders, protocol=replace(protocol, own=key))
+    return KeyParties(holders=holders, protocol=protocol)
+
+
+def secret_keys(settings: Paillier) -> tuple[PrivateKey | KeyShare, ...]:
+    """Return the private key or the shares that the settings name, or new ones."""
     from tacit.crypto import keyfile, paillier
 
+    options = key_options(settings)
     if settings.key is None:
-        _, private = paillier.generate(
-            bits=settings.bits,
-            kind=settings.kind,
-            exponents=settings.exponents,
-            insecure_key_size=settings.insecure_key_size,
-        )
-    else:
-        loaded = keyfile.load_private(settings.key, insecure_key_size=settings.insecure_key_size)
-        if not isinstance(loaded, paillier.PrivateKey):
+        return options.make()[1]
+    found: list[PrivateKey | KeyShare] = []
+    for path in key_files(settings).values():
+        if options.shares is not None:
+            found.append(keyfile.load_share(path, insecure_key_size=settings.insecure_key_size))
+            continue
+        private = keyfile.load_private(path, insecure_key_size=settings.insecure_key_size)
+        if not isinstance(private, paillier.PrivateKey):
             raise ConfigError(f"paillier.key={settings.key} holds no private Paillier key.")
-        private = loaded
-    if settings.keys == "authority":
-        authority = Authority(private=private, minimum_clients=minimum_clients)
-        return KeyParties(holders={-1: authority}, protocol=protocol)
-    holders = {client: Authority(private=private, minimum_clients=minimum_clients) for client in range(clients)}
-    return KeyParties(holders=holders, protocol=replace(protocol, own=private))
+        made = private.public
+        if (made.kind, made.exponents) != (settings.kind, settings.exponents):
+            raise ConfigError(
+                f"paillier.key={settings.key} is of kind {made.kind} with {made.exponents} exponents, and "
+                f"paillier.kind={settings.kind} with paillier.exponents={settings.exponents} was asked for. Set these "
+                "as the key was made: they say what its security rests on."
+            )
+        found.append(private)
+    return tuple(found)
 
 
 def key_notes(settings: Paillier) -> tuple[str, ...]:
@@ -95,24 +125,3 @@ def key_notes(settings: Paillier) -> tuple[str, ...]:
     if settings.exponents == "short":
         notes.append("Short exponents rest on a stronger assumption than usual.")
     return tuple(notes)
-
-
-def _shares(settings: Paillier) -> tuple[KeyShare, ...]:
-    from tacit.crypto import keyfile, threshold
-
-    numbers, needed = holder_numbers(settings)
-    if settings.kind != "standard":
-        raise ConfigError("Threshold keys are of the standard kind; leave paillier.kind out.")
-    if settings.key is None:
-        _, shares = threshold.generate(
-            shares=len(numbers),
-            threshold=needed,
-            bits=settings.bits,
-            insecure_key_size=settings.insecure_key_size,
-        )
-        return shares
-    folder = Path(settings.key)
-    return tuple(
-        keyfile.load_share(folder / f"share-{-number}.key", insecure_key_size=settings.insecure_key_size)
-        for number in numbers
-    )

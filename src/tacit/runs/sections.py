@@ -197,7 +197,7 @@ class Paillier(Section):
     keys: Annotated[Literal["authority", "threshold", "shared"], Lower] = "authority"
     """Who has the private key: an authority apart from the server, several by shares, or all clients (legacy)."""
     shares: Annotated[str, Field(pattern=r"^[1-9][0-9]*/[1-9][0-9]*$")] = "2/3"
-    """With keys=threshold: how many of how many key holders it takes to open a sum."""
+    """With keys=threshold: how many of how many key holders it takes to open a sum; more than half."""
     prove: bool = True
     """Whether key holders prove that their shares of a decryption are right; looked at where shares don't combine."""
     kind: Annotated[Literal["standard", "subgroup"], Lower] = "standard"

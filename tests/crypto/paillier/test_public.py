@@ -79,13 +79,33 @@ def test_every_kind_of_key_states_its_assumption() -> None:
 def test_the_fingerprint_is_a_digest_of_everything_in_the_key() -> None:
     text = f"tacit paillier public key 1\nn {N:x}\nh {PUBLIC.h:x}\nkind standard\nexponents half\n"
     assert PUBLIC.fingerprint.replace(":", "") == hashlib.sha256(text.encode()).hexdigest()
+    subgroup, _ = subgroup_pair()
     others = [
         replace(PUBLIC, h=PUBLIC.h * PUBLIC.h % SQUARE),
-        replace(PUBLIC, exponents="short"),
-        replace(PUBLIC, kind="subgroup"),
         OTHER_PUBLIC,
+        subgroup,
+        replace(subgroup, kind="standard"),
+        replace(subgroup, kind="standard", exponents="short"),
     ]
-    assert len({key.fingerprint for key in [PUBLIC, *others]}) == 5
+    assert len({key.fingerprint for key in [PUBLIC, *others]}) == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "exponents", "words"),
+    [
+        ("subgroup", "half", "Subgroup keys are defined for 1024, 2048"),
+        ("standard", "short", "Short exponents are defined for 1024, 2048"),
+        ("subgroup", "short", "'subgroup' with 'short' exponents do not exist"),
+    ],
+)
+def test_a_key_that_nothing_can_be_encrypted_with_is_refused_when_it_comes(
+    kind: str, exponents: str, words: str
+) -> None:
+    """Such a key, of 256 bits, was taken from anyone, and failed when the first vector was encrypted."""
+    with pytest.raises(KeysError, match=words):
+        replace(PUBLIC, kind=kind, exponents=exponents)  # type: ignore[arg-type]
+    with pytest.raises(KeysError, match=words):
+        PublicKey.from_dict(PUBLIC.to_dict() | {"kind": kind, "exponents": exponents})
 
 
 def test_short_keys_are_marked() -> None:

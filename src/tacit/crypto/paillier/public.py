@@ -97,6 +97,10 @@ class PublicKey:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind) or self.exponents not in get_args(Exponents):
             raise KeysError(f"Unknown kind of Paillier key: {self.kind!r} with {self.exponents!r} exponents.")
+        try:
+            exponent_bits(self.bits, self.kind, self.exponents)
+        except ConfigError as error:  # a length, or a combination, that nothing could be encrypted with
+            raise KeysError(str(error)) from error
         if self.n < 1 << (SMALLEST_BITS - 1) or self.n % 2 == 0 or gmpy2.is_square(self.n) or gmpy2.is_prime(self.n):
             raise KeysError("The key's modulus is no product of two different odd primes. Use a key that Tacit made.")
         if not 1 < self.h < self.square - 1 or gmpy2.gcd(self.h, self.n) != 1 or self.h % self.n in (1, self.n - 1):
