@@ -157,3 +157,77 @@ def test_an_optimiser_of_another_model() -> None:
 def test_epochs_or_steps() -> None:
     with pytest.raises(ConfigError, match="epochs or steps"):
         private().fit()
+
+
+def test_one_poisoned_example_never_makes_the_model_nan() -> None:
+    """A finite example of 3e38 in the data, 60 trainings at a claim of 0.17."""
+    features = FEATURES.copy()
+    features[7] = 3e38
+    features[8, 0] = -3e38
+    claimed = private(noise_multiplier=None, epsilon=0.17, epochs=0.5)
+    claimed.fit(epochs=0.5)
+    assert claimed.epsilon(1e-5) == pytest.approx(0.17, rel=0.01)
+    for seed in range(60):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2)) if seed % 2 else nn.Linear(5, 2)
+        form = "functional" if seed % 3 == 0 else "auto"
+        noise = claimed.noise_multiplier
+        losses = private(model, (features, LABELS), noise_multiplier=noise, seed=seed, form=form).fit(epochs=0.5)
+        assert all(bool(p.isfinite().all()) for p in model.parameters())
+        assert all(loss is None or math.isfinite(loss) for loss in losses)
+
+
+def test_a_step_that_fails_in_the_middle_is_charged_and_leaves_nothing() -> None:
+    broken: list[int] = []
+
+    def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if broken:
+            broken.append(1)
+            if len(broken) == 3:
+                raise MemoryError("out of memory, which the user catches")
+        return nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+    settings: dict[str, Any] = {"noise_multiplier": 0.0, "batch_size": 200, "micro_batch": 80, "loss": loss}
+    moves = []
+    for fails in (True, False):
+        torch.manual_seed(0)
+        model = nn.Linear(5, 2)
+        training = private(model, **settings)
+        before = model.weight.detach().clone()
+        if fails:
+            broken.append(0)
+            with pytest.raises(MemoryError):
+                training.fit(steps=1)
+            broken.clear()
+            assert torch.equal(model.weight, before)
+        training.fit(steps=1)
+        assert training.steps_taken == 1 + fails
+        moves.append(model.weight.detach() - before)
+    assert torch.equal(*moves)
+
+
+def test_a_seed_marks_a_simulation_wherever_the_cost_is_told() -> None:
+    seeded, real = private(seed=1), private(seed=None)
+    for training in (seeded, real):
+        training.fit(steps=2)
+    assert (seeded.simulation, real.simulation) == (True, False)
+    assert seeded.spent().simulation
+    assert not real.spent().simulation
+    assert seeded.spent().to_dict()["simulation"] is True
+    assert seeded.spent().epsilon == real.spent().epsilon == seeded.epsilon()
+    assert all("simulation" in charge.note for charge in seeded.ledger.charges)
+    assert all(charge.note == "" for charge in real.ledger.charges)
+    for text in (repr(seeded), seeded.statement(), str(seeded.ledger.to_dict())):
+        assert "simulation" in text
+    for text in (repr(real), real.statement(), str(real.ledger.to_dict())):
+        assert "simulation" not in text
+    for word in ("epsilon", "delta 1e-05", "example", "add-remove", "whoever sees the model"):
+        assert word in real.statement()
+    assert "No step" in private().statement()
+    assert "infinite" in _unprotected().statement()
+
+
+def _unprotected() -> PrivateTraining:
+    training = private(noise_multiplier=0.0, seed=None)
+    training.fit(steps=1)
+    return training

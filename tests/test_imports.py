@@ -13,10 +13,11 @@ import pytest
 import tacit
 
 ROOT = Path(tacit.__file__).parent
-BASE = {"errors", "foreign", "randomness", "vectors", "flow", "wire", "storage"}
+BASE = {"errors", "foreign", "grid", "randomness", "vectors", "flow", "wire", "storage"}
 MAY_IMPORT = {
     "errors": set[str](),
     "foreign": {"errors"},
+    "grid": {"errors"},
     "randomness": {"errors"},
     "vectors": {"errors"},
     "flow": {"errors", "vectors"},

@@ -14,7 +14,9 @@ Every trained layer of ``nn.Linear``, ``nn.Conv1d``, ``nn.Conv2d``, ``nn.Embeddi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,9 +38,17 @@ from tacit.training.private.training import Batch, PrivateSteps
 from tacit.training.settings import Loss, loss_named
 from tacit.training.trial import check_fit
 
-__all__ = ["Batch", "PrivateTraining", "make_private", "without_batch_norm"]
+__all__ = ["Batch", "PrivateTraining", "Spent", "make_private", "without_batch_norm"]
 
 _BATCH = 512
+_SIMULATION = "a simulation: whoever knows the seed can compute the noise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent(Answer):
+    """What a training has cost; ``simulation`` says that it was seeded, and protects nobody who matters."""
+
+    simulation: bool
 
 
 def make_private(
@@ -115,7 +125,9 @@ def make_private(
         randomness=Randomness.of(seed=seed),
         micro_batch=micro_batch,
     )
-    return PrivateTraining(steps=steps_of, gradient=gradient, noise_multiplier=noise_multiplier)
+    return PrivateTraining(
+        steps=steps_of, gradient=gradient, noise_multiplier=noise_multiplier, simulation=seed is not None
+    )
 
 
 class PrivateTraining:
@@ -125,13 +137,18 @@ class PrivateTraining:
         noise_multiplier: z.
         form: how gradients are clipped: ``book-keeping`` or ``functional``.
         form_reason: why not book-keeping; empty where it is.
+        simulation: whether a seed was given. Epsilon is then what the same training would cost without one, and every
+            statement of it says so.
     """
 
-    def __init__(self, *, steps: PrivateSteps, gradient: PrivateGradient, noise_multiplier: float) -> None:
+    def __init__(
+        self, *, steps: PrivateSteps, gradient: PrivateGradient, noise_multiplier: float, simulation: bool
+    ) -> None:
         self._steps = steps
         self._gradient = gradient
         self.noise_multiplier = noise_multiplier
         self.form, self.form_reason = gradient.form, gradient.reason
+        self.simulation = simulation
         self._taken = 0
         self._drawn: Batch | None = None
 
@@ -155,7 +172,7 @@ class PrivateTraining:
             yield self._drawn
 
     def step(self, batch: Batch) -> float | None:
-        """Take the step of ``batch`` and return its mean loss, None for an empty batch.
+        """Take the step of ``batch`` and return its mean loss, None where no example has a finite one.
 
         The loss is not protected: it is for the eyes of whoever holds the data.
         """
@@ -168,7 +185,7 @@ class PrivateTraining:
         self._taken += 1  # charged before anything is released
         losses = self._steps.accumulate(batch)
         self._steps.release(batch.step)
-        return float(losses.mean()) if len(batch) else None
+        return float(losses.mean()) if len(losses) else None
 
     def fit(self, *, epochs: float | None = None, steps: int | None = None) -> list[float | None]:
         """Take all steps of so many passes and return their mean losses, which are not protected."""
@@ -181,15 +198,34 @@ class PrivateTraining:
         if not self._taken:
             return ledger
         release: Event = SampledEvent(event=GaussianEvent(noise_multiplier=self.noise_multiplier), rate=self.rate)
-        return ledger.charged(RepeatedEvent(event=release, count=self._taken), round_number=1)
+        note = _SIMULATION if self.simulation else ""
+        return ledger.charged(RepeatedEvent(event=release, count=self._taken), round_number=1, note=note)
 
     def epsilon(self, delta: float = 1e-5) -> float:
         """Return what the steps so far have cost at ``delta``; infinite where there was no noise."""
         return self.spent(delta).epsilon
 
-    def spent(self, delta: float = 1e-5) -> Answer:
-        """Return the cost with all that it needs to mean something: unit, neighbours, accountant."""
-        return accountant.epsilon(self.ledger, delta)
+    def spent(self, delta: float = 1e-5) -> Spent:
+        """Return the cost with all that it needs to mean something: unit, neighbours, accountant, and if it is real."""
+        return Spent(**vars(accountant.epsilon(self.ledger, delta)), simulation=self.simulation)
+
+    def statement(self, delta: float = 1e-5) -> str:
+        """Return the cost in a sentence that may stand alone."""
+        spent = self.spent(delta)
+        value = f"{spent.epsilon:.4g}" if math.isfinite(spent.epsilon) else "infinite, there was no noise"
+        told = (
+            f"epsilon {value} at delta {delta:g} for one {spent.unit} ({spent.neighbours}, {spent.accountant}) against "
+            f"whoever sees the model, after {self._taken} steps"
+        )
+        told = told if self._taken else f"No step was taken: {told}"
+        return f"{told}; {_SIMULATION}." if self.simulation else f"{told}."
+
+    def __repr__(self) -> str:
+        mark = f"; {_SIMULATION}" if self.simulation else ""
+        return (
+            f"<PrivateTraining {self.form}, noise multiplier {self.noise_multiplier:.4g}, rate {self.rate:.4g}, "
+            f"{self._taken} steps taken{mark}>"
+        )
 
     def gradient_norms(self, features: Any, labels: Any) -> Tensor:
         """Return gradient norms of given examples, to choose a clip bound by; use public examples, or it costs."""

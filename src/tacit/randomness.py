@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +37,19 @@ def system_bytes(count: int) -> bytes:
 def system_below(bound: int) -> int:
     """Return a uniform integer in [0, bound) from the operating system's generator."""
     return secrets.randbelow(bound)
+
+
+@contextmanager
+def borrowed_generators(seed: int) -> Iterator[None]:
+    """Put Python's and NumPy's own generators, which other people's code may draw from, at a seed for a while."""
+    pythons, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        yield
+    finally:
+        random.setstate(pythons)
+        np.random.set_state(numpys)  # noqa: NPY002
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from scipy import stats
 from torch import nn
 
 from tacit.errors import ConfigError
+from tacit.grid import Grid
 from tacit.randomness import Randomness
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
@@ -29,6 +32,7 @@ def steps(
     micro_batch: int | None = None,
     randomness: Randomness = SEEDED,
     pull: float = 0.0,
+    before_part: Callable[[int, int], None] = lambda _step, _part: None,
 ) -> PrivateSteps:
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(examples, 6, generator=generator)
@@ -47,6 +51,7 @@ def steps(
         randomness=randomness,
         micro_batch=micro_batch,
         pull=pull,
+        before_part=before_part,
     )
 
 
@@ -204,3 +209,97 @@ def test_sgd_is_torchs(momentum: float, decay: float) -> None:
     torch.testing.assert_close(flat(ours), flat(theirs))
     one.zero_grad()
     assert all(p.grad is None for p in ours.parameters())
+
+
+def test_a_failed_accumulate_leaves_nothing_behind() -> None:
+    """An error between two micro-batches, caught by the caller, who takes the next step."""
+    told: list[int] = []
+
+    def fails_once(_step: int, part: int) -> None:
+        told.append(part)
+        if part == 2 and told.count(2) == 1:
+            raise MemoryError("caught by the caller")
+
+    struck, spared = model(), model()
+    taking = steps(struck, batch=12, micro_batch=3, before_part=fails_once)
+    with pytest.raises(MemoryError):
+        taking.accumulate(Batch(step=0, rows=np.arange(12)))
+    taking.accumulate(Batch(step=1, rows=np.arange(12, 24)))
+    taking.release(1)
+    fresh = steps(spared, batch=12, micro_batch=3)
+    fresh.accumulate(Batch(step=1, rows=np.arange(12, 24)))
+    fresh.release(1)
+    assert torch.equal(flat(struck), flat(spared))
+    moved = float((flat(struck) - flat(model())).norm())
+    assert moved <= 0.5  # twelve examples of at most 0.5 each, over the expected twelve
+
+
+def test_what_was_accumulated_and_never_released_is_forgotten() -> None:
+    struck, spared = model(), model()
+    taking = steps(struck)
+    taking.accumulate(Batch(step=0, rows=np.arange(12)))  # the caller is interrupted here
+    taking.accumulate(Batch(step=1, rows=np.arange(12, 24)))
+    taking.release(1)
+    fresh = steps(spared)
+    fresh.accumulate(Batch(step=1, rows=np.arange(12, 24)))
+    fresh.release(1)
+    assert torch.equal(flat(struck), flat(spared))
+    taking.accumulate(Batch(step=2, rows=np.arange(12)))
+    before = flat(struck)
+    taking.release(3)  # a release holds its own step's sum, or nothing
+    assert torch.equal(flat(struck), before)
+
+
+WIDE = 4000
+
+
+def released(examples: int, randomness: Randomness, *, noise: float = 1.0) -> torch.Tensor:
+    """Return what one step releases of a wide model's gradient, times the expected batch: sum and noise."""
+    torch.manual_seed(0)
+    wide = nn.Linear(6, WIDE, bias=False)
+    taking = steps(wide, noise=noise, clip=1.0, batch=1, lr=1.0, randomness=randomness)
+    found: list[torch.Tensor] = []
+    taking._optimizer.step = lambda: found.append(  # type: ignore[method-assign]
+        torch.cat([p.grad.reshape(-1) for p in wide.parameters() if p.grad is not None])
+    )
+    taking.accumulate(Batch(step=0, rows=np.arange(examples)))
+    taking.release(0)
+    return found[0]
+
+
+def test_the_last_bits_of_a_release_do_not_tell_whether_an_example_was_in_it() -> None:
+    """The attack on floating-point noise: which numbers can be reached depends on what the noise was added to."""
+    generator = np.random.default_rng(1)
+    drawn = torch.from_numpy(generator.standard_normal(50_000)).float()
+
+    def naive(total: float) -> torch.Tensor:  # as it was: float32 noise on a float32 sum
+        return torch.tensor(total) + drawn
+
+    def off_grid(values: torch.Tensor, step: float) -> int:
+        """Count numbers that are no multiple of ``step``: what 0.7 plus noise can't be near zero."""
+        near = values[values.abs() < 0.1].double() / step
+        return int((near != near.round()).sum())
+
+    assert off_grid(naive(0.7), 2.0**-25) == 0
+    assert off_grid(naive(0.0), 2.0**-25) > 100  # each of them says for certain: the example was not there
+
+    grid = Grid.of(bound=1.0, size=6 * WIDE)
+    for randomness in (SEEDED, SYSTEM):
+        for examples in (0, 1, 7):
+            values = released(examples, randomness).double() / grid.step
+            # Rounded to float32 by PyTorch: whole multiples of the step, whatever was in the batch.
+            assert bool((values == values.round()).all())
+    values = released(1, SYSTEM).double() / grid.step
+    values = values[values.abs() < 2.0**23]  # where float32 has room for every step
+    assert float((values % 2).mean()) == pytest.approx(0.5, abs=0.05)  # and no coarser grid
+
+
+def test_noise_on_the_grid_is_the_same_noise() -> None:
+    sums, noisy = released(5, SEEDED, noise=0.0).double(), released(5, SEEDED).double()
+    standard = torch.from_numpy(SEEDED.normal(6 * WIDE, "noise", 0))
+    torch.testing.assert_close(noisy - sums, standard, rtol=0.0, atol=1e-6)
+
+
+def test_noise_too_wide_for_its_grid_is_refused() -> None:
+    with pytest.raises(ConfigError, match="gaps that would give the sum away"):
+        steps(model(), noise=1e12, clip=1.0).take(0)

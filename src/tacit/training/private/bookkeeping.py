@@ -53,7 +53,7 @@ class BookKeeping:
         self._heard: dict[nn.Module, list[tuple[Tensor, GradientEdge]]] = {}
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the sum of clipped gradients, parameter by parameter, and each example's loss."""
+        """Return the sum of clipped gradients, parameter by parameter in double precision, and each example's loss."""
         losses, kept = self._books(features, labels)
         with torch.no_grad():
             factors = self._clipping.factors(torch.stack([book.squares for book in kept]))

@@ -10,6 +10,13 @@ for one position :math:`\lVert a_i \rVert^2 \lVert b_i \rVert^2`, and the clippe
 :math:`b_{it}` scaled by the example's factor. Where positions are many and the weight is small (convolutions),
 forming :math:`g_i` costs less than the two Gram matrices, and that is done instead.
 
+No norm that is found is below that of the gradient that is summed. A gradient that was formed is summed as it was
+formed. The Gram sum is in double precision, and what it can be wrong by is added to it; with
+:math:`\kappa_i = \sum_t \lVert a_{it} \rVert \lVert b_{it} \rVert` that is at most
+:math:`(d + p + T^2 + 1)\, 2^{-53} \kappa_i^2`. Where positions cancel so far that
+:math:`\kappa_i > 2^8 \lVert g_i \rVert`, the example's gradient is formed after all: what rounding adds to the sum
+is thus at most :math:`2^8 n 2^{-53}` times the bound for each example, n being the positions of a batch.
+
 Every rule takes all calls of its layer in a forward pass: their positions are put side by side, so that a layer that is
 used twice is clipped by the gradient of both uses.
 """
@@ -24,6 +31,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.training.private import double
+
+_CANCELS = 2.0**16  # the square of how much larger than a gradient the sum of its positions' norms may be
+_AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time
+
 Call = tuple[Tensor, Tensor]  # a layer's input and the gradient of its output, both with the examples first
 
 
@@ -32,11 +44,14 @@ class Book(Protocol):
 
     @property
     def squares(self) -> Tensor:
-        """Their squared norms, ``(examples,)``."""
+        """Their squared norms, ``(examples,)``, in double precision; not finite where the gradient is not."""
         ...
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
-        """Return their sum, each times its factor: one tensor for each parameter of the layer that trains."""
+        """Return their sum, each times its factor, in double precision: one tensor for each parameter that trains.
+
+        An example with the factor 0 takes no part, whatever its rows hold.
+        """
         ...
 
 
@@ -54,22 +69,19 @@ class Formed:
     @property
     def squares(self) -> Tensor:
         """Their squared norms."""
-        total = self.gradients[0].flatten(1).square().sum(1)
-        for gradient in self.gradients[1:]:
-            total = total + gradient.flatten(1).square().sum(1)
-        return total
+        return torch.stack([double.squares(gradient) for gradient in self.gradients]).sum(0)
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
         """Return their weighted sums."""
-        sums = [factors @ gradient.flatten(1) for gradient in self.gradients]
+        sums = [double.combined(factors, gradient) for gradient in self.gradients]
         if self.channels_last:
             sums[0] = sums[0].view(self.gradients[0].shape[1:]).movedim(-1, 1).contiguous()
         return [total.view(shape) for total, shape in zip(sums, self.shapes, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ghost:
-    """Gradients of a matrix that were not formed: inputs ``(B, T, d)`` and output gradients ``(B, T, p)``."""
+class Outer:
+    """Gradients of a matrix at one position, outer products that were not formed: ``(B, d)`` and ``(B, p)``."""
 
     inputs: Tensor
     gradients: Tensor
@@ -78,24 +90,58 @@ class Ghost:
 
     @property
     def squares(self) -> Tensor:
-        """The squared norms, by Gram matrices, or by a product of norms where there is one position."""
-        a, b = self.inputs, self.gradients
-        if a.shape[1] == 1:
-            total = b.square().sum((1, 2))
-            return total * (a.square().sum((1, 2)) * self.weight + self.bias)
-        total = torch.zeros_like(b[:, 0, 0])
-        if self.weight:
-            total = total + (torch.bmm(a, a.mT) * torch.bmm(b, b.mT)).sum((1, 2))
-        if self.bias:
-            total = total + b.sum(1).square().sum(1)
-        return total.clamp(min=0.0)  # a Gram sum may round below zero
+        """The squared norms: products of the squared norms of the two vectors."""
+        b = double.squares(self.gradients)
+        weight = b * double.squares(self.inputs) if self.weight else torch.zeros_like(b)
+        return weight + b if self.bias else weight
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        """Return the weighted sums: one matrix product over all examples."""
+        scaled = double.cleared(self.gradients, factors).double() * factors[:, None]
+        sums = [scaled.t() @ double.cleared(self.inputs, factors).double()] if self.weight else []
+        return [*sums, scaled.sum(0)] if self.bias else sums
+
+
+class Gram:
+    """Gradients of a matrix at several positions: inputs ``(B, T, d)``, output gradients ``(B, T, p)``.
+
+    Attributes:
+        squares: the squared norms, by Gram matrices, never below the truth.
+    """
+
+    def __init__(self, *, inputs: Tensor, gradients: Tensor, bias: bool) -> None:
+        """Compute the norms, and form the gradients of examples whose positions cancel."""
+        a, b = inputs.double(), gradients.double()
+        self._inputs, self._gradients = inputs, gradients
+        self._bias = gradients.sum(1) if bias else None
+        positions, width, height = a.shape[1], a.shape[2], b.shape[2]
+        found = (torch.bmm(a, a.mT) * torch.bmm(b, b.mT)).sum((1, 2)).clamp(min=0.0)
+        reach = (a.square().sum(2) * b.square().sum(2)).sqrt().sum(1).square()  # kappa squared
+        # Twice what rounding can do.
+        self.squares = found + 2.0 * (width + height + positions * positions + 1) * 2.0**-53 * reach
+        self._cancelling = (reach > _CANCELS * self.squares).nonzero()[:, 0]
+        for rows in self._few():
+            self.squares[rows] = double.squares(self._formed(rows))
+        if self._bias is not None:
+            self.squares = self.squares + double.squares(self._bias)
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
         """Return the weighted sums: one matrix product over all examples and positions."""
-        a, b = self.inputs, self.gradients
-        scaled = b * factors[:, None, None]
-        sums = [scaled.flatten(0, 1).t() @ a.flatten(0, 1)] if self.weight else []
-        return [*sums, scaled.sum((0, 1))] if self.bias else sums
+        whole = factors.index_fill(0, self._cancelling, 0.0)
+        scaled = double.cleared(self._gradients, whole).double() * whole[:, None, None]
+        inputs = double.cleared(self._inputs, whole).double()
+        total = scaled.flatten(0, 1).t() @ inputs.flatten(0, 1)
+        for rows in self._few():
+            total += double.combined(factors[rows], self._formed(rows)).view_as(total)
+        return [total] if self._bias is None else [total, double.combined(factors, self._bias)]
+
+    def _few(self) -> tuple[Tensor, ...]:
+        """Return the examples whose gradients are formed, as many at a time as memory bears."""
+        size = self._inputs.shape[2] * self._gradients.shape[2]
+        return torch.split(self._cancelling, max(1, _AT_ONCE // size)) if len(self._cancelling) else ()
+
+    def _formed(self, rows: Tensor) -> Tensor:
+        return torch.bmm(self._gradients[rows].mT, self._inputs[rows])
 
 
 def linear(layer: nn.Linear, calls: Sequence[Call]) -> Book:
@@ -104,9 +150,11 @@ def linear(layer: nn.Linear, calls: Sequence[Call]) -> Book:
     b = _side_by_side([_positions(value) for _, value in calls])
     weight, bias = _trains(layer)
     positions, size = a.shape[1], layer.weight.numel()
-    if positions == 1 or 2 * positions * positions <= size or not weight:
-        return Ghost(inputs=a, gradients=b, weight=weight, bias=bias)
-    formed = (torch.bmm(b.mT, a),)
+    if positions == 1:
+        return Outer(inputs=a[:, 0], gradients=b[:, 0], weight=weight, bias=bias)
+    if weight and 2 * positions * positions <= size:
+        return Gram(inputs=a, gradients=b, bias=bias)
+    formed = (torch.bmm(b.mT, a),) if weight else ()
     return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=_shapes(layer))
 
 
@@ -155,13 +203,17 @@ def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> Book:
     rows = _side_by_side([index.reshape(len(index), -1, 1) for index, _ in calls])[:, :, 0]
     b = _side_by_side([value.reshape(len(value), -1, value.shape[-1]) for _, value in calls])
     if layer.padding_idx is not None:
-        b = b * (rows != layer.padding_idx)[:, :, None]
-    return _Rows(rows=rows, gradients=b, table=len(layer.weight))
+        b = b.masked_fill((rows == layer.padding_idx)[:, :, None], 0.0)
+    places = torch.arange(rows.shape[1], device=rows.device)
+    same = rows[:, :, None] == rows[:, None, :]
+    first = torch.where(same, places, len(places)).amin(2)  # where a position's word occurs first in its example
+    own = torch.zeros_like(b).scatter_add_(1, first[:, :, None].expand_as(b), b)
+    return _Rows(rows=rows, gradients=own, table=len(layer.weight))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """Gradients of a table: which rows ``(B, T)``, and the gradients of what was read there ``(B, T, p)``."""
+    """Gradients of a table: which rows ``(B, T)``, and their gradients where a row comes first ``(B, T, p)``."""
 
     rows: Tensor
     gradients: Tensor
@@ -169,12 +221,12 @@ class _Rows:
 
     @property
     def squares(self) -> Tensor:
-        same = self.rows[:, :, None] == self.rows[:, None, :]
-        return (torch.bmm(self.gradients, self.gradients.mT) * same).sum((1, 2)).clamp(min=0.0)
+        return double.squares(self.gradients)
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
-        scaled = (self.gradients * factors[:, None, None]).flatten(0, 1)
-        return [scaled.new_zeros(self.table, scaled.shape[1]).index_add_(0, self.rows.flatten(), scaled)]
+        scaled = double.cleared(self.gradients, factors).double() * factors[:, None, None]
+        table = scaled.new_zeros(self.table, scaled.shape[2])
+        return [table.index_add_(0, self.rows.flatten(), scaled.flatten(0, 1))]
 
 
 def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> Book:

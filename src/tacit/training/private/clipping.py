@@ -8,7 +8,11 @@ per-layer      :math:`g_{il} \min(1, C_l / \lVert g_{il} \rVert)`, :math:`C_l = 
 automatic      :math:`g_i C / (\lVert g_i \rVert + \gamma)`                             Bu et al. 2023 (AUTO-S)
 =============  =======================================================================  =========================
 
-Each has norm at most C, so adding or removing an example moves the sum over a batch by at most C.
+Each has norm at most C, so adding or removing an example moves the sum over a batch by at most C. What is computed
+keeps a little more distance (:func:`tacit.grid.within`), which covers all rounding on the way to the release.
+
+An example whose gradient is not finite, because its features, its activations or its loss overflow, has the factor 0
+and takes no part. That is the same bound: it moves the sum by nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
+from tacit.grid import within
 
 Rule = Literal["flat", "per-layer", "automatic"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -49,15 +55,19 @@ class Clipping:
         """Return what each example's gradient is multiplied with, layer by layer.
 
         Args:
-            squares: squared norms, ``(layers, examples)``.
+            squares: squared norms, ``(layers, examples)``, in double precision.
 
         Returns:
-            ``(layers, examples)``; one row is repeated where all layers share a factor.
+            ``(layers, examples)``; one row is repeated where all layers share a factor. An example of which any
+            square is not finite has zeros.
         """
+        bound = within(self.bound)
         if self.rule == "per-layer":
-            bound = self.bound / math.sqrt(len(squares))
-            return (bound / squares.sqrt()).clamp(max=1.0)  # a gradient of zero has the factor min(1, infinity)
-        norms = squares.sum(0).sqrt()
-        if self.rule == "automatic":
-            return (self.bound / (norms + self.stability)).expand_as(squares)
-        return (self.bound / norms).clamp(max=1.0).expand_as(squares)
+            # A gradient of zero has the factor min(1, infinity).
+            factors = (bound / math.sqrt(len(squares)) / squares.sqrt()).clamp(max=1.0)
+        else:
+            norms = squares.sum(0).sqrt()
+            automatic = self.rule == "automatic"
+            shared = bound / (norms + self.stability) if automatic else (bound / norms).clamp(max=1.0)
+            factors = shared.expand_as(squares)
+        return torch.where(squares.isfinite().all(0), factors, torch.zeros_like(factors[:1]))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from tacit.training.private import double
 from tacit.training.private.clipping import Clipping
 from tacit.training.settings import Loss
 
@@ -30,18 +31,18 @@ class Functional:
         """Return the sum of clipped gradients, parameter by parameter, and each example's loss."""
         gradients, losses = self.gradients(features, labels)
         with torch.no_grad():
-            squares = [gradient.flatten(1).square().sum(1) for gradient in gradients]
+            squares = [double.squares(gradient) for gradient in gradients]
             layers = torch.stack([torch.stack([squares[i] for i in group]).sum(0) for group in self._groups])
             rows = self._clipping.factors(layers)
             factors = {i: rows[line] for line, group in enumerate(self._groups) for i in group}
             return [
-                (factors[i] @ gradient.flatten(1)).view(gradient.shape[1:]) for i, gradient in enumerate(gradients)
+                double.combined(factors[i], gradient).view(gradient.shape[1:]) for i, gradient in enumerate(gradients)
             ], losses
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient."""
         gradients, _ = self.gradients(features, labels)
-        return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
+        return torch.stack([double.squares(gradient) for gradient in gradients]).sum(0).sqrt()
 
     def gradients(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return every example's gradient, ``(examples, ...)`` a parameter, and its loss."""

@@ -12,13 +12,13 @@ from tacit.training.private.bookkeeping import BookKeeping, NoBook
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
 from tacit.training.private.normalisation import check_normalisation
-from tacit.training.private.probe import check_examples_apart
+from tacit.training.private.probe import calm, check_examples_apart
 from tacit.training.settings import Loss
 
 Form = Literal["auto", "book-keeping", "functional"]
 FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")
 
-_FEW = 3
+_FEW = 6
 
 
 class PrivateGradient:
@@ -59,7 +59,8 @@ class PrivateGradient:
         check_normalisation(model)
         device = self.parameters[0].device
         features, labels = (part[:_FEW].to(device) for part in example)
-        check_examples_apart(model, features)
+        features = calm(features)
+        check_examples_apart(model, loss, features, labels)
         self._model = model
         self._loss = loss
         self._clipping = clipping
@@ -84,12 +85,14 @@ class PrivateGradient:
         with; the numbers are the same.
         """
         if not len(labels):
-            return [torch.zeros_like(p) for p in self.parameters], labels.new_zeros(0, dtype=torch.float32)
+            return [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters], labels.new_zeros(
+                0, dtype=torch.float32
+            )
         return self._form.sums(_laid_out(features), labels)
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
-        return self._form.norms(_laid_out(features), labels)
+        return self._form.norms(_laid_out(features), labels).float()
 
     def _try_books(self, features: Tensor, labels: Tensor) -> None:
         """Compare the books with autograd on a few examples: a weight that is used outside its layer shows here."""
@@ -102,7 +105,9 @@ class PrivateGradient:
                 with torch.enable_grad():
                     loss = self._loss(self._model(features[i : i + 1]), labels[i : i + 1]).sum()
                     gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-                alone = torch.stack([g.square().sum() for g in gradients if g is not None]).sum().sqrt()
+                alone = (
+                    torch.stack([g.double().square().sum() for g in gradients if g is not None]).sum().sqrt().float()
+                )
                 if not torch.allclose(norms[i], alone, rtol=1e-3, atol=1e-5):
                     raise NoBook("a weight is used outside its layer")
         finally:

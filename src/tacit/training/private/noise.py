@@ -1,4 +1,4 @@
-"""Gaussian noise for a model's parameters, drawn a step ahead where a GPU would wait for it."""
+"""Gaussian noise for a model's parameters on a grid, drawn a step ahead where a GPU would wait for it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
+from tacit.grid import Grid
 from tacit.randomness import Randomness
 
 _ahead = ThreadPoolExecutor(1, "tacit-noise")
 
 
 class Noise:
-    """Standard normal vectors, one a step, from :meth:`tacit.randomness.Randomness.normal`."""
+    """Normal vectors of one standard deviation, one for each step, in double precision and on the grid.
 
-    def __init__(self, *, size: int, randomness: Randomness, device: torch.device) -> None:
+    They come from :meth:`tacit.randomness.Randomness.normal`.
+    """
+
+    def __init__(self, *, size: int, std: float, grid: Grid, randomness: Randomness, device: torch.device) -> None:
         self._size = size
+        self._std = std
+        self._grid = grid
         self._randomness = randomness
         self._device = device
         self._next: tuple[int, Future[Tensor]] | None = None
@@ -30,5 +36,6 @@ class Noise:
         return ready.result().to(self._device, non_blocking=True)
 
     def _draw(self, step: int) -> Tensor:
-        drawn = torch.from_numpy(self._randomness.normal(self._size, "noise", step)).float()
+        standard = self._randomness.normal(self._size, "noise", step)
+        drawn = torch.from_numpy(self._grid.noise(standard, self._std))
         return drawn.pin_memory() if self._device.type == "cuda" else drawn

@@ -1,100 +1,267 @@
-"""A probe for models in which one example changes what is computed of another.
+"""A probe for models and losses in which one example changes what is computed of another.
 
-DP-SGD bounds what an example adds to the sum through its own gradient. Where layers mix the examples of a batch (a
-batch statistic, attention over the batch) an example also moves the gradients of the others, and nothing bounds that.
-The probe runs a few examples together, in other company, and alone; what it can't see is a mixture that shows up
-for other values only.
+DP-SGD bounds what an example adds to the sum through its own gradient. Where a batch mixes its examples (a batch
+statistic, attention over the batch, mixup) an example also moves the gradients of the others, and nothing bounds that.
+
+The probe trains copies on a few examples, in the mode that trains and with all generators at one seed, and exchanges
+some of the examples for others. With :math:`x` and :math:`y` two halves of a batch,
+
+* outputs and losses of the half that stays must stay, and
+* the gradient must be additive: :math:`G(x, y) - G(x', y) - G(x, y') + G(x', y') = 0`;
+* what the model keeps of a pass (:mod:`tacit.training.private.state`) must not depend on the examples, nor a later pass
+  on those of an earlier one.
+
+A model that draws random numbers is tried with several seeds. What the probe can't see: a mixture that comes for other
+values, other batch sizes or later steps only, or in fewer than about one pass in eight; and data that are kept outside
+of the model and change no output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_leaves
 
 from tacit.errors import ConfigError
+from tacit.randomness import borrowed_generators
+from tacit.training.private.state import changed, copied, kept
+from tacit.training.settings import Loss
 
-_FEW = 4
+_SEEDS = 8
+_CALM = 1e3
+_MIXES = (
+    "mixes the examples of a batch: what is computed of an example changes with the others beside it, so that clipping "
+    "each example's gradient bounds nothing. Use layers and losses that treat each example by itself, such as "
+    "nn.GroupNorm or nn.LayerNorm for normalisation."
+)
 
 
-def check_examples_apart(model: nn.Module, features: Tensor) -> None:
-    """Raise ConfigError where an example's output depends on the rest of its batch, or a buffer on the data."""
-    device = next(model.parameters()).device
-    few = features[:_FEW].to(device)
-    if len(few) == 1:
-        few = torch.cat([few, few.flip(-1) if few.dim() > 1 else few])
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _without_dropout(model):
-        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        together = _outputs(model, few)
-        if not _alike(together, _outputs(model, few)):  # it draws random numbers of its own: probe it as evaluated
-            model.eval()
-            together = _outputs(model, few)
-        changed = [name for name, buffer in model.named_buffers() if not torch.equal(buffer, before[name])]
-        for name, buffer in model.named_buffers():
-            buffer.copy_(before[name])
-        if changed:
-            raise ConfigError(
-                f"The buffer {changed[0]!r} changes with the data in a forward pass, where no clip bounds what one "
-                "example does to it. Remove it, or put the layer that keeps it in evaluation mode for good."
-            )
-        company = _outputs(model, torch.cat([few[:1], few[1:].flip(0) * 0 if few.is_floating_point() else few[1:]]))
-        alone = _outputs(model, few[:1])
-    if not (_alike(together[:1], company[:1]) and _alike(together[:1], alone)):
-        raise ConfigError(
-            f"{_culprit(model, few)} mixes the examples of a batch: an example's output changes with the others beside "
-            "it, so that clipping each example's gradient bounds nothing. Use layers that treat each example by "
-            "itself, such as nn.GroupNorm or nn.LayerNorm for normalisation."
+@dataclass(frozen=True, kw_only=True)
+class _Batch:
+    features: Tensor
+    labels: Tensor
+
+    def mixed(self, other: _Batch, taken: Tensor) -> _Batch:
+        """Return this batch with the examples ``taken`` from the other."""
+        return _Batch(
+            features=torch.where(_as_rows(taken, self.features), other.features, self.features),
+            labels=torch.where(_as_rows(taken, self.labels), other.labels, self.labels),
         )
 
 
-def _culprit(model: nn.Module, few: Tensor) -> str:
+@dataclass(frozen=True, kw_only=True)
+class _Pass:
+    rows: list[Tensor]  # outputs and losses, an example first
+    gradient: Tensor
+
+
+def check_examples_apart(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
+    """Raise ConfigError where what is computed of an example depends on the rest of its batch, or on earlier ones.
+
+    Args:
+        model: the model; copies of it are tried.
+        loss: one loss for each example.
+        features: of a few examples.
+        labels: theirs.
+    """
+    batch, other = _two_batches(features, labels)
+    modes = [dict.fromkeys(model.modules(), True), {part: part.training for part in model.modules()}]
+    for mode in modes if modes[0] != modes[1] else modes[:1]:
+        with _mode(model, mode):
+            _check_state(model, loss, batch, other)
+            _check_rows(model, loss, batch, other)
+            _check_alone(model, batch)
+
+
+def calm(features: Tensor) -> Tensor:
+    """Return features none of which is beyond 1,000, each example shrunk as a whole: the probe is about other things.
+
+    >>> calm(torch.tensor([[2e38, -1e38], [3.0, 4.0]])).tolist()
+    [[1000.0, -500.0], [3.0, 4.0]]
+    """
+    if not features.is_floating_point():
+        return features
+    wide = features.double().nan_to_num().flatten(1)
+    scale = (_CALM / wide.abs().amax(1, keepdim=True)).clamp(max=1.0)
+    return (wide * scale).view(features.shape).to(features.dtype)
+
+
+def _two_batches(features: Tensor, labels: Tensor) -> tuple[_Batch, _Batch]:
+    """Return the examples, and as many others of the same kind."""
+    features = calm(features)
+    if len(labels) == 1:
+        turned = features.flip(-1) if features.is_floating_point() and features.dim() > 1 else features
+        features, labels = torch.cat([features, turned]), torch.cat([labels, labels])
+    # Others: the first half, each twice and by one further on, so that no statistic of the batch stays as it is.
+    order = (torch.arange(len(labels), device=labels.device) // 2 + 1) % len(labels)
+    turned = 0.75 * features[order] + 0.25 if features.is_floating_point() else features[order]
+    return _Batch(features=features, labels=labels), _Batch(features=turned, labels=labels[order])
+
+
+def _check_state(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
+    """Refuse a model that keeps something of its examples, or whose passes depend on earlier ones."""
+    if not _alike(*(_run(copied(model), loss, batch, seed=0) for _ in range(2))):
+        raise ConfigError(
+            f"The model ({type(model).__name__}) does not compute the same twice of the same examples: it keeps "
+            "something of earlier passes out of sight, or draws random numbers that no seed of torch, NumPy or Python "
+            "fixes. Whether it keeps examples apart can't be tried then. Keep no data from step to step, and draw with "
+            "torch's own functions."
+        )
+    one, two = copied(model), copied(model)
+    for own, history in ((one, batch), (two, other)):
+        _run(own, loss, history, seed=0)
+    differing = changed(kept(one), kept(two))
+    if differing is not None:
+        what = "buffer" if differing in dict(model.named_buffers()) else "attribute"
+        raise ConfigError(
+            f"The {what} {differing!r} changes with the data in a forward pass, where no clip bounds what one example "
+            "does to it. Remove it, or put the layer that keeps it in evaluation mode for good."
+        )
+    if not _alike(_run(one, loss, batch, seed=1), _run(two, loss, batch, seed=1)):
+        raise ConfigError(
+            f"What the model ({type(model).__name__}) computes depends on the examples of an earlier pass, where no "
+            "clip bounds what one of them does. Keep no data from step to step."
+        )
+
+
+def _check_rows(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
+    """Refuse a model or loss in which an example that is exchanged changes what is computed of another."""
+
+    def run(examples: _Batch, seed: int) -> _Pass:
+        return _run(copied(model), loss, examples, seed=seed)
+
+    seeds = 2 if _alike(run(batch, 0), run(batch, 1)) else _SEEDS
+    splits = torch.Generator().manual_seed(1)
+    for seed in range(seeds):
+        taken = torch.arange(len(batch.labels)) == seed % len(batch.labels)  # one example, or a random half
+        if seed % 2:
+            taken = torch.randperm(len(taken), generator=splits) < len(taken) // 2
+        taken = taken.to(batch.labels.device)
+        whole, none = run(batch, seed), run(other, seed)
+        left, right = batch.mixed(other, taken), batch.mixed(other, ~taken)
+        gradients = [whole.gradient, none.gradient]
+        for examples, stays in ((left, ~taken), (right, taken)):
+            exchanged = run(examples, seed)
+            gradients.append(exchanged.gradient)
+            if not _rows_alike(whole.rows, exchanged.rows, stays):
+                raise ConfigError(f"{_culprit(model, batch, examples, stays, seed)} {_MIXES}")
+        mixture = gradients[0] + gradients[1] - gradients[2] - gradients[3]
+        size = max(float(gradient.norm()) for gradient in gradients)
+        if bool(mixture.isfinite().all()) and float(mixture.norm()) > 1e-4 * size:
+            raise ConfigError(f"The backward pass of the model ({type(model).__name__}) or of its loss {_MIXES}")
+
+
+def _check_alone(model: nn.Module, batch: _Batch) -> None:
+    """Refuse a model that treats an example alone otherwise than in a batch; random numbers hide that."""
+    with _mode(model, {part: part.training and not isinstance(part, _DropoutNd) for part in model.modules()}):
+        values = [_outputs(model, batch.features, seed) for seed in (0, 1)]
+        alone = _outputs(model, batch.features[:1], 0)
+    if not _close(values[0], values[1], 1e-3):
+        return
+    if not _close([value[:1] for value in values[0]], alone, 1e-3):
+        raise ConfigError(f"The model ({type(model).__name__}) {_MIXES}")
+
+
+def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
+    trained = [p for p in model.parameters() if p.requires_grad]
+    with _seeded(batch.labels.device, seed), torch.enable_grad():
+        outputs = model(batch.features)
+        losses = loss(outputs, batch.labels)
+        if losses.shape != batch.labels.shape[:1]:
+            raise ConfigError(
+                f"Expected the loss to return one number an example, shape {tuple(batch.labels.shape[:1])}, got "
+                f"{tuple(losses.shape)}. Use reduction='none'."
+            )
+        found = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
+    flat = [own.double().reshape(-1) for own in found if own is not None]
+    rows = [value.detach() for value in [*_tensors(outputs), losses] if value.shape[:1] == losses.shape]
+    return _Pass(rows=rows, gradient=torch.cat(flat) if flat else losses.new_zeros(1, dtype=torch.float64))
+
+
+def _outputs(model: nn.Module, features: Tensor, seed: int) -> list[Tensor]:
+    with _seeded(features.device, seed), torch.no_grad():
+        return [value for value in _tensors(copied(model)(features)) if value.shape[:1] == features.shape[:1]]
+
+
+def _culprit(model: nn.Module, batch: _Batch, other: _Batch, stays: Tensor, seed: int) -> str:
     """Return the first layer whose output for an example differs though its input does not."""
-    seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    handles = []
-    for name, layer in model.named_modules():
-        if next(layer.children(), None) is None:
-
-            def listen(_: nn.Module, inputs: tuple[object, ...], output: object, name: str = name) -> None:
-                value = inputs[0] if inputs else None
-                if isinstance(value, Tensor) and isinstance(output, Tensor) and value.dim() and output.dim():
-                    seen.setdefault(name, []).append((value[:1], output[:1]))
-
-            handles.append(layer.register_forward_hook(listen))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _without_dropout(model):
-        for batch in (few, few[:1]):
-            _outputs(model, batch)
-    for handle in handles:
-        handle.remove()
-    for name, calls in seen.items():
-        half = len(calls) // 2
-        for (value, output), (own, single) in zip(calls[:half], calls[half:], strict=False):
-            if _alike(value, own) and not _alike(output, single):
-                return f"The layer {name!r} ({type(model.get_submodule(name)).__name__})"
-    return f"The model ({type(model).__name__})"
+    calls: list[list[tuple[str, list[Tensor], list[Tensor]]]] = []
+    for examples in (batch, other):
+        seen: list[tuple[str, list[Tensor], list[Tensor]]] = []
+        own = copied(model)
+        for name, layer in own.named_modules():
+            if next(layer.children(), None) is None:
+                layer.register_forward_hook(_listener(name, seen, len(stays)))
+        with _seeded(examples.labels.device, seed), torch.no_grad():
+            own(examples.features)
+        calls.append(seen)
+    for (name, given, made), (_, same, other_made) in zip(*calls, strict=False):
+        if _rows_alike(given, same, stays) and not _rows_alike(made, other_made, stays):
+            return f"The layer {name!r} ({type(model.get_submodule(name)).__name__})"
+    return f"The model ({type(model).__name__}) or its loss"
 
 
-def _outputs(model: nn.Module, features: Tensor) -> Tensor:
-    output: Tensor = model(features)
-    return output
+def _listener(name: str, seen: list[tuple[str, list[Tensor], list[Tensor]]], examples: int) -> Callable[..., None]:
+    def rows(value: object) -> list[Tensor]:
+        return [part.clone() for part in _tensors(value) if part.dim() and len(part) == examples]
+
+    def listen(_: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        seen.append((name, rows(inputs), rows(output)))
+
+    return listen
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one.float(), other.float(), rtol=1e-3, atol=1e-4, equal_nan=True)
+def _tensors(value: object) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def _alike(one: _Pass, other: _Pass) -> bool:
+    return _close(one.rows, other.rows, 1e-4)
+
+
+def _rows_alike(one: list[Tensor], other: list[Tensor], rows: Tensor) -> bool:
+    return _close([value[rows] for value in one], [value[rows] for value in other], 1e-4)
+
+
+def _close(one: list[Tensor], other: list[Tensor], share: float) -> bool:
+    """Return whether values differ by rounding only: by a share of the largest among them."""
+    if [value.shape for value in one] != [value.shape for value in other]:
+        return False
+    for own, same in zip((value.double() for value in one), (value.double() for value in other), strict=True):
+        size = float(own.nan_to_num(posinf=0.0, neginf=0.0).abs().amax()) if own.numel() else 0.0
+        if not torch.allclose(own, same, rtol=share, atol=share * 0.1 * size, equal_nan=True):
+            return False
+    return True
+
+
+def _as_rows(taken: Tensor, value: Tensor) -> Tensor:
+    return taken.view(-1, *(1,) * (value.dim() - 1))
 
 
 @contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Put the model in training mode, its dropout aside, and bring it back as it was."""
-    modes = {part: part.training for part in model.modules()}
+def _seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """Put every generator a model may draw from at a seed, and bring them back."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), borrowed_generators(seed):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would load torch's compiler, for seconds
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _mode(model: nn.Module, training: dict[nn.Module, bool]) -> Iterator[None]:
+    """Put every part of the model in training or evaluation mode, and bring it back as it was."""
+    before = {part: part.training for part in model.modules()}
     try:
-        model.train()
-        for part in model.modules():
-            if isinstance(part, _DropoutNd):
-                part.eval()
+        for part, own in training.items():
+            part.training = own
         yield
     finally:
-        for part, training in modes.items():
-            part.training = training
+        for part, own in before.items():
+            part.training = own

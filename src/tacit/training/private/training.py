@@ -6,6 +6,9 @@ A step draws a Poisson batch S of rate q, and hands the optimiser
 
 with the *expected* batch qn as divisor, never the realised one. A step on an empty batch is a step on noise: to leave
 it out would tell that nobody was drawn. Whatever the optimiser makes of :math:`\tilde g` costs no further privacy.
+
+Sums are in double precision, and sum and noise are rounded to one grid before they meet (:mod:`tacit.grid`): no bit of
+:math:`\tilde g` depends on the data but through the noisy sum.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import ConfigError
+from tacit.grid import Grid
 from tacit.randomness import Randomness
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.noise import Noise
@@ -86,8 +90,9 @@ class PrivateSteps:
         self._micro_batch = micro_batch
         self._sizes = [p.numel() for p in gradient.parameters]
         device = gradient.parameters[0].device
-        self._noise = Noise(size=sum(self._sizes), randomness=randomness, device=device)
-        self._sums: list[Tensor] | None = None
+        self._grid = Grid.of(bound=clip_bound, size=sum(self._sizes))
+        self._noise = Noise(size=sum(self._sizes), std=self._std, grid=self._grid, randomness=randomness, device=device)
+        self._held: tuple[int, Tensor] | None = None  # the step, and what it has accumulated
         self._pull = pull
         self._before_part = before_part
         self._origin = [p.detach().clone() for p in gradient.parameters] if pull else []
@@ -97,12 +102,15 @@ class PrivateSteps:
         return Batch(step=step, rows=self.batches.draw(self._randomness.secret("batch", step)))
 
     def accumulate(self, batch: Batch) -> Tensor:
-        """Add the clipped gradients of a batch to the sum, in micro-batches, and return each example's loss.
+        """Add the clipped gradients of a batch to the sum of its step, in micro-batches, and return the losses.
 
-        The losses are the data holder's own: no noise protects them.
+        A call that fails adds nothing, and what an earlier step left without a release is forgotten: a release never
+        holds an example twice. The losses are those of the examples that have a finite one. They are the data holder's
+        own: no noise protects them.
         """
         rows = torch.from_numpy(batch.rows).to(self._labels.device)
         whole = self.batches.expected == self.batches.examples  # every step sees all: nothing to gather
+        total = self._of_step(batch.step)
         losses = []
         parts = torch.split(rows, self._micro_batch or (len(rows) if rows.is_cuda else _FITS_A_CACHE) or 1)
         for number, part in enumerate(parts):
@@ -112,29 +120,35 @@ class PrivateSteps:
             labels = self._labels if everything else self._labels[part]
             sums, each = self._gradient.sums(features, labels)
             losses.append(each)
-            if self._sums is None:
-                self._sums = sums
-            else:
-                torch._foreach_add_(self._sums, sums)
-        return torch.cat(losses)
+            total = total + torch.cat([own.reshape(-1) for own in sums])
+        self._held = (batch.step, total)
+        together = torch.cat(losses)
+        return together[together.isfinite()]
 
     def release(self, step: int) -> None:
-        """Add the noise to what was accumulated, divide by the expected batch, and let the optimiser step."""
+        """Add the noise to what the step accumulated, divide by the expected batch, and let the optimiser step."""
         parameters = self._gradient.parameters
-        sums = self._sums if self._sums is not None else [torch.zeros_like(p) for p in parameters]
-        self._sums = None
+        total = self._of_step(step)
+        self._held = None
         if self._std > 0.0:
-            noise = torch.split(self._noise.of_step(step), self._sizes)
-            shaped = [part.view_as(p).to(p.dtype) for part, p in zip(noise, parameters, strict=True)]
-            torch._foreach_add_(sums, shaped, alpha=self._std)
-        torch._foreach_div_(sums, float(self.batches.expected))
+            total = (total / self._grid.step).round_().mul_(self._grid.step).add_(self._noise.of_step(step))
+        total = total / float(self.batches.expected)
+        sums = [
+            part.view_as(p).to(p.dtype) for part, p in zip(torch.split(total, self._sizes), parameters, strict=True)
+        ]
         if self._pull:
             away = torch._foreach_sub([p.detach() for p in parameters], self._origin)
             torch._foreach_add_(sums, away, alpha=self._pull)
-        for parameter, total in zip(parameters, sums, strict=True):
-            parameter.grad = total
+        for parameter, own in zip(parameters, sums, strict=True):
+            parameter.grad = own
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+
+    def _of_step(self, step: int) -> Tensor:
+        """Return what a step has accumulated so far."""
+        if self._held is not None and self._held[0] == step:
+            return self._held[1]
+        return torch.zeros(sum(self._sizes), dtype=torch.float64, device=self._gradient.parameters[0].device)
 
     def take(self, step: int) -> Tensor:
         """Draw, accumulate and release: one whole step. Returns the losses of its examples."""
