@@ -137,7 +137,8 @@ def test_an_update_is_clipped_before_it_counts() -> None:
     grid = federation(client_app=app(private_mod, change=lambda _: far))
     wrapped = Private(quiet(), mode="dp", dp={"noise": 0.0, "clip": 0.5})
     moved = floats(wrapped.start(grid, start(), num_rounds=1).arrays) - floats(start())
-    assert np.linalg.norm(moved) == pytest.approx(0.5, rel=1e-5)
+    assert np.linalg.norm(moved) == pytest.approx(0.5, rel=1e-4)
+    assert np.linalg.norm(moved) <= 0.5
     assert wrapped.privacy.epsilon is None, "without noise epsilon is infinite"
 
 

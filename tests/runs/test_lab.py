@@ -138,6 +138,21 @@ def test_the_batched_program_is_dp_sgd_of_the_same_model() -> None:
     assert right[0, 1] == ((logits > 0) == labels[1]).mean()
 
 
+@pytest.mark.parametrize("value", [3e38, 1e300, math.inf, math.nan, 1e-40, 1e4])
+def test_one_wild_row_moves_a_step_by_no_more_than_the_bound(value: float) -> None:
+    generator = np.random.default_rng(1)
+    features, labels = generator.standard_normal((1, 30, 4)), generator.integers(0, 2, (1, 30))
+    settings = [Setting(steps=steps, lr=30.0, clip_bound=0.3) for steps in (1, 2, 40)]
+    without = np.delete(features, 7, axis=1), np.delete(labels, 7, axis=1)
+    features[0, 7] = value
+    features[0, 7, 0] = -1.0
+    wild = train(features, labels, settings, np.zeros)
+    assert np.isfinite(wild).all()
+    tame = train(*without, [Setting(steps=1, lr=29.0, clip_bound=0.3)], np.zeros)  # the rate is divided by the rows
+    assert np.linalg.norm(wild[0, 0].astype(np.float64) - tame[0, 0]) <= 0.3
+    assert np.isfinite(accuracies(wild, np.nan_to_num(features[:, :7]), labels[:, :7])).all()
+
+
 @pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (0.9, False), (1.1, False)])
 def test_noise_enters_with_its_standard_deviation(factor: float, accepted: bool) -> None:
     from scipy import stats

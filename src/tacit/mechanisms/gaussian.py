@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.accounting.events import ComposedEvent, Event, GaussianEvent
 from tacit.errors import ConfigError, WireError
+from tacit.grid import Grid, within
 from tacit.mechanisms.denoising import james_stein, soft_threshold
 from tacit.mechanisms.heterogeneous import variance_minimal
 from tacit.mechanisms.mechanism import Release, Work
@@ -21,6 +22,7 @@ from tacit.vectors import Vector, clipped
 Denoise = Literal["none", "james-stein", "soft-threshold"]
 NoiseSplit = Literal["even", "variance-minimal"]
 _PUBLIC = struct.Struct(">d")
+_BITS = Grid(step=2.0**-20)  # sums of halves lie on it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,9 @@ class GaussianMechanism:
     With :math:`\lVert u_i \rVert_2 \le C`, releases :math:`(\sum_i u_i + \mathcal{N}(0, (zC)^2 I)) / m`, m the
     *expected* cohort, never the realised one; the sum's sensitivity to adding or removing one client is C (McMahan et
     al. 2018). Neither losses nor counts leave a client.
+
+    Sum and noise are rounded to one grid before they are added (:mod:`tacit.grid`), for which updates are clipped by a
+    65,536th part more.
 
     With ``weight_cap`` n, a clipped update is weighted by :math:`\min(n_i / n, 1)`: its norm is still at most C.
 
@@ -133,14 +138,19 @@ class GaussianMechanism:
     def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:
         """Add the noise and divide by the expected cohort."""
         parameters = len(total) - (self.adaptive is not None)
-        noise = randomness.normal(parameters, "updates") * self._stds()
-        update = ((total[:parameters] + noise) / self.expected_clients).astype(np.float32)
+        update = (self._noised(total[:parameters], randomness) / self.expected_clients).astype(np.float32)
         std = self.update_noise * self.clip_bound / self.expected_clients
         if self.denoise == "james-stein":
             update = james_stein(update, std)
         elif self.denoise == "soft-threshold":
             update = soft_threshold(update, std)
         return Release(update=update, train_loss=None, mechanism=self._next(total, randomness))
+
+    def _noised(self, total: NDArray[np.float64], randomness: Randomness) -> NDArray[np.float64]:
+        if self.noise_multiplier == 0.0:
+            return total
+        grid = Grid.of(bound=self._layer_bound if self.per_layer else self.clip_bound, size=len(total))
+        return grid.rounded(total) + grid.noise(randomness.normal(len(total), "updates"), self._stds())
 
     @property
     def _layer_bound(self) -> float:
@@ -149,8 +159,8 @@ class GaussianMechanism:
     def _clipped(self, update: Vector) -> tuple[Vector, bool]:
         """Return the update within its bounds, and whether it was so already."""
         if not self.per_layer:
-            return clipped(update, self.clip_bound)
-        parts = [clipped(part, self._layer_bound) for part in np.split(update, np.cumsum(self.layers)[:-1])]
+            return clipped(update, within(self.clip_bound))
+        parts = [clipped(part, within(self._layer_bound)) for part in np.split(update, np.cumsum(self.layers)[:-1])]
         return np.concatenate([part for part, _ in parts]), all(within for _, within in parts)
 
     def _stds(self) -> float | NDArray[np.float64]:
@@ -165,7 +175,8 @@ class GaussianMechanism:
     def _next(self, total: NDArray[np.float64], randomness: Randomness) -> Self:
         if self.adaptive is None:
             return self
-        bits = float(total[-1]) + self.adaptive.bit_noise * float(randomness.normal(1, "bits")[0])
+        noise = _BITS.noise(randomness.normal(1, "bits"), self.adaptive.bit_noise)
+        bits = float(_BITS.rounded(total[-1:])[0] + noise[0])
         share = bits / self.expected_clients + 0.5
         return replace(self, clip_bound=self.adaptive.moved(self.clip_bound, share))
 
@@ -176,6 +187,7 @@ class LocalGaussianMechanism:
 
     A client sends :math:`u_i + \mathcal{N}(0, (zC)^2 I)` with :math:`\lVert u_i \rVert_2 \le C`. Against the server,
     which knows who sent it, the neighbours are two data sets of the same client: they move the vector by up to 2C.
+    Update and noise are rounded to one grid before they are added (:mod:`tacit.grid`).
     """
 
     clip_bound: float  # C
@@ -208,9 +220,12 @@ class LocalGaussianMechanism:
 
     def on_client(self, work: Work, randomness: Randomness) -> Vector:
         """Clip, and add the noise."""
-        update, _ = clipped(work.update, self.clip_bound)
-        noise = randomness.normal(len(update), "updates") * (self.noise_multiplier * self.clip_bound)
-        return (update + noise).astype(np.float32)
+        update, _ = clipped(work.update, within(self.clip_bound))
+        if self.noise_multiplier == 0.0:
+            return update
+        grid = Grid.of(bound=self.clip_bound, size=len(update))
+        noise = grid.noise(randomness.normal(len(update), "updates"), self.noise_multiplier * self.clip_bound)
+        return (grid.rounded(update.astype(np.float64)) + noise).astype(np.float32)
 
     def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:  # noqa: ARG002
         """Divide by the expected cohort."""

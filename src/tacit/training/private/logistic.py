@@ -1,9 +1,10 @@
 r"""Many private logistic regressions as one batched tensor program: settings by seeds, all at once.
 
 Full-batch DP-SGD on :math:`p = \sigma(w^T x)`, the bias being the weight of a constant feature and so inside the clip.
-The gradient of example i is :math:`(p_i - y_i) x_i`, whose norm is :math:`|p_i - y_i| \lVert x_i \rVert`: clipping
-needs no gradient to be formed, and a step of M settings on S data sets is two batched products of ``(S, n, d)`` with
-``(S, d, M)`` and ``(S, n, M)``.
+The gradient of example i is :math:`(p_i - y_i) x_i`. With :math:`u_i = x_i / \lVert x_i \rVert` and
+:math:`l_i = (p_i - y_i) \lVert x_i \rVert`, clipped it is :math:`\max(-C, \min(C, l_i))\, u_i`: no gradient need be
+formed, no number can make it longer than C, and a step of M settings on S data sets is two batched products of
+``(S, n, d)`` with ``(S, d, M)`` and ``(S, n, M)``. An example whose features or whose p are not finite takes no part.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import ConfigError
+from tacit.grid import within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +71,13 @@ def _train(
 ) -> NDArray[np.float32]:
     rows = _with_constant(features)
     truth = torch.from_numpy(labels.astype(np.float32))[:, :, None]
-    lengths = rows.norm(dim=2, keepdim=True)
+    lengths = rows.double().norm(dim=2, keepdim=True)
+    directions = (rows.double() / lengths).nan_to_num().float()  # an infinite feature makes NaN: no direction
+    lengths = lengths.clamp(max=torch.finfo(torch.float32).max).float()
     examples, width = rows.shape[1], rows.shape[2]
     order = sorted(range(len(settings)), key=lambda number: -settings[number].steps)
     ordered = [settings[number] for number in order]
-    bounds = torch.tensor([math.inf if s.clip_bound is None else s.clip_bound for s in ordered])
+    bounds = torch.tensor([math.inf if s.clip_bound is None else within(s.clip_bound) for s in ordered])
     stds = torch.tensor([(s.clip_bound or 0.0) * s.noise_multiplier for s in ordered])
     rates = torch.tensor([s.lr / examples for s in ordered])
     weights = torch.zeros(len(rows), width, len(settings))
@@ -82,8 +86,8 @@ def _train(
         moving = weights[:, :, :active]
         for _ in range(ordered[active - 1].steps - step):
             errors = torch.sigmoid(torch.bmm(rows, moving)) - truth
-            factors = (bounds[:active] / (errors.abs() * lengths)).clamp_(max=1.0)
-            sums = torch.bmm(rows.mT, errors.mul_(factors))
+            along = errors.mul_(lengths).clamp_(-bounds[:active], bounds[:active]).nan_to_num_(nan=0.0)
+            sums = torch.bmm(directions.mT, along)
             noise = torch.from_numpy(draw(sums.numel())).float().view_as(sums)
             moving = moving - rates[:active] * (sums + noise * stds[:active])
             step += 1
@@ -106,5 +110,5 @@ def accuracies(
 
 
 def _with_constant(features: NDArray[np.float64]) -> Tensor:
-    rows = torch.from_numpy(features.astype(np.float32))
+    rows = torch.from_numpy(features).float()
     return torch.cat([rows, torch.ones(*rows.shape[:2], 1)], dim=2)
