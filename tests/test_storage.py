@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +85,78 @@ def test_a_name_that_was_held_is_free_after_a_failure(tmp_path: Path, monkeypatc
     with pytest.raises(StorageError, match="not permitted"):
         write_atomically(tmp_path / "file", b"first", replace=False)
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
+
+
+def test_what_a_killed_process_left_is_taken_away_and_what_another_is_writing_is_not(tmp_path: Path) -> None:
+    (tmp_path / ".file.a1b2c3d4.part").write_bytes(b"of a killed process")
+    (tmp_path / ".file.mine.part").write_bytes(b"not of ours")
+    (tmp_path / ".other.a1b2c3d4.part").write_bytes(b"of another file")
+    busy = (tmp_path / ".file.b1b2c3d4.part").open("wb")
+    fcntl.flock(busy, fcntl.LOCK_EX)
+    write_atomically(tmp_path / "file", b"new")
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert names == {"file", ".file.mine.part", ".other.a1b2c3d4.part", ".file.b1b2c3d4.part"}
+    busy.close()
+    write_atomically(tmp_path / "file", b"newer")
+    assert not (tmp_path / ".file.b1b2c3d4.part").exists()
+
+
+def test_many_who_write_one_file_do_not_take_each_others_parts(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tacit.storage import write_atomically\n"
+        "for n in range(150): write_atomically(Path(sys.argv[1]), bytes([n]) * 1000)"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "file")]) for _ in range(4)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
+    assert (tmp_path / "file").read_bytes() == bytes([149]) * 1000
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "ü" * 125])
+def test_a_long_name_has_a_temporary_one_that_is_not_too_long(tmp_path: Path, name: str) -> None:
+    write_atomically(tmp_path / name, b"new")
+    assert (tmp_path / name).read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES])
+@pytest.mark.parametrize("call", ["open", "write", "fchmod", "fsync", "replace", "mkdir"])
+def test_whatever_the_system_refuses_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(StorageError, match=rf"Can't write .*{os.strerror(code)}"):
+        write_atomically(tmp_path / "folder" / "file", b"new")
+    monkeypatch.undo()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_name_that_is_not_forced_to_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def fails_on_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails_on_folders)
+    with pytest.raises(StorageError, match=r"is written, but may not outlast a power cut: Input/output error"):
+        write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_whose_folders_know_no_fsync_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def unable(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", unable)
+    write_atomically(tmp_path / "new" / "file", b"new")
 
 
 def test_everybody_may_read_unless_told_otherwise(tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ def test_what_can_not_work_is_refused(values: dict[str, Any], what: str) -> None
 
 def test_another_run_is_replaced_on_demand_only(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    RunFolder.create(out, config="", force=False).close()
+    folder = RunFolder.create(out, config="", force=False)
+    folder.journal.append({"type": "start"})
+    folder.close()
     with pytest.raises(RunError, match="holds another run"):
         clear(out, force=False)
     clear(out, force=True)

@@ -67,7 +67,7 @@ def test_a_comparisons_folder_stands_for_its_runs(runs: Path, tmp_path: Path) ->
         (["a", "a"], "was given more than once"),
         (["a", "../{}/a"], "was given more than once"),
         (["a", "nowhere"], "There is no folder .*nowhere"),
-        (["a", "."], "is not the folder of a run: it has no journal.jsonl"),
+        (["a", "."], "is not the folder of a run: it has no config.yaml and no journal.jsonl"),
     ],
 )
 def test_what_is_no_finished_run_is_refused(runs: Path, folders: list[str], message: str) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import resource
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import RunError, StorageError
-from tacit.runs.journal import Journal, read
+from tacit.runs.journal import Journal, lock_of, read
 
 
 def test_records_come_back_in_order(tmp_path: Path) -> None:
@@ -65,24 +68,91 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     assert read(tmp_path / "j") == []
 
 
-@pytest.mark.parametrize("call", ["fsync"])
-def test_a_disk_that_fails_leaves_the_journal_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def _full(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_write_that_fails_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j"
     with Journal(path) as journal:
         journal.append({"n": 1})
         with monkeypatch.context() as patch:
-
-            def full(*_: object) -> None:
-                raise OSError(errno.ENOSPC, "No space left on device")
-
-            patch.setattr(os, call, full)
+            patch.setattr(os, "write", _full)
             with pytest.raises(StorageError, match=r"No space left.*Free some space"):
                 journal.append({"n": 2})
         assert read(path) == [{"n": 1}]
         journal.append({"n": 3})
     assert read(path) == [{"n": 1}, {"n": 3}]
+
+
+def test_after_a_failed_fsync_nothing_more_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have dropped the bytes and report success at the next fsync."""
+    path = tmp_path / "j"
+    with Journal(path) as journal:
+        journal.append({"n": 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", _full)
+            with pytest.raises(StorageError, match="No space left"):
+                journal.append({"n": 2})
+        for _ in range(2):
+            with pytest.raises(StorageError, match=r"an earlier fsync failed.*nothing more is written"):
+                journal.append({"n": 3})
+    before = path.stat().st_ino
+    with Journal(path) as journal:
+        journal.renew()  # to new pages, which an fsync of today says the truth about
+        assert path.stat().st_ino != before
+        journal.append({"n": 4})
+    assert read(path) == [{"n": 1}, {"n": 2}, {"n": 4}]
+
+
+def test_after_a_line_that_could_not_be_taken_back_nothing_more_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j"
+    write = os.write
+
+    def half(descriptor: int, data: bytes) -> int:
+        if len(data) <= 4:
+            _full()
+        return write(descriptor, data[:4])
+
+    with Journal(path) as journal:
+        journal.append({"n": 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            patch.setattr(os, "ftruncate", _full)
+            with pytest.raises(StorageError, match="No space left"):
+                journal.append({"n": 2})
+        with pytest.raises(StorageError, match="could not be taken back"):
+            journal.append({"n": 3})
+    assert path.read_bytes() != b'{"n": 1}\n'
+    with Journal(path) as journal:
+        journal.append({"n": 4})
+    assert read(path) == [{"n": 1}, {"n": 4}]
+
+
+@pytest.mark.parametrize("length", [0, 5, 1 << 20, (1 << 20) + 1, 3 << 20])
+def test_long_lines_are_taken_over_whole(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "j"
+    with Journal(path) as journal:
+        journal.append({"text": "x" * length})
+        journal.append({"n": 2})
+    path.write_bytes(path.read_bytes() + b'{"torn": "' + b"y" * length)
+    with Journal(path) as journal:
+        journal.renew()
+    assert read(path) == [{"text": "x" * length}, {"n": 2}]
+    assert path.read_bytes().endswith(b'{"n": 2}\n')
+
+
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.touch(mode=0o644)
+    for step in (Journal.renew, Journal.clear, lambda _: None):
+        with Journal(path) as journal:
+            step(journal)
+            journal.append({"key": "secret"})
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert lock_of(path).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_disk_that_is_really_full_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
@@ -101,20 +171,69 @@ def test_a_disk_that_is_really_full_leaves_the_journal_as_it_was(tmp_path: Path)
     assert path.read_bytes() == b'{"n": 1}\n'
 
 
-def test_a_second_process_is_locked_out(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from tacit.runs.journal import Journal\n"
-        "try: Journal(Path(sys.argv[1]))\nexcept Exception as error: print(type(error).__name__, error)"
-    )
+OPENING = (
+    "import sys; from pathlib import Path; from tacit.runs.journal import Journal\n"
+    "try: Journal(Path(sys.argv[1]))\nexcept Exception as error: print(type(error).__name__, error)"
+)
+HOLDING = (
+    "import sys, time; from pathlib import Path; from tacit.runs.journal import Journal\n"
+    "journal = Journal(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+)
+
+
+def test_a_second_process_is_locked_out_and_told_by_whom(tmp_path: Path) -> None:
     with Journal(tmp_path / "j"):
         done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "j")], capture_output=True, text=True, check=True
+            [sys.executable, "-c", OPENING, str(tmp_path / "j")], capture_output=True, text=True, check=True
         )
+        who = rf"in use by another process \(process {os.getpid()} on {re.escape(socket.gethostname())}, since \d{{4}}-"
         assert done.stdout.startswith("RunError")
-        assert "in use by another process" in done.stdout
-        with pytest.raises(RunError, match="in use"):
+        assert re.search(who, done.stdout)
+        with pytest.raises(RunError, match=who):
             Journal(tmp_path / "j")
-    Journal(tmp_path / "j").__exit__(None, None, None)
+    assert not lock_of(tmp_path / "j").exists()
+    Journal(tmp_path / "j").close()
+
+
+def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDING, str(tmp_path / "j")], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(RunError, match=rf"process {holder.pid} on "):
+        Journal(tmp_path / "j")
+    holder.kill()
+    holder.communicate()
+    assert lock_of(tmp_path / "j").exists()  # it names the dead process until the next comes
+    Journal(tmp_path / "j").close()
+    assert not lock_of(tmp_path / "j").exists()
+
+
+def test_a_lock_file_that_says_nothing_yet_still_locks(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j"):
+        for text in (b"", b"{", b"[]", b'{"process": "x"}'):
+            lock_of(tmp_path / "j").write_bytes(text)
+            with pytest.raises(RunError, match=r"in use by another process\. Wait"):
+                Journal(tmp_path / "j")
+
+
+def test_a_lock_that_was_taken_away_between_two_calls_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last holder removes the file after the next has opened it: that one would hold a file nobody else sees."""
+    path = tmp_path / "j"
+    first: list[Journal] = [Journal(path)]
+    flock = fcntl.flock
+
+    def let_go(descriptor: int, operation: int) -> None:
+        if first:
+            first.pop().close()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", let_go)
+    with Journal(path):
+        assert lock_of(path).exists()
+        with pytest.raises(RunError, match="in use"):
+            Journal(path)
 
 
 def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:

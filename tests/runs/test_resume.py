@@ -258,10 +258,44 @@ def test_a_damaged_configuration_is_a_sentence(stopped: Path) -> None:
         resume(stopped)
 
 
-def test_a_run_that_had_hardly_begun_is_run_anew(stopped: Path) -> None:
+def test_a_journal_that_lost_its_beginning_is_refused(stopped: Path) -> None:
     (stopped / JOURNAL).write_text("")
-    with pytest.raises(RunError, match=r"stopped before its first round. Run it anew"):
+    with pytest.raises(RunError, match=r"does not begin with the record of the start. Restore it"):
         resume(stopped)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"[1]\n",
+        b"null\n",
+        b'{"n": 1}\n',
+        b'{"type": ["start"]}\n',
+        b'{"type": "round"}\n',
+        b'{"type": "round", "round": "two"}\n',
+        b'{"type": "round", "round": 1}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_damaged_record_is_a_sentence(stopped: Path, damage: bytes) -> None:
+    path = stopped / JOURNAL
+    before = path.read_bytes()
+    path.write_bytes(before + damage)
+    with pytest.raises(RunError, match="is damaged"):
+        resume(stopped)
+    assert path.read_bytes().startswith(before)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"rounds": 3}', "[" * 100_000])
+def test_a_damaged_result_is_a_sentence(complete: Path, text: str) -> None:
+    (complete / RESULT).write_text(text)
+    with pytest.raises(RunError, match=r"result.json is damaged.*Remove it; `tacit resume"):
+        resume(complete)
+
+
+def test_a_finished_run_is_read_without_a_lock_and_without_writing(complete: Path) -> None:
+    with journal.Journal(complete / JOURNAL):
+        assert len(resume(complete).rounds) == 4
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -259,7 +259,9 @@ def _full_disk(after: int) -> Callable[..., int]:
 def test_a_disk_that_fills_up_leaves_the_earlier_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", _full_disk(after=3))  # config, the first model, round 1; then it is full
+        patch.setattr(
+            os, "write", _full_disk(after=6)
+        )  # lock, config, start, the first model, try 1, round 1; then it is full
         with pytest.raises(StorageError, match=r"No space left on device.*tacit resume"):
             run(digits(out=out, federate={"rounds": 4}))
     assert Checkpoint.read(out / CHECKPOINT).round_number == 1

@@ -14,6 +14,7 @@ from tacit.cli import options
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet
 from tacit.errors import ConfigError, RunError
+from tacit.storage import is_folder, is_there
 
 if TYPE_CHECKING:
     from tacit.runs.comparison import Comparison, Repeat
@@ -129,7 +130,7 @@ def _order(
     files = [word for word in words if word.endswith((".yaml", ".yml"))]
     if modes is None and not files and words and not any("=" in word for word in words):
         return None, None
-    folders = [word for word in words if Path(word).is_dir()]
+    folders = [word for word in words if "=" not in word and is_folder(Path(word))]
     if folders:
         raise ConfigError(
             f"{folders[0]} is a folder. Give folders of finished runs without --modes and settings, or modes and "
@@ -158,10 +159,10 @@ def _finished(words: Sequence[str], out: Path | None) -> tuple[Comparison, Path]
     from tacit.runs.folder import JOURNAL
 
     comparison = compare_finished([Path(word) for word in words])
-    if out is None and len(words) == 1 and (Path(words[0]) / RECORD).exists():
+    if out is None and len(words) == 1 and is_there(Path(words[0]) / RECORD):
         out = Path(words[0])
     out = out or Path("runs") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
-    if (out / JOURNAL).exists():
+    if is_there(out / JOURNAL):
         raise RunError(f"{out} is the folder of a run. Choose another for the comparison with --out.")
     return comparison, out
 

@@ -65,7 +65,6 @@ def lab(
     began = time.perf_counter()
     points = labs.run(wanted)
     seconds = time.perf_counter() - began
-    out.mkdir(parents=True, exist_ok=True)
     csv = out / "lab.csv"
     write_atomically(csv, labs.table(points).encode(), advice="Choose another folder with --out.")
     drawn = report.draw(points, out) if figures else ()

@@ -87,7 +87,10 @@ def _options(
 def main() -> None:
     """Run the command line; a user's mistake gets a sentence on stderr and exit status 1, never a traceback."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # what can't be printed shows here, and not when the interpreter ends
     except TacitError as error:
         _complain(str(error))
         sys.exit(1)
@@ -95,8 +98,26 @@ def main() -> None:
         _complain("Stopped.")
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has left, as in `tacit config | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_nothing_more()
         sys.exit(1)
+    except OSError as error:  # what no part of ours has put in its own words, as where stdout is a full disk
+        if error.filename is None:
+            _print_nothing_more()
+        _complain(_refusal(error))
+        sys.exit(1)
+
+
+def _print_nothing_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refusal(error: OSError) -> str:
+    """Return what the operating system would not do."""
+    from tacit.storage import cannot_read
+
+    if error.filename is None:
+        return f"The system refused: {error.strerror or error}. Is there space left, and may you write there?"
+    return str(cannot_read(os.fsdecode(error.filename), error, "Is it the right file, and may you use it?"))
 
 
 def _complain(text: str) -> None:
@@ -104,4 +125,5 @@ def _complain(text: str) -> None:
 
     from tacit.cli.output import console
 
-    console(stderr=True).print(Text("error: ", style="bold red") + Text(text), soft_wrap=True)
+    shown = text.encode("utf-8", "backslashreplace").decode()  # bytes of an argument that are no text
+    console(stderr=True).print(Text("error: ", style="bold red") + Text(shown), soft_wrap=True)

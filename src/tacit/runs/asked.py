@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tacit import foreign
-from tacit.errors import RunError, StorageError, WireError
+from tacit.errors import RunError, WireError
 from tacit.runs.folder import CONFIG, JOURNAL
 from tacit.runs.order import Plan
 from tacit.runs.scope import flat
 from tacit.runs.sweep import RECORD as SWEEP
-from tacit.storage import cannot_write, write_atomically
+from tacit.storage import cannot_read, cannot_write, is_there, write_atomically
 
 RECORD = "asked.json"
 
@@ -36,7 +36,7 @@ class Asked:
 def held(out: Path) -> Asked | None:
     """Return what a comparison's folder tells of itself; None where it is no such folder."""
     path = out / RECORD
-    if not path.exists():
+    if not is_there(path):
         return None
     try:
         told = foreign.json_value(foreign.read_plain(path, largest=_LARGEST), largest=_LARGEST, finite=False)
@@ -47,7 +47,7 @@ def held(out: Path) -> Asked | None:
             together=int(told.get("together", 1)),
         )
     except OSError as error:
-        raise StorageError(f"Can't read {path}: {error.strerror or error}.") from error
+        raise cannot_read(path, error) from error
     except (WireError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{path} is damaged, so nothing tells which comparison {out} holds. Choose another folder with --out, or "
@@ -58,8 +58,8 @@ def held(out: Path) -> Asked | None:
 def claim(out: Path, plan: Plan, *, force: bool) -> None:
     """Write down which runs the folder holds; what does not fit those it holds already is refused."""
     runs = plan.runs
-    if (out / JOURNAL).exists() or (out / SWEEP).exists():
-        kind = "run" if (out / JOURNAL).exists() else "sweep"
+    if is_there(out / JOURNAL) or is_there(out / SWEEP):
+        kind = "run" if is_there(out / JOURNAL) else "sweep"
         raise RunError(f"{out} is the folder of a {kind}, not of a comparison. Choose another with --out.")
     ours = {run.name: {key: value for key, value in run.settings.items() if key != "out"} for run in runs}
     if force:
@@ -68,7 +68,7 @@ def claim(out: Path, plan: Plan, *, force: bool) -> None:
     else:
         before = held(out) or Asked()
         for run in runs:
-            if run.name not in before.runs and run.folder.exists():
+            if run.name not in before.runs and is_there(run.folder):
                 raise RunError(
                     f"{run.folder} is there, though {out / RECORD} does not tell of it. Choose another folder with "
                     "--out, or begin anew with --force."
@@ -119,7 +119,7 @@ def _clear(out: Path, ours: Mapping[str, Any]) -> None:
         before = Asked()
     for name in {*before.runs, *ours}:
         folder = out / name
-        if (folder / JOURNAL).exists() or (folder / CONFIG).exists():
+        if is_there(folder / JOURNAL) or is_there(folder / CONFIG):
             try:
                 shutil.rmtree(folder)
             except OSError as error:

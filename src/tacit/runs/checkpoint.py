@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from tacit.errors import RunError
 from tacit.federated.server import State
-from tacit.storage import write_atomically
+from tacit.storage import cannot_read, write_atomically
 from tacit.vectors import Vector
 
 _SERVER = "server."
@@ -40,7 +40,7 @@ class Checkpoint:
             "mechanism": self.mechanism.hex(),
             "record": json.dumps(self.record, allow_nan=False),
         }
-        write_atomically(path, save(tensors, metadata))
+        write_atomically(path, save(tensors, metadata), mode=0o600)  # beside the journal, as private as that
 
     @classmethod
     def read(cls, path: Path) -> Checkpoint:
@@ -56,7 +56,9 @@ class Checkpoint:
                 model=tensors.pop("model"),
                 state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
             )
-        except (OSError, SafetensorError) as error:
-            raise RunError(f"Can't read the checkpoint {path}: {error}.") from error
+        except OSError as error:
+            raise cannot_read(path, error) from error
+        except SafetensorError as error:
+            raise RunError(f"The checkpoint {path} is damaged: {error}.") from error
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} is not a checkpoint of a run: {error!r}.") from error

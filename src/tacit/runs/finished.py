@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigError, RunError
-from tacit.runs import asked, journal
+from tacit.runs import asked
 from tacit.runs import config as configuration
 from tacit.runs.compare import on_timing, together
 from tacit.runs.comparison import Comparison, Entry, Repeat
-from tacit.runs.folder import CONFIG, JOURNAL, RESULT
+from tacit.runs.folder import CONFIG, RESULT, must_have_begun, records_of
 from tacit.runs.pool import finished
 from tacit.runs.result import Result
 from tacit.runs.scope import flat
+from tacit.storage import is_folder, is_there
 
 _SEEDED = re.compile(r"[-_. ]?seed[-_=. ]?[0-9]+$")
 _NO_MATTER = {"seed", "out", "train.workers", "log"}  # two runs that differ in these alone repeat each other
@@ -27,7 +28,7 @@ def compare_finished(folders: Sequence[Path]) -> Comparison:
 
     The folder of a comparison stands for all its runs; alone, it is the comparison as its command made it.
     """
-    if len(folders) == 1 and folders[0].is_dir() and (told := asked.held(folders[0])) is not None:
+    if len(folders) == 1 and is_folder(folders[0]) and (told := asked.held(folders[0])) is not None:
         return _again(folders[0], told)
     places = [place for folder in folders for place in _runs_in(folder)]
     whole = [place.resolve() for place in places]
@@ -50,7 +51,7 @@ def compare_finished(folders: Sequence[Path]) -> Comparison:
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise RunError(f"There is no folder {folder}. Expected the folder of a finished run.")
     named = asked.held(folder)
     if named is None:
@@ -81,18 +82,17 @@ def _result(folder: Path) -> Result:
     result = finished(folder)
     if result is not None:
         return result
-    if not (folder / JOURNAL).is_file():
-        raise RunError(f"{folder} is not the folder of a run: it has no {JOURNAL} and no {RESULT}.")
-    if (folder / RESULT).exists():
+    must_have_begun(folder)
+    if is_there(folder / RESULT):
         raise RunError(f"{folder / RESULT} is damaged. Mend it by `tacit resume {folder}`.")
-    done = sum(record["type"] == "round" for record in journal.read(folder / JOURNAL))
+    done = sum(record["type"] == "round" for record in records_of(folder))
     raise RunError(f"{folder} is not finished: {done} rounds are done. Finish it first: tacit resume {folder}")
 
 
 def _settings(folder: Path) -> str:
     """Return what has to be the same in two runs that repeat each other."""
     path = folder / CONFIG
-    if not path.exists():
+    if not is_there(path):
         return str(folder.resolve())  # nothing is known of it, so it repeats no other
     values: dict[str, Any] = dict(flat(configuration.from_yaml(path)))
     return json.dumps({key: value for key, value in sorted(values.items()) if key not in _NO_MATTER}, default=str)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from tacit.errors import RunError
@@ -11,7 +10,7 @@ from tacit.logs import tensorboard
 from tacit.logs.mlflow import RECORD as MLFLOW
 from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
-from tacit.storage import cannot_write, write_atomically
+from tacit.storage import cannot_write, is_there, make_folder, remove, write_atomically
 
 CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT, REPORT = (
     "config.yaml",
@@ -22,10 +21,15 @@ CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT, REPORT = (
     "report.html",
 )
 _OURS = (CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT)
+_PRIVATE, _OWNER = 0o700, 0o600  # the root of a run's randomness is in its journal, or as a seed in its settings
 
 
 class RunFolder:
-    """Owns a run's folder while the run goes on; closing it lets another process in."""
+    """Owns a run's folder while the run goes on; closing it lets another process in.
+
+    A new run is made in this order: the journal's lock, an empty journal, the configuration, the journal's first
+    record. Until that record is on disk nothing was trained, sent or charged (:func:`unborn`).
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,8 +38,8 @@ class RunFolder:
     @staticmethod
     def check(path: Path, *, force: bool) -> None:
         """Refuse a folder that holds another run, unless ``force`` is given."""
-        present = [name for name in _OURS if (path / name).exists()]
-        if present and not force:
+        present = [name for name in _OURS if is_there(path / name)]
+        if present and not force and not unborn(path):
             raise RunError(
                 f"{path} holds another run ({', '.join(present)}). Go on with it by `tacit resume {path}`, "
                 "choose another folder with --out, or replace it with --force."
@@ -45,51 +49,87 @@ class RunFolder:
     def create(cls, path: Path, *, config: str, force: bool) -> RunFolder:
         """Make the folder of a new run; one that holds another run is refused unless ``force`` is given."""
         cls.check(path, force=force)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(path, error) from error
+        make_folder(path, mode=_PRIVATE)
         folder = cls(path)  # the lock comes first: a run that another process is at is not replaced
         try:
+            cls.check(path, force=force)  # another process may have come and gone meanwhile
             folder._clear()
-            write_atomically(path / CONFIG, config.encode())
+            write_atomically(path / CONFIG, config.encode(), mode=_OWNER)
         except BaseException:
             folder.close()
-            with contextlib.suppress(OSError):
-                (path / JOURNAL).unlink()
             raise
         return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """Open the folder of a run that has begun."""
-        if not (path / JOURNAL).is_file() or not (path / CONFIG).is_file():
-            raise RunError(f"{path} is not the folder of a run: it has no {JOURNAL} and {CONFIG}.")
-        return cls(path)
+        must_have_begun(path)
+        folder = cls(path)
+        try:
+            folder.journal.renew()
+        except BaseException:
+            folder.close()
+            raise
+        return folder
 
-    def records(self) -> list[journal.Record]:
-        """Return the journal."""
-        return journal.read(self.path / JOURNAL)
+    def records(self) -> Iterator[journal.Record]:
+        """Yield the journal's records."""
+        return records_of(self.path)
 
     def checkpoint(self) -> Checkpoint | None:
         """Return the last checkpoint, or None before the first."""
         path = self.path / CHECKPOINT
-        return Checkpoint.read(path) if path.exists() else None
+        return Checkpoint.read(path) if is_there(path) else None
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint."""
         checkpoint.write(self.path / CHECKPOINT)
 
     def _clear(self) -> None:
+        """Take an earlier run away; until its journal is emptied, what is left of it can still be resumed."""
+        for name in (RESULT, MODEL, CHECKPOINT, REPORT, MLFLOW):
+            remove(self.path / name)
         try:
-            for name in (*_OURS, REPORT, MLFLOW):
-                if name != JOURNAL:
-                    (self.path / name).unlink(missing_ok=True)
             tensorboard.clear(self.path)
-            os.truncate(self.path / JOURNAL, 0)
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise cannot_write(self.path / tensorboard.FOLDER, error) from error
+        self.journal.clear()
+        remove(self.path / CONFIG)
 
     def close(self) -> None:
         """Let go of the folder."""
-        self.journal.__exit__(None, None, None)
+        self.journal.close()
+
+
+def unborn(path: Path) -> bool:
+    """Return whether a run was begun in ``path`` and ended before its first record: nothing of it is worth keeping."""
+    if any(is_there(path / name) for name in (CHECKPOINT, MODEL, RESULT)):
+        return False
+    if is_there(path / JOURNAL):
+        return journal.is_empty(path / JOURNAL)
+    return is_there(journal.lock_of(path / JOURNAL))
+
+
+def must_have_begun(path: Path) -> None:
+    """Refuse a folder without a run, and one whose run ended while it was being made."""
+    if unborn(path):
+        raise RunError(
+            f"The run in {path} ended while it was being made. Nothing was trained, sent or charged, so nothing is "
+            "lost: give its `tacit run` command again, which starts anew here."
+        )
+    missing = [name for name in (CONFIG, JOURNAL) if not is_there(path / name)]
+    if missing:
+        raise RunError(
+            f"{path} is not the folder of a run: it has no {' and no '.join(missing)}. "
+            "Name the folder that `tacit run --out` wrote."
+        )
+
+
+def records_of(path: Path) -> Iterator[journal.Record]:
+    """Yield the records of the journal in a run's folder."""
+    for number, record in enumerate(journal.each(path / JOURNAL), start=1):
+        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+            raise RunError(
+                f"{path / JOURNAL} is damaged in line {number}: expected a record with a type, got {record!r:.60}."
+            )
+        yield record

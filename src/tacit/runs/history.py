@@ -12,9 +12,10 @@ from tacit.federated.plan import Plan
 from tacit.runs import config as configuration
 from tacit.runs import journal
 from tacit.runs.config import RunConfig
-from tacit.runs.folder import CONFIG, JOURNAL, RESULT
+from tacit.runs.folder import CONFIG, JOURNAL, must_have_begun, records_of
 from tacit.runs.levels import Level, levels_of
 from tacit.runs.modes import plan_of
+from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.start import GIVEN
 
@@ -80,15 +81,10 @@ class History:
 
 def read(folder: Path) -> History:
     """Read the run in ``folder``; what is there may be the whole of it or a part."""
-    missing = [name for name in (CONFIG, JOURNAL) if not (folder / name).is_file()]
-    if missing:
-        raise RunError(
-            f"{folder} is not the folder of a run: it has no {' and no '.join(missing)}. "
-            "Name the folder that `tacit run --out` wrote."
-        )
+    must_have_begun(folder)
     config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
-    records = _records(folder / JOURNAL)
-    result = _result(folder / RESULT)
+    records = list(records_of(folder))
+    result = result_of(folder)
     start = _first(records, "start")
     rounds = result.rounds if result is not None else _rounds(folder / JOURNAL, records)
     plan = plan_of(config, config.federate.clients or 1)
@@ -113,28 +109,6 @@ def read(folder: Path) -> History:
         + tuple(f"Round {record['round']}: {record['text']}" for record in records if record["type"] == "note"),
         levels=tuple(levels_of(folder, config, plan, records, start, rounds, result)),
     )
-
-
-def _records(path: Path) -> list[journal.Record]:
-    records = journal.read(path)
-    for number, record in enumerate(records, start=1):
-        if not isinstance(record, dict) or "type" not in record:
-            raise RunError(f"{path} is damaged in line {number}: expected a record with a type, got {record!r:.60}.")
-    return records
-
-
-def _result(path: Path) -> Result | None:
-    if not path.exists():
-        return None
-    try:
-        return Result.read(path)
-    except OSError as error:
-        raise RunError(f"Can't read {path}: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(
-            f"{path} is damaged ({type(error).__name__}: {error}). "
-            f"Remove it; `tacit resume {path.parent}` then makes a new one."
-        ) from error
 
 
 def _rounds(path: Path, records: Sequence[journal.Record]) -> tuple[RoundRecord, ...]:

@@ -26,7 +26,7 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if equals:
             put(settings, key.strip(), _value(key, text))
-        elif word.endswith((".yaml", ".yml")) or Path(word).is_file():
+        elif word.endswith((".yaml", ".yml")) or _is_file(word):
             merge(settings, config.from_yaml(Path(word)))
         elif waiting and _is_key(word):
             put(settings, word, _value(word, waiting.pop(0)))
@@ -61,6 +61,13 @@ def merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
             put(settings, str(key), value)
         else:
             settings[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # too long to be the name of a file, or where nobody may look
+        return False
 
 
 def _is_key(word: str) -> bool:

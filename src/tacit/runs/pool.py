@@ -20,13 +20,13 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import ConfigError, RunError, StorageError, TacitError
+from tacit.errors import ConfigError, RunError, TacitError
 from tacit.runs import config as configuration
 from tacit.runs import overrides
 from tacit.runs.folder import JOURNAL, RESULT
 from tacit.runs.observer import Silent
 from tacit.runs.result import Result, RoundRecord
-from tacit.storage import write_atomically
+from tacit.storage import is_there, remove, write_atomically
 
 TRACEBACK = "traceback.txt"
 OnRound = Callable[[int, int], None]  # a run's index, and how many of its rounds are done
@@ -224,11 +224,11 @@ def _result(planned: Planned, observer: _Counting) -> Result:
     """Go on with a run that has begun, or begin it where there is none that can go on."""
     from tacit.runs import start
 
-    if (planned.folder / JOURNAL).exists():
-        (planned.folder / RESULT).unlink(missing_ok=True)  # one that could be read would not be run again
+    if is_there(planned.folder / JOURNAL):
+        remove(planned.folder / RESULT)  # one that could be read would not be run again
         try:
             return start.resume(planned.folder, observer=observer)
-        except (ConfigError, RunError, StorageError):
+        except (ConfigError, RunError):
             pass  # damaged, or stopped before its first round; what is wrong with the settings shows again below
     return start.run(configuration.from_mapping(planned.settings), observer=observer, force=True)
 

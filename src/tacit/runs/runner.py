@@ -138,7 +138,7 @@ class Runner:
             self._keep(checkpoint.model)
         result = self._result(checkpoint.model, tuple(records), setup_seconds, stopped)
         if self._folder is not None:
-            write_atomically(self._folder.path / RESULT, result.to_json().encode())
+            write_atomically(self._folder.path / RESULT, result.to_json().encode(), mode=0o600)  # it may name the seed
             self._folder.journal.append({"type": "end", "rounds": len(records)})
         self._observer.finished(result)
         return result

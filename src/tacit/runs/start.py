@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit.errors import RunError, TacitError
 from tacit.randomness import Randomness
 from tacit.runs import config as configuration
 from tacit.runs.config import RunConfig
-from tacit.runs.folder import CONFIG, RESULT, RunFolder
+from tacit.runs.folder import CONFIG, RunFolder, must_have_begun
 from tacit.runs.observer import Observer, Silent
-from tacit.runs.result import Result, RoundRecord
+from tacit.runs.progress import Progress, charges_of, complete, example_charges_of
+from tacit.runs.result import Result
 
 GIVEN = "given"  # the data set's name where a user's own arrays or data sets were passed
 
@@ -123,20 +124,20 @@ def _runner(job: Job) -> type[Runner]:
 def resume(path: Path, *, observer: Observer | None = None) -> Result:
     """Go on with the run in ``path`` after a crash or an interruption; a finished run's result is returned as it is."""
     observer = observer or Silent()
+    must_have_begun(path)
+    result = complete(path)  # asks for no lock and writes nothing: the folder may be an archive's
+    if result is not None:
+        observer.note(f"{path} is complete: all {len(result.rounds)} rounds are done.")
+        observer.finished(result)
+        return result
     folder = RunFolder.open(path)
     try:
-        records = folder.records()
-        if any(record["type"] == "end" for record in records) and (path / RESULT).exists():
-            result = Result.read(path / RESULT)
-            observer.note(f"{path} is complete: all {len(result.rounds)} rounds are done.")
-            observer.finished(result)
-            return result
-        return _go_on(folder, records, observer)
+        return _go_on(folder, observer)
     finally:
         folder.close()
 
 
-def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer) -> Result:
+def _go_on(folder: RunFolder, observer: Observer) -> Result:
     from tacit.runs import job as jobs
     from tacit.runs import logged, surroundings
 
@@ -144,38 +145,22 @@ def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer)
     config = configuration.from_mapping(configuration.from_yaml(folder.path / CONFIG))
     config = config.model_copy(update={"out": folder.path})  # it may have been moved since
     logged.check(config)
-    began = next((record for record in records if record["type"] == "start"), None)
-    if began is None:
-        raise RunError(
-            f"{folder.path} stopped before its first round. Run it anew: tacit run {folder.path / CONFIG} --force."
-        )
-    if began["dataset"] == GIVEN:
+    progress = Progress.of(folder)
+    if progress.dataset == GIVEN:
         raise RunError(
             f"{folder.path} was trained by Federation.fit on data that were given in memory, which it does not hold. "
             "Its last model is in model.safetensors."
         )
-    randomness = Randomness(key=bytes.fromhex(str(began["key"])), simulation=bool(began["simulation"]))
-    checkpoint = folder.checkpoint()
-    rounds = {record["round"]: record for record in records if record["type"] == "round"}
-    last = 0 if checkpoint is None else checkpoint.round_number
-    if checkpoint is not None and checkpoint.record is not None and last not in rounds:
-        folder.journal.append(checkpoint.record)  # the crash came between the checkpoint and the journal
-        rounds[last] = dict(checkpoint.record)
-    missing = [number for number in range(1, last + 1) if number not in rounds]
-    if missing:
-        raise RunError(
-            f"The journal of {folder.path} lacks round {missing[0]}, though the checkpoint is of round {last}: it was "
-            "damaged. Restore journal.jsonl, or run anew with --force."
-        )
+    if progress.unrecorded is not None:
+        folder.journal.append(progress.unrecorded)  # the crash came between the checkpoint and the journal
+    randomness = Randomness(key=progress.key, simulation=progress.simulation)
     job = jobs.build(config, randomness, observer)
     try:
-        if (job.dataset, len(job.holdings.labels)) != (began["dataset"], began["examples"]):
+        if (job.dataset, len(job.holdings.labels)) != (progress.dataset, progress.examples):
             raise RunError(
-                f"The run began on {began['dataset']} with {began['examples']} examples; now it is {job.dataset} with "
+                f"The run began on {progress.dataset} with {progress.examples} examples; now it is {job.dataset} with "
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
             )
-        charges = [record["charge"] for record in records if record["type"] == "attempt" and record["charge"]]
-        done = tuple(RoundRecord.of(rounds[number]) for number in range(1, last + 1))
         folder.journal.append({"type": "resume", "time": surroundings.now(), "environment": surroundings.environment()})
         with _reasons_kept(folder), logged.logged(job.config, observer) as told:
             runner = _runner(job)(
@@ -184,9 +169,9 @@ def _go_on(folder: RunFolder, records: list[dict[str, Any]], observer: Observer)
                 randomness=randomness,
                 folder=folder,
                 observer=told,
-                charges=charges,
-                example_charges=[record["example_charges"] for record in records if record.get("example_charges")],
+                charges=charges_of(folder.path),
+                example_charges=example_charges_of(folder.path),
             )
-            return runner.run(checkpoint, done, setup_seconds=time.perf_counter() - start)
+            return runner.run(progress.checkpoint, progress.done, setup_seconds=time.perf_counter() - start)
     finally:
         job.close()

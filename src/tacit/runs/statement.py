@@ -20,12 +20,11 @@ from tacit.accounting.events import (
     from_dict,
 )
 from tacit.accounting.ledger import Charge, Ledger
-from tacit.errors import RunError
 from tacit.federated.plan import Claim, Plan
 from tacit.runs import config as configuration
 from tacit.runs import journal
 from tacit.runs.examples import claim_of
-from tacit.runs.folder import CONFIG, JOURNAL
+from tacit.runs.folder import CONFIG, must_have_begun, records_of
 from tacit.runs.modes import plan_of
 
 
@@ -60,10 +59,9 @@ class Statement:
 
 def statement(folder: Path) -> Statement:
     """Read the account of the run in ``folder``, finished or not."""
-    if not (folder / CONFIG).is_file():
-        raise RunError(f"{folder} is not the folder of a run: it has no {CONFIG}.")
+    must_have_begun(folder)
     config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
-    records = journal.read(folder / JOURNAL)
+    records = list(records_of(folder))
     plan = plan_of(config, config.federate.clients or 1)
     claim = plan.claim
     simulation = any(record["type"] == "start" and record["simulation"] for record in records)

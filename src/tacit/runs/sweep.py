@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit import foreign
-from tacit.errors import ConfigError, RunError, StorageError, WireError
+from tacit.errors import ConfigError, RunError, WireError
 from tacit.runs import config as configuration
 from tacit.runs import overrides
 from tacit.runs.folder import JOURNAL
 from tacit.runs.grid import FORMS, MOST, Axis
 from tacit.runs.pool import Planned, finished, run_all, with_values, workers_for
 from tacit.runs.result import Result
-from tacit.storage import cannot_write, write_atomically
+from tacit.storage import cannot_read, cannot_write, is_there, write_atomically
 
 RECORD, TABLE, POINTS = "sweep.json", "sweep.csv", "points"
 MEASURES = ("test_accuracy", "train_accuracy", "test_loss", "epsilon", "delta", "seconds", "error")
@@ -220,19 +220,19 @@ def _name(index: int, values: Mapping[str, Any]) -> str:
 def _claim(out: Path, settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, force: bool) -> None:
     """Write down which sweep the folder holds; another one's folder is refused unless ``force`` is given."""
     ours = {"settings": settings, "axes": [{"key": a.key, "values": list(a.values)} for a in axes], "seeds": seeds}
-    if (out / JOURNAL).exists():
+    if is_there(out / JOURNAL):
         raise RunError(f"{out} is the folder of a run, not of a sweep. Choose another with --out.")
     held = _held(out)
     if held == ours and not force:
         return
-    if (held is not None or (out / POINTS).exists()) and not force:
+    if (held is not None or is_there(out / POINTS)) and not force:
         differs = [name for name in ours if not isinstance(held, dict) or held.get(name) != ours[name]]
         raise RunError(
             f"{out} holds another sweep: its {', '.join(differs)} differ. Give the same command to go on with it, "
             "choose another folder with --out, or begin anew with --force."
         )
     try:
-        if (out / POINTS).exists():
+        if is_there(out / POINTS):
             shutil.rmtree(out / POINTS)
     except OSError as error:
         raise cannot_write(out / POINTS, error, _ADVICE) from error
@@ -242,14 +242,12 @@ def _claim(out: Path, settings: dict[str, Any], axes: Sequence[Axis], *, seeds: 
 def _held(out: Path) -> Any:
     """Return what ``sweep.json`` holds: None where there is none, its text where it is damaged."""
     path = out / RECORD
-    if not path.exists():
+    if not is_there(path):
         return None
     try:
         text = foreign.read_plain(path, largest=_LARGEST)
     except OSError as error:
-        raise StorageError(
-            f"Can't read {path}: {error.strerror or error}. Choose another folder with --out."
-        ) from error
+        raise cannot_read(path, error, "Choose another folder with --out.") from error
     try:
         return foreign.json_value(text, largest=_LARGEST, finite=False)
     except WireError:
