@@ -269,7 +269,7 @@ def test_a_users_federation_trains_with_dp_sgd(tmp_path: Path) -> None:
 
 
 def test_a_model_that_diverges_is_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"Lower optimizer\.lr"):
+    with pytest.raises(RunError, match=r"Lower .*optimizer\.lr"):
         run(alone(out=tmp_path / "run", optimizer={"lr": 1e38}))
 
 

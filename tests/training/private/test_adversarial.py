@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.training.private.books import Gram
 from tacit.training.private.clipping import RULES, Clipping, Rule
+from tacit.training.private.functional import Functional
 from tacit.training.private.gradient import FORMS, Form, PrivateGradient
 from tacit.training.settings import cross_entropy, squared_error
 from tests.training.private.common import CLASSES, Tied, Words
@@ -184,24 +187,13 @@ def test_no_example_moves_the_sum_by_more_than_the_bound(
 def _well_conditioned(name: str, features: Tensor, labels: Tensor) -> bool:
     """Return whether float32 gets each example's gradient right, overflow and cancellation aside."""
     gradients, _ = gradient(name, "functional")._form.gradients(features, labels)  # type: ignore[union-attr]
-    model = gradient(name, "functional")._model
-    exact = PrivateGradient(
-        model=_doubled(model),
-        loss=cross_entropy,
-        clipping=Clipping(bound=BOUND),
-        example=(features[:1].double() * 0, labels[:1]),
-        form="functional",
+    exact = Functional(
+        copy.deepcopy(gradient(name, "functional")._model).double(), cross_entropy, Clipping(bound=BOUND)
     )
-    precise, _ = exact._form.gradients(features.double(), labels)  # type: ignore[union-attr]
+    precise, _ = exact.gradients(features.double(), labels)
     one, other = (torch.cat([g.flatten(1).double() for g in rows], 1) for rows in (gradients, precise))
     short = one.norm(dim=1).clamp(min=BOUND)
     return bool(one.isfinite().all()) and bool(((one - other).norm(dim=1) <= 1e-4 * short).all())
-
-
-def _doubled(model: nn.Module) -> nn.Module:
-    import copy
-
-    return copy.deepcopy(model).double()
 
 
 @pytest.mark.parametrize("form", ["book-keeping", "functional"])
@@ -321,3 +313,46 @@ def test_poison_among_the_first_examples_changes_nothing_of_the_form() -> None:
         example=(features, labels),
     )
     assert (asked.form, asked.reason) == ("book-keeping", "")
+
+
+def test_labels_that_are_not_finite_take_no_part() -> None:
+    torch.manual_seed(0)
+    features, labels = torch.randn(4, 3), torch.tensor([float("nan"), 0.5, float("inf"), 1.0])
+    for form in FORMS:
+        asked = PrivateGradient(
+            model=nn.Linear(3, 1),
+            loss=squared_error,
+            clipping=Clipping(bound=BOUND),
+            example=(features, labels),
+            form=form,
+        )
+        sums, losses = asked.sums(features, labels)
+        assert bool(flat(sums).isfinite().all())
+        assert losses.isfinite().tolist() == [False, True, False, True]
+
+
+def test_parameters_in_double_precision_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"float32 or less, got torch.float64"):
+        PrivateGradient(
+            model=nn.Linear(3, 2).double(),
+            loss=cross_entropy,
+            clipping=Clipping(bound=BOUND),
+            example=(torch.randn(4, 3).double(), torch.zeros(4, dtype=torch.int64)),
+        )
+
+
+def test_the_worst_case_of_adding_up() -> None:
+    """Hundreds of examples whose positions cancel just short of being formed, and one more or less among them."""
+    generator = torch.Generator().manual_seed(3)
+    a = 1.0 + torch.randn(400, 2, 9, generator=generator) / 200.0
+    b = torch.randn(400, 1, 8, generator=generator) * torch.tensor([1.0, -1.0])[:, None] * 1e5
+    book = Gram(inputs=a, gradients=b, bias=True)
+    assert 0 < len(book._cancelling) < 400  # some on either side of the line
+    factors = Clipping(bound=BOUND).factors(book.squares[None])[0]
+    assert float(factors.max()) < 1.0
+    whole = torch.cat([total.reshape(-1) for total in book.weighted(factors)])
+    for example in range(0, 400, 37):
+        others = [i for i in range(400) if i != example]
+        fewer = Gram(inputs=a[others], gradients=b[others], bias=True)
+        without = torch.cat([total.reshape(-1) for total in fewer.weighted(factors[others])])
+        assert float((whole - without).norm()) <= BOUND

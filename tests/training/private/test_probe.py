@@ -254,6 +254,12 @@ def test_what_is_kept_in_a_plain_attribute_is_refused_and_left_as_it_was(kind: s
     assert str(model.seen) == str(before)
 
 
+def test_a_parameter_that_the_forward_pass_changes_is_refused() -> None:
+    model = nn.Sequential(nn.Embedding(9, 4, max_norm=0.1), nn.Flatten(), nn.Linear(12, 2))
+    with pytest.raises(ConfigError, match=r"The parameter '0\.weight' changes with the data"):
+        probe(model, torch.randint(0, 9, (5, 3)))
+
+
 def test_what_is_kept_out_of_sight_is_refused_where_it_changes_a_later_pass() -> None:
     with pytest.raises(ConfigError, match="keeps something of earlier passes out of sight"):
         probe(Hidden())

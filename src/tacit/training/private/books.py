@@ -204,9 +204,11 @@ def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> Book:
     b = _side_by_side([value.reshape(len(value), -1, value.shape[-1]) for _, value in calls])
     if layer.padding_idx is not None:
         b = b.masked_fill((rows == layer.padding_idx)[:, :, None], 0.0)
-    places = torch.arange(rows.shape[1], device=rows.device)
-    same = rows[:, :, None] == rows[:, None, :]
-    first = torch.where(same, places, len(places)).amin(2)  # where a position's word occurs first in its example
+    # Words that are alike lie side by side once sorted; all their gradients are added up at one of their positions.
+    ordered, order = rows.sort(1)
+    begins = F.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
+    starts = torch.where(begins, torch.arange(rows.shape[1], device=rows.device), 0).cummax(1).values
+    first = torch.empty_like(order).scatter_(1, order, order.gather(1, starts))
     own = torch.zeros_like(b).scatter_add_(1, first[:, :, None].expand_as(b), b)
     return _Rows(rows=rows, gradients=own, table=len(layer.weight))
 

@@ -19,6 +19,7 @@ Form = Literal["auto", "book-keeping", "functional"]
 FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")
 
 _FEW = 6
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class PrivateGradient:
@@ -56,10 +57,16 @@ class PrivateGradient:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ConfigError(f"Expected a model with parameters to train, {type(model).__name__} has none.")
+        wide = [p.dtype for p in self.parameters if p.dtype not in _DTYPES]
+        if wide:
+            raise ConfigError(
+                f"Expected parameters of float32 or less, got {wide[0]}: norms are computed in double precision, where "
+                "products of float32 numbers neither overflow nor vanish. Use model.float()."
+            )
         check_normalisation(model)
         device = self.parameters[0].device
         features, labels = (part[:_FEW].to(device) for part in example)
-        features = calm(features)
+        features, labels = calm(features), calm(labels)
         check_examples_apart(model, loss, features, labels)
         self._model = model
         self._loss = loss

@@ -86,14 +86,13 @@ def calm(features: Tensor) -> Tensor:
     """
     if not features.is_floating_point():
         return features
-    wide = features.double().nan_to_num().flatten(1)
+    wide = features.double().nan_to_num().reshape(len(features), -1)
     scale = (_CALM / wide.abs().amax(1, keepdim=True)).clamp(max=1.0)
     return (wide * scale).view(features.shape).to(features.dtype)
 
 
 def _two_batches(features: Tensor, labels: Tensor) -> tuple[_Batch, _Batch]:
     """Return the examples, and as many others of the same kind."""
-    features = calm(features)
     if len(labels) == 1:
         turned = features.flip(-1) if features.is_floating_point() and features.dim() > 1 else features
         features, labels = torch.cat([features, turned]), torch.cat([labels, labels])
@@ -117,7 +116,8 @@ def _check_state(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> 
         _run(own, loss, history, seed=0)
     differing = changed(kept(one), kept(two))
     if differing is not None:
-        what = "buffer" if differing in dict(model.named_buffers()) else "attribute"
+        buffers, parameters = dict(model.named_buffers()), dict(model.named_parameters())
+        what = "parameter" if differing in parameters else "buffer" if differing in buffers else "attribute"
         raise ConfigError(
             f"The {what} {differing!r} changes with the data in a forward pass, where no clip bounds what one example "
             "does to it. Remove it, or put the layer that keeps it in evaluation mode for good."
@@ -131,9 +131,13 @@ def _check_state(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> 
 
 def _check_rows(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
     """Refuse a model or loss in which an example that is exchanged changes what is computed of another."""
+    own = copied(model)
 
     def run(examples: _Batch, seed: int) -> _Pass:
-        return _run(copied(model), loss, examples, seed=seed)
+        nonlocal own
+        if changed(kept(model), kept(own)) is not None:  # it counts its passes, or the like
+            own = copied(model)
+        return _run(own, loss, examples, seed=seed)
 
     seeds = 2 if _alike(run(batch, 0), run(batch, 1)) else _SEEDS
     splits = torch.Generator().manual_seed(1)
@@ -150,9 +154,9 @@ def _check_rows(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> N
             gradients.append(exchanged.gradient)
             if not _rows_alike(whole.rows, exchanged.rows, stays):
                 raise ConfigError(f"{_culprit(model, batch, examples, stays, seed)} {_MIXES}")
-        mixture = gradients[0] + gradients[1] - gradients[2] - gradients[3]
-        size = max(float(gradient.norm()) for gradient in gradients)
-        if bool(mixture.isfinite().all()) and float(mixture.norm()) > 1e-4 * size:
+        known = torch.stack(gradients).isfinite().all(0)
+        mixture = (gradients[0] + gradients[1] - gradients[2] - gradients[3])[known]
+        if float(mixture.norm()) > 1e-4 * max(float(gradient[known].norm()) for gradient in gradients):
             raise ConfigError(f"The backward pass of the model ({type(model).__name__}) or of its loss {_MIXES}")
 
 

@@ -1,4 +1,4 @@
-"""What a model keeps beside its parameters: buffers, and whatever its parts have in attributes of their own."""
+"""What a model keeps from pass to pass: parameters, buffers, and whatever its parts have in attributes of their own."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def kept(model: nn.Module) -> dict[str, Any]:
-    """Return every number, text and array that the model holds beside its parameters, by name."""
-    return {name: value.detach().clone() if isinstance(value, Tensor) else value for name, value in _values(model)}
+    """Return every number, text and array that the model holds, by name: its own, not copies."""
+    return {**dict(model.named_parameters()), **dict(_values(model))}
 
 
 def changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
@@ -55,11 +55,8 @@ def _values(model: nn.Module) -> Iterator[tuple[str, Any]]:
 def _leaves(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, nn.Parameter):
         return
-    if isinstance(value, (Tensor, bool, int, float, complex, str, bytes, np.generic)):
+    if isinstance(value, (Tensor, bool, int, float, complex, str, bytes, np.generic, np.ndarray)):
         yield name, value
-        return
-    if isinstance(value, np.ndarray):
-        yield name, value.copy()
         return
     if depth == _DEEPEST or id(value) in seen or isinstance(value, type):
         return
@@ -81,7 +78,8 @@ def _is_result(value: Any) -> bool:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num().to(one.dtype))
+        alike = one.shape == other.shape and one.dtype == other.dtype
+        return alike and torch.equal(one.detach().nan_to_num(), other.detach().nan_to_num())
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.shape == other.shape and one.tobytes() == other.tobytes()
     return type(one) is type(other) and repr(one) == repr(other)  # NaN equals itself here
