@@ -145,7 +145,7 @@ def aggregation() -> dict[str, Any]:
         for client, report in enumerate(reports):
             tally.add(client, report)
         total = np.concatenate([tally.votes(), [float(tally.ones), float(clients)]])
-        ServerOptimizer().step(model, server.on_server(total, SYSTEM).update, {})
+        ServerOptimizer().step(model, server.on_server(total, SYSTEM, clients=round(float(total[-1]))).update, {})
 
     return {"dimensions": dimensions, "named": chosen, "reports": clients, "seconds": best(work)}
 

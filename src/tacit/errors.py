@@ -16,6 +16,7 @@
         ├── CipherError          a ciphertext, share or proof that is not valid, or of another key or layout
         ├── LinkError            the way to the clients is lost
         ├── DropoutError         too few clients replied to go on safely
+        ├── SpoiledError         a sum that honest clients can't have given: somebody lied, and nobody can be named
         └── ClientError          one client failed; names it and the round
 
 Messages state the value, what was expected, and what to do. The command line prints them without a traceback.
@@ -78,6 +79,10 @@ class LinkError(RemoteError):
 
 class DropoutError(RemoteError):
     """Too few clients replied."""
+
+
+class SpoiledError(RemoteError):
+    """A sum is one that honest clients can't have given."""
 
 
 class ClientError(RemoteError):

@@ -109,7 +109,7 @@ class Marking:
     def on_client(self, work: Work, randomness: Randomness) -> Vector:
         return work.update + np.float32(self.rounds + randomness.stream("mark").random())
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         update = (total / 4 + randomness.stream("mark").random()).astype(np.float32)
         return Release(update=update, train_loss=None, mechanism=Marking(rounds=self.rounds + 1))
 

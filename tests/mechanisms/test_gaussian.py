@@ -51,7 +51,7 @@ def test_no_rounding_error_exceeds_the_bound(scale: float) -> None:
 
 def test_the_sum_is_divided_by_the_expected_cohort_never_the_realised_one() -> None:
     quiet = GaussianMechanism(clip_bound=0.5, noise_multiplier=0.0, expected_clients=4.0)
-    release = quiet.on_server(np.full(3, 2.0), SEEDED)  # whoever contributed
+    release = quiet.on_server(np.full(3, 2.0), SEEDED, clients=4)  # whoever contributed
     assert release.update.tolist() == [0.5, 0.5, 0.5]
     assert release.train_loss is None
     assert release.mechanism == quiet
@@ -60,7 +60,7 @@ def test_the_sum_is_divided_by_the_expected_cohort_never_the_realised_one() -> N
 @pytest.mark.parametrize("randomness", [SEEDED, SYSTEM], ids=["seeded", "system"])
 @pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (0.9, False), (1.1, False)])
 def test_the_noise_has_standard_deviation_z_c_on_the_sum(randomness: Randomness, factor: float, accepted: bool) -> None:
-    released = CENTRAL.on_server(np.zeros(20_000), randomness).update * 4.0  # back to the sum
+    released = CENTRAL.on_server(np.zeros(20_000), randomness, clients=4).update * 4.0  # back to the sum
     test = stats.kstest(released / (2.0 * 0.5 * factor), "norm")
     assert bool(test.pvalue > 1e-4) is accepted
 
@@ -69,12 +69,12 @@ def test_the_noise_has_standard_deviation_z_c_on_the_sum(randomness: Randomness,
 def test_local_noise_has_standard_deviation_z_c_on_each_client(factor: float, accepted: bool) -> None:
     sent = LOCAL.on_client(work(np.zeros(20_000, np.float32)), SYSTEM)
     assert bool(stats.kstest(sent / (2.0 * 0.5 * factor), "norm").pvalue > 1e-4) is accepted
-    assert LOCAL.on_server(np.full(2, 2.0), SEEDED).update.tolist() == [0.5, 0.5]
+    assert LOCAL.on_server(np.full(2, 2.0), SEEDED, clients=4).update.tolist() == [0.5, 0.5]
 
 
 def test_noise_repeats_in_a_simulation_only() -> None:
     for randomness, same in ((SEEDED, True), (SYSTEM, False)):
-        first, second = (CENTRAL.on_server(np.zeros(3), randomness).update.tolist() for _ in range(2))
+        first, second = (CENTRAL.on_server(np.zeros(3), randomness, clients=4).update.tolist() for _ in range(2))
         assert (first == second) is same
 
 
@@ -120,7 +120,7 @@ def test_a_small_bound_grows_as_the_paper_says() -> None:
         total = np.zeros(mechanism.length(4))
         for length in norms:
             total += mechanism.on_client(work(vector(length, 4)), SEEDED)
-        following = mechanism.on_server(total, SEEDED).mechanism
+        following = mechanism.on_server(total, SEEDED, clients=4).mechanism
         assert isinstance(following, GaussianMechanism)
         mechanism = following
         bounds[number] = mechanism.clip_bound
@@ -132,7 +132,9 @@ def test_the_noise_uses_the_bound_the_updates_were_clipped_with() -> None:
     mechanism = adaptive(0.1)
     told = mechanism.told(mechanism.public())
     assert told == mechanism
-    release = mechanism.on_server(np.append(np.zeros(20_000), -50.0), SEEDED)  # all were clipped: the next bound grows
+    release = mechanism.on_server(
+        np.append(np.zeros(20_000), -50.0), SEEDED, clients=4
+    )  # all were clipped: the next bound grows
     assert isinstance(release.mechanism, GaussianMechanism)
     assert release.mechanism.clip_bound > 0.1
     assert float(np.std(release.update)) * 100 == pytest.approx(mechanism.update_noise * 0.1, rel=0.02)
@@ -140,13 +142,13 @@ def test_the_noise_uses_the_bound_the_updates_were_clipped_with() -> None:
 
 @pytest.mark.parametrize("denoise", ["james-stein", "soft-threshold"])
 def test_denoising_pulls_pure_noise_towards_zero(denoise: str) -> None:
-    raw = CENTRAL.on_server(np.zeros(2_000), SEEDED).update
+    raw = CENTRAL.on_server(np.zeros(2_000), SEEDED, clients=4).update
     cleaned = GaussianMechanism(
         clip_bound=0.5,
         noise_multiplier=2.0,
         expected_clients=4.0,
         denoise=denoise,  # type: ignore[arg-type]
-    ).on_server(np.zeros(2_000), SEEDED)
+    ).on_server(np.zeros(2_000), SEEDED, clients=4)
     assert norm(cleaned.update) < 0.3 * norm(raw)
 
 
@@ -211,7 +213,7 @@ def test_a_variance_minimal_split_costs_the_same_and_adds_less_noise() -> None:
     )
     assert even.event == shared.event
     parameters = sum(layers)
-    noises = [m.on_server(np.zeros(parameters), SEEDED).update.astype(np.float64) for m in (even, shared)]
+    noises = [m.on_server(np.zeros(parameters), SEEDED, clients=4).update.astype(np.float64) for m in (even, shared)]
     assert norm(noises[1].astype(np.float32)) < 0.9 * norm(noises[0].astype(np.float32))
     stds = [float(np.std(part)) for part in np.split(noises[1], np.cumsum(layers)[:-1])]
     whitened = math.sqrt(sum((0.5 / std) ** 2 for std in stds))  # each layer's bound is 1 / sqrt(4)
@@ -240,7 +242,7 @@ def test_the_last_bits_do_not_tell_what_the_noise_was_added_to(randomness: Rando
     assert fine[0] > 100
     assert fine[1] == 0  # each of the hundred says for certain: the client was not there
     for total in (zero, other):
-        central = _reached(CENTRAL.on_server(total, randomness).update * 4.0, size)
+        central = _reached(CENTRAL.on_server(total, randomness, clients=4).update * 4.0, size)
         local = _reached(LOCAL.on_client(work(total.astype(np.float32)), randomness), size)
         for steps in (central, local):
             assert len(steps) > 1000
@@ -252,7 +254,7 @@ def test_the_next_clip_bound_tells_nothing_but_the_noisy_count() -> None:
     adaptive = AdaptiveClip(bit_noise=3.0)
     mechanism = GaussianMechanism(clip_bound=1.0, noise_multiplier=1.0, expected_clients=10.0, adaptive=adaptive)
     for bits in (-2.5, 0.0, 3.0):
-        moved = mechanism.on_server(np.array([0.0, bits]), SYSTEM).mechanism
+        moved = mechanism.on_server(np.array([0.0, bits]), SYSTEM, clients=4).mechanism
         assert isinstance(moved, GaussianMechanism)
         share = adaptive.quantile - math.log(moved.clip_bound) / adaptive.rate
         steps = (share - 0.5) * 10.0 * 2.0**20

@@ -9,7 +9,7 @@ from scipy import stats
 
 from tacit.accounting import profile
 from tacit.accounting.events import GaussianEvent
-from tacit.errors import ConfigError, RunError
+from tacit.errors import ConfigError, RunError, SpoiledError
 from tacit.mechanisms.mechanism import Work
 from tacit.mechanisms.nbafl import BroadcastNoise, NbAFL, nominal_delta
 from tacit.randomness import Randomness
@@ -137,7 +137,9 @@ def test_the_mean_of_the_weights_becomes_the_model() -> None:
     mechanism = quiet(clip_bound=100.0)
     total = np.array([mechanism.on_client(work(u, sent), SEEDED) for u in updates]).astype(np.float64).sum(axis=0)
     assert len(total) == mechanism.length(3) == 4
-    release = mechanism.on_server(total, SEEDED)
+    with pytest.raises(SpoiledError, match="sum of 4 clients counts 3 messages"):
+        mechanism.on_server(total, SEEDED, clients=4)
+    release = mechanism.on_server(total, SEEDED, clients=3)
     np.testing.assert_allclose(release.update, updates.mean(axis=0), atol=1e-6)
     assert release.train_loss is None
     assert release.mechanism == mechanism

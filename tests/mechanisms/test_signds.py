@@ -72,7 +72,7 @@ def test_the_sources_worked_example_number_for_number() -> None:
     task = Task(turn=Turn(round_number=1), model=np.zeros(8, np.float32), extras=mechanism.public())
     total = drive(protocol.server(range(3), task, 10), InProcessEngine(answer=answer))
     assert total.vector[:8].tolist() == [1, -1, 0, -1, 1, 1, 1, 1]
-    update = mechanism.on_server(total.vector, ROOT).update
+    update = mechanism.on_server(total.vector, ROOT, clients=8).update
     third = 1.0 / 3.0
     expected = [third, -third, 0.0, -third, third, third, third, third]
     np.testing.assert_allclose(update, expected, rtol=1e-6)
@@ -84,7 +84,7 @@ def test_the_sources_worked_example_number_for_number() -> None:
 def test_the_sources_average_without_protection() -> None:
     mean = WeightedMean(weighting="uniform")
     total = np.array([mean.on_client(work(row), ROOT) for row in TABLE]).astype(np.float64).sum(axis=0)
-    average = mean.on_server(total, ROOT).update
+    average = mean.on_server(total, ROOT, clients=3).update
     np.testing.assert_allclose(average, [0.4, 0.1333, -0.1, 0.3, 0.3333, 0.2, -0.1, -0.1333], atol=5e-5)
 
 
@@ -158,7 +158,7 @@ def votes(reports: int, ones: int) -> Any:
 
 def test_the_step_is_twice_the_estimate_a_vote() -> None:
     mechanism = signds()
-    release = mechanism.on_server(votes(8, 1), ROOT)
+    release = mechanism.on_server(votes(8, 1), ROOT, clients=8)
     np.testing.assert_allclose(release.update, [6.0 * ESTIMATE.estimate, 0.0, -4.0 * ESTIMATE.estimate], rtol=1e-6)
     assert release.train_loss is None
     following = release.mechanism
@@ -174,7 +174,7 @@ def test_with_few_clients_the_step_is_the_fixed_one_and_the_bit_is_free() -> Non
     assert few.epsilon_per_report == 10.0
     bits = [few.on_client(work(normal(500, scale=scale)), ROOT.within(n))[-2] for n in range(30) for scale in (1e-6, 9)]
     assert set(bits) == {0.0}
-    release = few.on_server(votes(8, 0), ROOT)
+    release = few.on_server(votes(8, 0), ROOT, clients=8)
     np.testing.assert_allclose(release.update, [1.5, 0.0, -1.0])  # 4 / 8 a vote
     assert release.mechanism == few
 
@@ -182,10 +182,10 @@ def test_with_few_clients_the_step_is_the_fixed_one_and_the_bit_is_free() -> Non
 def test_a_round_that_few_answer_falls_back_to_the_fixed_step() -> None:
     mechanism = signds(population=100, expected_clients=50.0)
     assert mechanism.estimates
-    release = mechanism.on_server(votes(4, 4), ROOT)
+    release = mechanism.on_server(votes(4, 4), ROOT, clients=8)
     np.testing.assert_allclose(release.update, [3.0, 0.0, -2.0])
     assert release.mechanism == mechanism
-    assert mechanism.on_server(votes(5, 5), ROOT).mechanism != mechanism
+    assert mechanism.on_server(votes(5, 5), ROOT, clients=8).mechanism != mechanism
 
 
 def test_what_a_report_costs() -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from tacit.accounting.events import SkellamEvent
-from tacit.errors import ConfigError, RunError
+from tacit.errors import ConfigError, RunError, SpoiledError
 from tacit.mechanisms import skellam
 from tacit.mechanisms.mechanism import Mechanism, Work
 from tacit.mechanisms.skellam import SkellamMechanism
@@ -68,7 +68,7 @@ def test_a_larger_cohort_has_more_noise() -> None:
 def test_at_the_default_scale_the_released_noise_is_z_times_c() -> None:
     fitted = MECHANISM.fitted((20_000,))
     total = sum((sent(fitted, client) for client in range(4)), np.zeros(20_000, np.int64))
-    released = fitted.on_server(total, SEEDED).update * 5.0
+    released = fitted.on_server(total, SEEDED, clients=4).update * 5.0
     for factor, accepted in ((1.0, True), (0.9, False), (1.1, False)):
         assert bool(stats.kstest(released / (2.0 * 0.5 * factor), "norm").pvalue > 1e-4) is accepted
 
@@ -78,7 +78,7 @@ def test_the_update_is_in_what_is_sent_and_comes_back_divided_by_the_expected_co
     update = np.array([0.1, -0.2, 0.3, 0.0], np.float32)
     one = quiet.on_client(work(update), SYSTEM)
     assert np.abs(one - update.astype(np.float64) * 2.0**15).max() < 1.0
-    release = quiet.on_server((2 * one).astype(np.float64), SYSTEM)
+    release = quiet.on_server((2 * one).astype(np.float64), SYSTEM, clients=2)
     np.testing.assert_allclose(release.update, update * 2 / 5, atol=2 * 2.0**-15)
     assert release.update.dtype == np.float32
     assert release.train_loss is None
@@ -180,7 +180,7 @@ def test_bad_vectors_are_refused() -> None:
     with pytest.raises(ConfigError, match="update of 3 numbers, got 4"):
         fitted.on_client(work(np.zeros(4, np.float32)), SYSTEM)
     with pytest.raises(RunError, match=r"whole numbers.*sums integers"):
-        fitted.on_server(np.array([1.0, 0.5, 2.0]), SYSTEM)
+        fitted.on_server(np.array([1.0, 0.5, 2.0]), SYSTEM, clients=4)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -189,3 +189,42 @@ def test_an_update_that_is_not_finite_is_clipped_to_zero(bad: float) -> None:
     root = Randomness.of(seed=4)
     first, second = (fitted.on_client(work(np.array([0.0, given, 0.0], np.float32)), root) for given in (bad, 0.0))
     np.testing.assert_array_equal(first, second)
+
+
+# Clients that lie
+
+
+@pytest.mark.parametrize("size", [1, 3, 400, 20_000])
+@pytest.mark.parametrize("multiplier", [0.0, 0.3, 4.0])
+def test_honest_sums_are_never_refused_and_the_bound_is_not_far(size: int, multiplier: float) -> None:
+    """All updates point the same way, as far as they may: nothing honest is longer."""
+    fitted = replace(MECHANISM, noise_multiplier=multiplier).fitted((size,))
+    update = np.full(size, 1.0, np.float32)
+    total = sum(
+        (fitted.on_client(work(update), SEEDED.within(client)) for client in range(6)), np.zeros(size, np.int64)
+    )
+    fitted.on_server(total, SEEDED, clients=6)
+    longest, noise = fitted.largest_norm(6), math.sqrt(2.0 * fitted.rate * 6 * size)
+    norms = 6 * math.sqrt(fitted.rounding.squared_sensitivity)
+    assert np.linalg.norm(total) <= longest
+    assert longest <= norms + noise * (1.15 if size == 20_000 else 12.0) + 1e-6
+
+
+def test_a_liar_that_fills_its_slots_is_found_out() -> None:
+    """Every number is one that the layout allows; without the check a coordinate of the mean moved by 14 clips."""
+    fitted = MECHANISM.fitted((2_000,))
+    honest = sum((sent(fitted, client) for client in range(4)), np.zeros(2_000, np.int64))
+    lie = np.full(2_000, fitted.bound, np.int64)
+    with pytest.raises(SpoiledError, match=r"sum of 5 clients has a norm of .* at least one of them lied. Nothing was"):
+        fitted.on_server(honest + lie, SEEDED, clients=5)
+    fitted.on_server(honest, SEEDED, clients=4)
+
+
+def test_more_clients_may_give_longer_sums() -> None:
+    fitted = MECHANISM.fitted((50,))
+    assert fitted.largest_norm(4) < fitted.largest_norm(5) < fitted.largest_norm(50)
+    total = np.zeros(50, np.int64)
+    total[0] = math.floor(fitted.largest_norm(5))
+    fitted.on_server(total, SEEDED, clients=5)
+    with pytest.raises(SpoiledError):
+        fitted.on_server(total, SEEDED, clients=4)

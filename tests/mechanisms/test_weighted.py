@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
+from tacit.errors import SpoiledError
 from tacit.mechanisms.mechanism import Work
-from tacit.mechanisms.weighted import WeightedMean
+from tacit.mechanisms.weighted import WeightedMean, Weighting
 from tacit.randomness import Randomness
 
 RANDOMNESS = Randomness.of(seed=1)
@@ -19,7 +22,7 @@ def test_the_mean_is_weighted_by_examples() -> None:
         for u, w, x in zip(updates, weights, losses, strict=True)
     ]
     assert all(len(vector) == mechanism.length(5) and vector.dtype == np.float32 for vector in vectors)
-    release = mechanism.on_server(np.sum(vectors, axis=0, dtype=np.float64), RANDOMNESS)
+    release = mechanism.on_server(np.sum(vectors, axis=0, dtype=np.float64), RANDOMNESS, clients=len(vectors))
     np.testing.assert_allclose(release.update, np.average(updates, axis=0, weights=weights), rtol=1e-5, atol=1e-6)
     assert release.train_loss == pytest.approx(np.average(losses, weights=weights))
     assert release.update.dtype == np.float32
@@ -37,3 +40,11 @@ def test_the_update_is_left_as_it_was() -> None:
     WeightedMean().on_client(Work(update=update, examples=7, loss=1.0), RANDOMNESS)
     assert update.tolist() == [1.0, 1.0]
     assert WeightedMean().event is None
+
+
+@pytest.mark.parametrize(
+    ("weighting", "weight"), [("examples", 0.0), ("examples", -3.0), ("examples", math.nan), ("uniform", 1.5)]
+)
+def test_a_weight_that_no_honest_clients_have_is_refused(weighting: Weighting, weight: float) -> None:
+    with pytest.raises(SpoiledError, match=r"a weight of .*, expected .*: one of them lied"):
+        WeightedMean(weighting=weighting).on_server(np.array([1.0, weight, 1.0]), RANDOMNESS, clients=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ from safetensors.numpy import load_file
 
 from tacit.crypto import keyfile, paillier
 from tacit.crypto.layout import Layout
-from tacit.errors import ConfigError, DropoutError, KeysError
+from tacit.errors import ConfigError, DropoutError, KeysError, SpoiledError
+from tacit.mechanisms.fixed_point import BoundedMean
+from tacit.mechanisms.skellam import SkellamMechanism
 from tacit.runs.config import RunConfig
-from tacit.runs.folder import MODEL
+from tacit.runs.folder import JOURNAL, MODEL, RESULT
 from tacit.runs.keys import KeyParties
 from tacit.runs.observer import Silent
 from tacit.runs.result import Result, RoundRecord
@@ -276,3 +280,55 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words
 def test_a_key_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KeysError, match=r"none\.key"):
         run(_config(paillier=SMALL | {"key": tmp_path / "none.key"}))
+
+
+def _lying(monkeypatch: pytest.MonkeyPatch, mechanism: type[Any], lie: Callable[[Any, Any], Any]) -> None:
+    """Let the third vector of each round, whoever's it is, be a lie."""
+    honest, made = mechanism.on_client, []
+
+    def on_client(self: Any, *arguments: Any) -> Any:
+        vector = honest(self, *arguments)
+        made.append(1)
+        return lie(self, vector) if len(made) % CLIENTS == 3 else vector
+
+    monkeypatch.setattr(mechanism, "on_client", on_client)
+
+
+def _takes_weight_away(mechanism: BoundedMean, vector: Any) -> Any:
+    """Every number is within the clip; the mean of a coordinate would be beyond it."""
+    lie = np.full_like(vector, mechanism.clip)
+    lie[-3:] = np.array([-1.0, 0.0, 0.0]) * mechanism.clip
+    return lie
+
+
+def _fills_its_slots(mechanism: SkellamMechanism, vector: Any) -> Any:
+    return np.full_like(vector, mechanism.bound)
+
+
+@pytest.mark.parametrize("keys", ["authority", "threshold"])
+@pytest.mark.parametrize(
+    ("mechanism", "lie", "settings", "words"),
+    [
+        (BoundedMean, _takes_weight_away, {}, "expected 1 at most|a weight of"),
+        (SkellamMechanism, _fills_its_slots, {"dp": {"noise": 0.3, "clip": 0.3}}, "a norm of"),
+    ],
+    ids=["mean", "skellam"],
+)
+def test_a_sum_that_no_honest_cohort_gives_is_not_released(
+    mechanism: type[Any],
+    lie: Callable[[Any, Any], Any],
+    settings: dict[str, Any],
+    words: str,
+    keys: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    _lying(monkeypatch, mechanism, lie)
+    chosen = SMALL | {"keys": keys, "dp": mechanism is SkellamMechanism}
+    with pytest.raises(
+        SpoiledError, match=rf"The opened sum of 5 clients has .*({words}).* lied.*Nothing was released"
+    ):
+        run(_config(out=tmp_path, paillier=chosen, **settings))
+    journal = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()]
+    assert [record["type"] for record in journal] == ["start", "attempt", "failed", "stopped"]  # and not tried again
+    assert not (tmp_path / RESULT).exists()

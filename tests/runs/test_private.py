@@ -121,9 +121,9 @@ def test_the_ledger_is_on_disk_before_each_release(tmp_path: Path, monkeypatch: 
     seen: list[int] = []
     original = GaussianMechanism.on_server
 
-    def spying(self: GaussianMechanism, total: Any, randomness: Any) -> Any:
+    def spying(self: GaussianMechanism, total: Any, randomness: Any, *, clients: int) -> Any:
         seen.append(sum(1 for record in records(tmp_path / "run") if record.get("charge")))
-        return original(self, total, randomness)
+        return original(self, total, randomness, clients=clients)
 
     monkeypatch.setattr(GaussianMechanism, "on_server", spying)
     run(private(out=tmp_path / "run"))

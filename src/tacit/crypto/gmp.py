@@ -3,6 +3,9 @@
 Powers with a secret exponent use ``mpz_powm_sec``, whose time and memory accesses do not depend on it; they release
 the GIL, so threads share them. A loop of single multiplications does not: the tables of a fixed base share large jobs
 among processes instead (:mod:`tacit.crypto.workers`).
+
+Tables are another matter: an entry is looked up by a digit of the exponent, and multiplied in time that depends on the
+number. So the exponents of encryption leak to whoever shares the machine's caches. The native core has no such leak.
 """
 
 from __future__ import annotations

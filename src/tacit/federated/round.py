@@ -48,7 +48,7 @@ def round_flow(
     total = yield from plan.protocol.server(cohort, task, mechanism.length(len(model)))
     with stopwatch.measure("recover"), np.errstate(over="ignore", invalid="ignore"):  # the runner looks at the model
         own = randomness.within("server", turn.round_number, turn.attempt)
-        release = mechanism.on_server(total.vector, own)
+        release = mechanism.on_server(total.vector, own, clients=len(total.clients))
         moved, new_state = plan.optimizer.step(sent, release.update, state)
     return Outcome(
         model=moved,

@@ -122,7 +122,7 @@ class Session:
         total = yield from self._plan.protocol.server(cohort, task, length)
         with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is released
             own = self._randomness.within("server", turn.round_number, turn.attempt)
-            return total, mechanism.on_server(total.vector, own)
+            return total, mechanism.on_server(total.vector, own, clients=len(total.clients))
 
     def _write(self, record: Mapping[str, Any]) -> None:
         if self._journal is not None:

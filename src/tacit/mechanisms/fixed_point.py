@@ -8,13 +8,14 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, SpoiledError
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 
 _EXTRA = 3
 LARGEST_LOSS = 16.0  # a mean training loss beyond this is told as this
+_FLOAT32 = 2.0**-22  # by what factors two roundings to float32 may move a number of at most 1, and some room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +26,24 @@ class BoundedMean:
     before the vector leaves the client. The weight, the weighted loss and the share of clipped coordinates have slots
     of their own, scaled to the same range, so that a client tells none of them to anyone: only their sums are opened.
 
+    A client that lies can put any number of the range into any slot. So nothing is released of a sum that k honest
+    clients can't have given. With :math:`W = \sum_i w_i` it has :math:`0 < W \le k` (W = k where all count alike),
+    coordinates and losses within W of zero in units of C, and a clipped share from 0 to k, each up to what k numbers
+    may be rounded by. What is released is within C of zero in every coordinate. Within that a lie is not seen: one
+    liar among k that count alike moves a coordinate by at most 2C/k, as an honest client could; where clients weigh
+    differently it may claim the largest weight, or take others' weight off, and move it anywhere in [-C, C].
+
     Attributes:
         clip: C, the largest magnitude of a coordinate.
         weighting: by examples, or all clients alike.
         weight_cap: a public number of examples that counts as 1; the largest client's, so that nothing is cut off.
+        rounding: how far a client's number may be from what it stands for when it is summed, beside float32's own.
     """
 
     clip: float
     weighting: Literal["examples", "uniform"] = "examples"
     weight_cap: int = 1
+    rounding: float = 0.0
     event: None = None
 
     def __post_init__(self) -> None:
@@ -43,6 +53,8 @@ class BoundedMean:
             )
         if self.weight_cap < 1:
             raise ConfigError(f"Expected weight_cap={self.weight_cap} >= 1: the examples that count as weight 1.")
+        if not 0 <= self.rounding < self.clip:
+            raise ConfigError(f"Expected 0 <= rounding={self.rounding} < clip={self.clip}.")
 
     def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
         """Return the mechanism."""
@@ -72,13 +84,38 @@ class BoundedMean:
         np.clip(vector[-_EXTRA:], -self.clip, self.clip, out=vector[-_EXTRA:])  # float32 may round the clip up
         return vector
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:  # noqa: ARG002
-        """Divide by the sum of weights."""
-        weight, loss, outside = total[-_EXTRA:] / self.clip
-        update = total[:-_EXTRA] / weight
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
+        """Divide by the sum of weights, where honest clients can have given such sums."""
+        weight, loss, outside = (float(number) for number in total[-_EXTRA:] / self.clip)
+        slack = clients * (self.rounding / self.clip + _FLOAT32)  # of one slot, in units of the clip
+        if self.weighting == "uniform":
+            least, expected = clients - slack, f"{clients}"
+        else:
+            least, expected = 0.0, f"more than {slack:.2g}, as rounding hides less, and at most {clients}"
+        if not max(least, slack) < weight <= clients + slack:
+            raise _spoiled(f"a weight of {weight:.6g}, expected {expected}", clients)
+        largest = float(np.abs(total[:-_EXTRA]).max(initial=0.0)) / self.clip
+        if not largest <= weight + 2 * slack:
+            raise _spoiled(
+                f"a coordinate of {largest / weight:.6g} times the clip in the mean, expected 1 at most", clients
+            )
+        if not abs(loss) <= weight + 2 * slack:
+            raise _spoiled(
+                f"a mean loss of {loss / weight * LARGEST_LOSS:.6g}, expected {LARGEST_LOSS:g} at most", clients
+            )
+        if not -slack <= outside <= clients + slack:
+            raise _spoiled(f"{outside:.6g} vectors' worth of clipped numbers, expected 0 to {clients}", clients)
+        update = np.clip(total[:-_EXTRA] / weight, -self.clip, self.clip)
         return Release(
             update=update.astype(np.float32),
-            train_loss=float(loss / weight) * LARGEST_LOSS,
+            train_loss=min(max(loss / weight, -1.0), 1.0) * LARGEST_LOSS,
             mechanism=self,
-            clipped=round(outside * len(update)),
+            clipped=max(round(outside * len(update)), 0),
         )
+
+
+def _spoiled(met: str, clients: int) -> SpoiledError:
+    return SpoiledError(
+        f"The opened sum of {clients} clients has {met}: honest clients can't have given it, so at least one of them "
+        "lied, or numbers were damaged. Nothing was released. Which one it was, encryption hides: look at the clients."
+    )

@@ -135,7 +135,7 @@ class GaussianMechanism:
             return update
         return np.append(update, np.float32(within - 0.5))
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
         """Add the noise and divide by the expected cohort."""
         parameters = len(total) - (self.adaptive is not None)
         update = (self._noised(total[:parameters], randomness) / self.expected_clients).astype(np.float32)
@@ -227,7 +227,7 @@ class LocalGaussianMechanism:
         noise = grid.noise(randomness.normal(len(update), "updates"), self.noise_multiplier * self.clip_bound)
         return (grid.rounded(update.astype(np.float64)) + noise).astype(np.float32)
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
         """Divide by the expected cohort."""
         update = (total / self.expected_clients).astype(np.float32)
         return Release(update=update, train_loss=None, mechanism=self)

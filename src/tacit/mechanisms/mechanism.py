@@ -64,6 +64,10 @@ class Mechanism(Protocol):
         """Return what the client adds to the sum: floats, or whole numbers where the sum has to be exact."""
         ...
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:
-        """Return what is released in place of the sum."""
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
+        """Return what is released in place of the sum of so many clients' vectors.
+
+        Raises:
+            SpoiledError: where honest clients can't have given such a sum.
+        """
         ...

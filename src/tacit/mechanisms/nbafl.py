@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tacit.accounting.events import Event, GaussianEvent
 from tacit.accounting.profile import check_positive
-from tacit.errors import ConfigError, RunError
+from tacit.errors import ConfigError, RunError, SpoiledError
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, clipped, finite
@@ -132,9 +132,14 @@ class NbAFL:
         noisy = weights + self.up(work.examples) * randomness.normal(len(weights), "weights")
         return np.append(noisy - work.sent, 1.0).astype(np.float32)
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
         """Return the mean of the noisy weights, as a step from the model that was sent."""
-        update = (total[:-1] / float(total[-1])).astype(np.float32)
+        if float(total[-1]) != clients:
+            raise SpoiledError(
+                f"The sum of {clients} clients counts {float(total[-1]):g} messages: one of them did not count as one. "
+                "Nothing was released."
+            )
+        update = (total[:-1] / clients).astype(np.float32)
         return Release(update=update, train_loss=None, mechanism=self)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.accounting.events import Event, SkellamEvent
-from tacit.errors import ConfigError, RunError
+from tacit.errors import ConfigError, RunError, SpoiledError
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.mechanisms.poisson import LARGEST_RATE, poisson
 from tacit.mechanisms.rounding import ConditionalRounding
@@ -134,12 +134,48 @@ class SkellamMechanism:
         integers -= poisson(self.rate, len(integers), randomness, "noise", "minus")
         return np.clip(integers, -self.bound, self.bound)
 
-    def on_server(self, total: NDArray[np.float64] | Integers, randomness: Randomness) -> Release:  # noqa: ARG002
-        """Bring the sum back to floats and divide by the expected cohort; the noise is in it already."""
+    def largest_norm(self, clients: int) -> float:
+        r"""Return what the norm of k honest clients' sum exceeds with probability at most :math:`(k + 2) 2^{-80}`.
+
+        The rounded updates add up to a norm of kD at most. The noise on a coordinate, :math:`N_j`, is Skellam with
+        variance :math:`v = 2lk`. As in :attr:`bound` no :math:`N_j` is beyond t but with probability :math:`2^{-80}`,
+        and :math:`\min(N_j^2, t^2)` has a mean of at most v and a second moment of at most :math:`3v^2 + v`. So by
+        Bernstein's inequality, with :math:`a = 80 \ln 2`,
+
+        .. math:: \lVert N \rVert^2 \le \min\bigl(d t^2,\; dv + s\bigr), \qquad
+            s = \tfrac{a t^2}{3} + \sqrt{\bigl(\tfrac{a t^2}{3}\bigr)^2 + 2 a d (3 v^2 + v)},
+
+        but with probability :math:`2^{-80}` more. (Numbers that a client clips are the last k.)
+        """
+        d, v, a = self._fitted, 2.0 * self.rate * clients, math.log(2.0) * _BEYOND
+        t = _tail(v, a + math.log(2 * d))
+        third = a * t * t / 3.0
+        noise = min(d * t * t, d * v + third + math.sqrt(third**2 + 2.0 * a * d * (3.0 * v * v + v)))
+        return clients * math.sqrt(self.rounding.squared_sensitivity) + math.sqrt(noise)
+
+    def on_server(
+        self,
+        total: NDArray[np.float64] | Integers,
+        randomness: Randomness,  # noqa: ARG002
+        *,
+        clients: int,
+    ) -> Release:
+        """Bring the sum back to floats and divide by the expected cohort; the noise is in it already.
+
+        A client that lies can put any number of the layout's range into any coordinate. A sum whose norm is beyond
+        :meth:`largest_norm` is refused: that tells nothing of honest clients that the sum does not.
+        """
         if not np.array_equal(total, np.rint(total)):
             raise RunError(
                 "Expected a sum of whole numbers, got fractions: the noise is private only where it was added to "
                 "integers that were summed exactly. Use a protocol that sums integers."
+            )
+        norm, largest = float(np.linalg.norm(total)), self.largest_norm(clients)
+        if not norm <= largest:
+            raise SpoiledError(
+                f"The opened sum of {clients} clients has a norm of {norm:.6g} units, expected at most {largest:.6g} "
+                "with the noise: honest clients can't have given it, so at least one of them lied. Nothing was "
+                "released. Which one it was, encryption hides: look at the clients."
             )
         update = (total / (self.rounding.factor * self.expected_clients)).astype(np.float32)
         return Release(update=update, train_loss=None, mechanism=self)

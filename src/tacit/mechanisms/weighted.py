@@ -8,6 +8,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.errors import SpoiledError
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
@@ -53,8 +54,14 @@ class WeightedMean:
             vector[-_EXTRA:] = weight, weight * work.loss if self.losses else 0.0
         return vector
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
         """Divide by the sum of weights."""
         weight = float(total[-2])
+        if not weight > 0 or (self.weighting == "uniform" and weight != clients):
+            raise SpoiledError(
+                f"The sum of {clients} clients has a weight of {weight:g}, expected "
+                f"{clients if self.weighting == 'uniform' else 'more than 0'}: one of them lied about its examples. "
+                "Nothing was released."
+            )
         update = (total[:-_EXTRA] / weight).astype(np.float32)
         return Release(update=update, train_loss=float(total[-1]) / weight if self.losses else None, mechanism=self)

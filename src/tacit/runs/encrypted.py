@@ -36,10 +36,14 @@ def mean_of(config: RunConfig) -> BoundedMean:
             f"{', '.join(unused)} has no effect in mode 'paillier' by itself, which adds no noise. Add --dp "
             "(paillier.dp=true) for differential privacy under encryption, or remove it."
         )
+    from tacit.crypto.layout import Layout
+
+    bits, clip = config.paillier.value_bits, config.paillier.clip
     return BoundedMean(
-        clip=config.paillier.clip,
+        clip=clip,
         weighting=config.federate.weighting or "examples",
         weight_cap=config.paillier.weight_cap or 1,
+        rounding=Layout.floats(length=1, clip=clip, bits=bits, summands=1, key_bits=config.paillier.bits).error(1),
     )
 
 

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save
 
 import tacit
-from tacit.errors import BudgetError, ClientError, DropoutError, RunError
+from tacit.errors import BudgetError, ClientError, DropoutError, RunError, SpoiledError
 from tacit.federated.plan import Privacy
 from tacit.federated.round import Outcome, round_flow
 from tacit.federated.server import State
@@ -214,7 +214,7 @@ class Runner:
                         f"{error} Tried {retries + 1} times; the model of round {number - 1} is kept."
                     ) from error
                 self._observer.note(f"Round {number}, try {attempt + 1}: {error} Trying again with a new cohort.")
-            except ClientError as error:
+            except (ClientError, SpoiledError) as error:
                 self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
                 raise
             else:
