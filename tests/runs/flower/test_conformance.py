@@ -81,8 +81,8 @@ class Nodes:
         (self.folder / "told.json").write_text(json.dumps(told))
         engine = FlowerEngine(grid=self.grid, deadline=120.0, on_trip=timed(watch.stopwatch, 2), note=watch.note)
         parties = frozenset(range(clients)) | {number for number in keys if number < 0}
-        link = Link(engine=engine, config=job.config, parties=frozenset(parties))
-        link.assemble(minimum_clients=clients, note=watch.note)
+        link = Link(engine=engine, config=job.config, parties=frozenset(parties), note=watch.note)
+        link.assemble(minimum_clients=clients)
         if job.config.federate.drop:
             link = _Losing(link, Unreliable(answer=link.exchange, rate=job.config.federate.drop, randomness=randomness))  # type: ignore[assignment]
         yield link

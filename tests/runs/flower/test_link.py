@@ -17,8 +17,8 @@ from tests.engines.flower.common import Respond, grid
 from tests.runs.common import digits
 
 
-def _node(*parties: ClientId, version: str = tacit.__version__) -> Respond:
-    said = hello.introduce(hello.Introduction(version=version, parties=parties))
+def _node(*parties: ClientId, version: str = tacit.__version__, examples: int | None = None) -> Respond:
+    said = hello.introduce(hello.Introduction(version=version, parties=parties, examples=examples))
 
     def respond(message: Message) -> list[Message]:
         frame = envelope.frame_of(message)
@@ -32,16 +32,16 @@ def _link(nodes: dict[int, Respond], parties: set[ClientId], patience: float = 0
     made = grid(nodes)
     engine = FlowerEngine(grid=made, deadline=0.2, note=notes.append, pause=lambda _: None)
     config = digits(flower={"patience": patience})
-    return Link(engine=engine, config=config, parties=frozenset(parties)), made, notes
+    return Link(engine=engine, config=config, parties=frozenset(parties), note=notes.append), made, notes
 
 
-def _assemble(link: Link, notes: list[str], minimum: int = 2) -> None:
-    link.assemble(minimum_clients=minimum, note=notes.append, pause=0.01)
+def _assemble(link: Link, minimum: int = 2) -> None:
+    link.assemble(minimum_clients=minimum, pause=0.01)
 
 
 def test_everyone_is_found_wherever_they_are() -> None:
     link, _, notes = _link({31: _node(1), 32: _node(0, -1)}, {0, 1, -1})
-    _assemble(link, notes)
+    _assemble(link)
     assert link.engine.nodes == {1: 31, 0: 32, -1: 32}
     assert notes == []
     assert link.exchange({0: b"x" * 20}) == {0: b"work"}
@@ -49,7 +49,7 @@ def test_everyone_is_found_wherever_they_are() -> None:
 
 def test_the_run_goes_on_without_some_clients_where_the_rest_is_enough() -> None:
     link, _, notes = _link({31: _node(0), 32: _node(1)}, {0, 1, 2})
-    _assemble(link, notes)
+    _assemble(link)
     assert notes == ["Waiting for client 2 (up to 0.05 s).", "client 2 did not come; the run goes on without."]
     assert link.exchange({2: b"x" * 20}) == {}
 
@@ -58,30 +58,48 @@ def test_the_run_goes_on_without_some_clients_where_the_rest_is_enough() -> None
 def test_too_few_or_a_missing_key_holder_stop_the_run(parties: set[ClientId], who: str) -> None:
     link, _, notes = _link({31: _node(0)}, parties)
     with pytest.raises(RunError, match=f"{who} did not come within 0.05 s"):
-        _assemble(link, notes, minimum=1 if -1 in parties else 2)
+        _assemble(link, minimum=1 if -1 in parties else 2)
 
 
 def test_a_node_that_comes_late_is_waited_for() -> None:
     link, made, notes = _link({31: _node(0)}, {0, 1}, patience=30)
 
-    class Arriving(list[str]):
-        def append(self, text: str) -> None:
-            super().append(text)
-            made.nodes[32] = _node(1)
+    def arriving(text: str) -> None:
+        notes.append(text)
+        made.nodes[32] = _node(1)
 
-    arriving = Arriving()
-    _assemble(link, arriving)
-    assert arriving == ["Waiting for client 1 (up to 30 s)."]
+    link.note = arriving
+    _assemble(link)
+    assert notes == ["Waiting for client 1 (up to 30 s)."]
     assert link.engine.nodes[1] == 32
-    assert notes == []
 
 
-def test_a_client_that_comes_back_on_another_node_is_asked_there() -> None:
+def test_a_node_that_comes_back_is_asked_again_and_another_in_its_name_is_not() -> None:
+    """Which client a node is, is its own word: whoever waits until client 1 is gone could be it from then on."""
     link, made, notes = _link({31: _node(0), 32: _node(1)}, {0, 1})
-    _assemble(link, notes)
+    _assemble(link)
     made.nodes = {31: _node(0), 40: _node(1)}
+    assert link.exchange({0: b"x" * 20, 1: b"x" * 20}) == {0: b"work"}
+    assert link.engine.nodes[1] == 32
+    assert any("Node 40 came and is left out: Nodes 32 and 40 both say they are client 1" in note for note in notes)
+    made.nodes = {31: _node(0), 32: _node(1), 40: _node(1)}
     assert link.exchange({0: b"x" * 20, 1: b"x" * 20}) == {0: b"work", 1: b"work"}
-    assert link.engine.nodes[1] == 40
+
+
+def test_a_client_that_was_missing_may_come_and_a_stranger_stops_nothing() -> None:
+    link, made, notes = _link({31: _node(0), 32: _node(1)}, {0, 1, 2})
+    _assemble(link)
+    made.nodes |= {33: _node(2), 40: _node(7), 41: _node(0, version="0.0.1"), 42: lambda _: []}
+    assert link.exchange({2: b"x" * 20}) == {2: b"work"}
+    assert sum("is left out" in note for note in notes) == 2
+
+
+def test_a_client_whose_examples_were_not_counted_is_not_asked() -> None:
+    link, made, notes = _link({31: _node(0, examples=100), 32: _node(1, examples=60)}, {0, 1, 2})
+    _assemble(link)
+    made.nodes = {31: _node(0, examples=100), 33: _node(2, examples=10)}
+    assert link.exchange({2: b"x" * 20}) == {}
+    assert any("client 2 was not there with its number of examples" in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +114,7 @@ def test_a_client_that_comes_back_on_another_node_is_asked_there() -> None:
 def test_nodes_that_do_not_fit_stop_the_run(nodes: dict[int, Respond], what: str) -> None:
     link, _, notes = _link(nodes, {0, 1})
     with pytest.raises(RunError, match=what):
-        _assemble(link, notes)
+        _assemble(link)
 
 
 def _charged(wall: float, worked: list[dict[str, float]], side_by_side: int | None) -> dict[str, float]:

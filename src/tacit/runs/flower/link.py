@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tacit.engines.flower.engine import FlowerEngine, Seconds
-from tacit.errors import RunError
+from tacit.errors import RunError, WireError
 from tacit.federated.stopwatch import Stage, Stopwatch
 from tacit.flow import ClientId, Frames
 from tacit.runs.config import RunConfig
@@ -17,9 +17,14 @@ _PAUSE = 0.5
 _OF_NODES: tuple[Stage, ...] = ("train", "protect", "recover")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Link:
-    """An engine that knows its nodes: greets them before the first round, and those that come back later.
+    """An engine that knows its nodes: greets them before the first round, and those that come later.
+
+    Which client a node is, is its own word. So a number belongs to the node that was first to say it, until the run
+    ends: with node authentication that is the holder of one registered key, which comes back under the same number of
+    Flower's after a restart. Another node that claims it is left out, and so is one that tells another number of
+    examples than the account was opened with.
 
     Attributes:
         engine: moves the frames.
@@ -32,7 +37,9 @@ class Link:
     config: RunConfig
     parties: frozenset[ClientId]
     introductions: dict[ClientId, hello.Introduction] = field(default_factory=dict)
+    note: Callable[[str], None] = lambda _: None
     _greeted: set[int] = field(default_factory=set)
+    _assembled: bool = False
 
     @property
     def name(self) -> str:
@@ -46,8 +53,12 @@ class Link:
             self._greet(present)
         return self.engine.exchange(requests)
 
-    def assemble(self, *, minimum_clients: int, note: Callable[[str], None], pause: float = _PAUSE) -> None:
+    def assemble(self, *, minimum_clients: int, pause: float = _PAUSE) -> None:
         """Wait until everyone is there, or go on without some clients where the rest is enough."""
+        self._gather(minimum_clients, pause)
+        self._assembled = True
+
+    def _gather(self, minimum_clients: int, pause: float) -> None:
         end = time.monotonic() + self.config.flower.patience
         told = False
         while True:
@@ -59,7 +70,7 @@ class Link:
                 break
             if not told:
                 told = True
-                note(f"Waiting for {_named(missing)} (up to {self.config.flower.patience:g} s).")
+                self.note(f"Waiting for {_named(missing)} (up to {self.config.flower.patience:g} s).")
             time.sleep(pause)
         there = [party for party in self.engine.nodes if party >= 0]
         if len(there) < minimum_clients or any(party < 0 for party in missing):
@@ -67,29 +78,43 @@ class Link:
                 f"{_named(missing)} did not come within {self.config.flower.patience:g} s. Start their SuperNodes "
                 "and run again, or raise flower.patience."
             )
-        note(f"{_named(missing)} did not come; the run goes on without.")
+        self.note(f"{_named(missing)} did not come; the run goes on without.")
 
     def _greet(self, present: Iterable[int]) -> None:
         new = sorted(set(present) - self._greeted)
         if not new:
             return
-        gone = {party for party, node in self.engine.nodes.items() if node not in set(present)}
         replies = self.engine.greet(hello.greeting(self.config), new)
         for node, frame in sorted(replies.items()):
-            said = hello.introduced(node, frame)
-            self._greeted.add(node)
-            for party in said.parties:
-                self._welcome(party, node, said, gone)
+            try:
+                said = hello.introduced(node, frame)
+                self._greeted.add(node)
+                for party in said.parties:
+                    self._welcome(party, node, said)
+            except (RunError, WireError) as error:
+                if not self._assembled:
+                    raise
+                self._greeted.add(node)  # a stranger does not stop a run that is under way
+                self.note(f"Node {node} came and is left out: {error}")
 
-    def _welcome(self, party: ClientId, node: int, said: hello.Introduction, gone: set[ClientId]) -> None:
+    def _welcome(self, party: ClientId, node: int, said: hello.Introduction) -> None:
         if party not in self.parties:
             raise RunError(
                 f"Node {node} says it is {_named([party])}, and the run has {_named(self.parties)}. "
                 "Check its partition-id, tacit-key and federate.clients."
             )
         other = self.engine.nodes.get(party)
-        if other is not None and party not in gone:
-            raise RunError(f"Nodes {other} and {node} both say they are {_named([party])}. Give each its own number.")
+        if other is not None and other != node:
+            raise RunError(
+                f"Nodes {other} and {node} both say they are {_named([party])}, and it belongs to the first that said so "
+                "as long as the run lasts. Give each its own number, and a node the same key when it is started again."
+            )
+        known = self.introductions.get(party)
+        if self._assembled and said.examples != (known and known.examples):
+            raise RunError(
+                f"{_named([party])} was not there with its number of examples when the account was opened, and could "
+                "not be charged rightly. It can take part when the run is started again."
+            )
         self.engine.nodes[party] = node
         self.introductions[party] = said
 

@@ -6,12 +6,13 @@ smallest of NbAFL, the noise of DP-SGD. Each is refused with what to set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.flow import ClientId
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.config import RunConfig
@@ -33,7 +34,7 @@ def client_job(config: RunConfig, randomness: Randomness, *, build: Build, data:
 
 
 def server_job(
-    config: RunConfig, randomness: Randomness, *, build: Build, test: Examples | None, sizes: Sequence[int | None]
+    config: RunConfig, randomness: Randomness, *, build: Build, test: Examples | None, sizes: Mapping[ClientId, int]
 ) -> jobs.Job:
     """Return the server's job: the model, the test set where it has one, and no example of a client.
 
@@ -42,13 +43,15 @@ def server_job(
         randomness: the server's.
         build: makes the model.
         test: examples to test on.
-        sizes: how many examples each client holds, where they told.
+        sizes: how many examples each client holds, by its number, where they told. A client that is not there is never
+            asked; so that its charges change nothing it counts as the largest, whose rate is the lowest.
     """
     config, clients = _checked(config)
     held = None if test is None else tensors(test, "the test set")
     evaluate = config.evaluate.model_copy(update={"train": False})
     config = config.model_copy(update={"evaluate": evaluate})
-    counts = [size or 1 for size in sizes] + [1] * (clients - len(sizes))
+    largest = max(sizes.values(), default=1)
+    counts = [sizes.get(client, largest) for client in range(clients)]
     ends = np.cumsum(counts)
     if held is None:
         raise ConfigError(

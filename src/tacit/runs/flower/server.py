@@ -81,7 +81,7 @@ def serve(
         if serving is None:
             return jobs.build(config, randomness, observer)
         told = deployed.link.introductions
-        sizes = [said.examples for party, said in sorted(told.items()) if party >= 0]
+        sizes = {party: said.examples for party, said in told.items() if party >= 0 and said.examples is not None}
         return server_job(config, randomness, build=serving.model, test=serving.test(), sizes=sizes)
 
     return execute(build, randomness, config.out, observer, connect=lambda _: deployed)
@@ -106,7 +106,6 @@ class Deployed:
     name = "flower"
 
     def __init__(self, *, grid: Grid, config: RunConfig, observer: Observer) -> None:
-        self._note = observer.note
         self._watch: Watch | None = None
         resolved = resolve(config)
         clients = resolved.federate.clients
@@ -126,11 +125,11 @@ class Deployed:
             on_trip=self._charge,
         )
         parties = frozenset(range(clients)) | frozenset(holders)
-        self.link = Link(engine=engine, config=config, parties=parties)
+        self.link = Link(engine=engine, config=config, parties=parties, note=observer.note)
 
     def assemble(self) -> None:
         """Wait for the nodes and find out who they are."""
-        self.link.assemble(minimum_clients=self._minimum, note=self._note)
+        self.link.assemble(minimum_clients=self._minimum)
 
     @contextmanager
     def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:  # noqa: ARG002

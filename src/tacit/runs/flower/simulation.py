@@ -69,8 +69,8 @@ class Simulation:
                 on_reply=watch.on_reply,
                 on_trip=timed(watch.stopwatch, max(1, int((os.cpu_count() or 1) / settings.cpus))),
             )
-            link = Link(engine=engine, config=job.config, parties=parties)
-            link.assemble(minimum_clients=clients, note=watch.note)
+            link = Link(engine=engine, config=job.config, parties=parties, note=watch.note)
+            link.assemble(minimum_clients=clients)
             yield _Unreliable(link, job, randomness) if job.config.federate.drop else link
 
     def _key_files(self, job: Job) -> dict[ClientId, str]:
