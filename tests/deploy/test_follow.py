@@ -52,6 +52,22 @@ def test_rounds_come_from_the_journal_and_notes_from_the_log(processes: Processe
     assert watching.progressed == [(0, 5), (0, 5)]
 
 
+def test_of_a_run_that_goes_on_what_was_done_before_is_told_as_done(processes: Processes, tmp_path: Path) -> None:
+    expected = run(digits(out=tmp_path / "out"))
+    path = tmp_path / "out" / "journal.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    last = next(number for number, record in enumerate(records) if record["type"] == "round") + 1
+    earlier, rest = records[:last], [{"type": "resume"}, *records[last:]]
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in (*earlier, *rest)))
+    _start(processes, "superlink", _WAIT)
+    _start(processes, "run", "print('INFO: x')")
+    watching = Watching()
+    out = digits(out=tmp_path / "out")
+    follow(out, processes, run="run", superlink="superlink", observer=watching, earlier=earlier)
+    assert (watching.done, watching.records) == (expected.rounds[:1], list(expected.rounds[1:]))
+    assert watching.title.startswith("Digits")
+
+
 def test_a_failure_of_the_server_is_told_in_its_words(processes: Processes, tmp_path: Path) -> None:
     _start(processes, "superlink", _WAIT)
     _start(processes, "run", "print('tacit error: Node 5 refused: no key.'); import time; time.sleep(600)")

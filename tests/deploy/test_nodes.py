@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tacit.crypto import keyfile
-from tacit.deploy.nodes import clear, nodes_of, runnable
+from tacit.deploy.nodes import clear, nodes_of, runnable, unfinished
 from tacit.errors import ConfigError, RunError
 from tacit.runs.config import RunConfig, from_mapping
 from tacit.runs.flower.operator import pin_of
 from tacit.runs.folder import RunFolder
+from tacit.runs.start import run
+from tests.runs.common import digits
 
 SMALL = {"bits": 512, "insecure_key_size": True}
 
@@ -96,6 +99,24 @@ def test_another_run_is_replaced_on_demand_only(tmp_path: Path) -> None:
     assert list(out.iterdir()) == []
     clear(tmp_path / "new", force=True)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_deployment_that_was_not_finished_may_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    folder = RunFolder.create(out, config="", force=False)
+    folder.journal.append({"type": "start", "deployed": True})
+    folder.close()
+    assert unfinished(out)
+    clear(out, force=False)
+    assert (out / "journal.jsonl").read_text() != ""
+    folder = RunFolder.open(out)
+    folder.journal.append({"type": "end", "rounds": 0})
+    folder.close()
+    assert unfinished(out), "without a result it is not complete"
+    run(digits(out=tmp_path / "other"))
+    shutil.copy(tmp_path / "other" / "result.json", out)
+    with pytest.raises(RunError, match="holds another run"):
+        clear(out, force=False)
 
 
 def test_a_run_in_progress_is_not_replaced(tmp_path: Path) -> None:

@@ -127,7 +127,12 @@ def local(
         typer.Option(help="Port of the SuperLink; 0 is a free one.", rich_help_panel="Federation", min=0, max=65535),
     ] = 0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave it up after the run, until Ctrl-C.", rich_help_panel="Federation")
+        bool,
+        typer.Option(
+            "--keep",
+            help="Leave it up after the run, until Ctrl-C. Meanwhile every user of this machine can send it runs.",
+            rich_help_panel="Federation",
+        ),
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")
@@ -137,7 +142,8 @@ def local(
 ) -> None:
     """Start a SuperLink and a SuperNode for each client and key holder on this machine, run, and stop them.
 
-    As over a network: TLS, node authentication, pinned keys, a process a message. Slower than `tacit run` by far.
+    As over a network: TLS, node authentication, pinned keys, a process per message. Slower than `tacit run` by far. A
+    deployment that stopped goes on with the same command and its --out.
 
     Examples:
       tacit deploy local --clients 3 --mode dp
@@ -173,7 +179,9 @@ def _stay(up: Federation) -> None:
     import time
 
     console(stderr=True).print(
-        f"The federation stays up until Ctrl-C. Send it another run: FLWR_HOME={up.home} flwr run APP --stream",
+        f"The federation stays up until Ctrl-C. Send it another run: FLWR_HOME={up.home} flwr run APP --stream. So can "
+        f"everyone who reaches {up.address}, every user of this machine: a run is code, which the nodes execute as you. "
+        "Keep it up only where you trust all of them.",
         soft_wrap=True,
         markup=False,
     )

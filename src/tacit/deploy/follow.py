@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,15 @@ _PAUSE = 0.2
 _LAST_WORDS = 30.0  # seconds for Flower to pass on what was said at the end
 
 
-def follow(config: RunConfig, processes: Processes, *, run: str, superlink: str, observer: Observer) -> Result:
+def follow(
+    config: RunConfig,
+    processes: Processes,
+    *,
+    run: str,
+    superlink: str,
+    observer: Observer,
+    earlier: Sequence[journal.Record] = (),
+) -> Result:
     """Pass a run's progress to ``observer`` and return its result.
 
     Args:
@@ -30,14 +39,16 @@ def follow(config: RunConfig, processes: Processes, *, run: str, superlink: str,
         run: the name of the former.
         superlink: of the latter.
         observer: is told.
+        earlier: what the journal held before, of a run that goes on.
     """
     assert config.out is not None
-    lines, records = _Lines(path=processes.log(run)), _Records(path=config.out / JOURNAL)
+    lines = _Lines(path=processes.log(run))
+    records = _Records(path=config.out / JOURNAL, _read=len(earlier))
     rounds = resolve(config).federate.rounds
     while True:
         ended = processes.status(run) is not None  # before the last look, so that nothing is missed
         failure = _tell_lines(lines, observer)
-        complete = _tell_records(records, observer, rounds)
+        complete = _tell_records(records, observer, rounds, earlier)
         if failure is not None:
             raise RunError(failure)
         if complete and (config.out / RESULT).exists():
@@ -102,12 +113,14 @@ def _tell_lines(lines: _Lines, observer: Observer) -> str | None:
     return None
 
 
-def _tell_records(records: _Records, observer: Observer, rounds: int) -> bool:
+def _tell_records(records: _Records, observer: Observer, rounds: int, earlier: Sequence[journal.Record]) -> bool:
     """Pass rounds on, and return whether the last is done."""
     complete = False
     for record in records.new():
-        if record["type"] == "start":
-            observer.started(title=record["title"], rounds=rounds, done=())
+        if record["type"] in ("start", "resume"):
+            began = next((one for one in earlier if one["type"] == "start"), record)
+            done = {one["round"]: RoundRecord.of(one) for one in earlier if one["type"] == "round"}
+            observer.started(title=began["title"], rounds=rounds, done=tuple(done[number] for number in sorted(done)))
         elif record["type"] == "attempt":
             observer.progress(replied=0, asked=record["clients"])
         elif record["type"] == "round":

@@ -21,11 +21,13 @@ from pathlib import Path
 from tacit.deploy.app import write_app
 from tacit.deploy.certificates import Certificates, write_certificates, write_node_key
 from tacit.deploy.follow import follow
-from tacit.deploy.nodes import NodeConfig, clear, node_words, nodes_of, runnable
+from tacit.deploy.nodes import NodeConfig, clear, node_words, nodes_of, runnable, unfinished
 from tacit.deploy.processes import LOOPBACK, Processes, check_free, ended_by_signals, free_ports
 from tacit.deploy.watchdog import VARIABLE, watched
 from tacit.errors import ConfigError, LinkError
+from tacit.runs import journal
 from tacit.runs.config import RunConfig
+from tacit.runs.folder import JOURNAL
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result
 
@@ -65,9 +67,14 @@ class Federation:
             raise ConfigError("out has to be set: the folder of the run.")
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             app = write_app(Path(place) / _NAME, config)
+            earlier = journal.read(config.out / JOURNAL) if unfinished(config.out) else []
+            if earlier:
+                observer.note(f"{config.out} holds a deployment that was not finished: it goes on, with its ledger.")
             self.processes.start(_RUN, [_tool("flwr"), "run", str(app), _NAME, "--stream"], home=self.home)
             try:
-                return follow(config, self.processes, run=_RUN, superlink=_SUPERLINK, observer=observer)
+                return follow(
+                    config, self.processes, run=_RUN, superlink=_SUPERLINK, observer=observer, earlier=earlier
+                )
             finally:
                 self.processes.end(_RUN)
 

@@ -9,8 +9,10 @@ from tacit.errors import ConfigError
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
 from tacit.runs.flower.keyfiles import write_keys
-from tacit.runs.folder import CONFIG, JOURNAL, RunFolder
+from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
 from tacit.runs.modes import plan_of
+from tacit.runs.progress import complete
+from tacit.storage import is_there
 
 NodeConfig = Mapping[str, bool | int | str]
 SPLIT_SEED = 0  # of runs without a seed: all parties have to split the data alike
@@ -46,12 +48,25 @@ def shared(config: RunConfig) -> RunConfig:
 
 
 def clear(out: Path, *, force: bool) -> None:
-    """Refuse a folder that holds another run or, with ``force``, take that run away."""
+    """Refuse a folder that holds another run or, with ``force``, take that run away; an unfinished deployment goes on.
+
+    Whether it is one with the same settings the server looks.
+    """
+    if not force and unfinished(out):
+        return
     RunFolder.check(out, force=force)
     if force and out.exists():
         RunFolder.create(out, config="", force=True).close()  # fails where another process is at it
         for name in (CONFIG, JOURNAL):
             (out / name).unlink()
+
+
+def unfinished(out: Path) -> bool:
+    """Return whether a folder holds a deployment that has begun and not ended."""
+    if not is_there(out / JOURNAL):
+        return False
+    deployed = any(record["type"] == "start" and record.get("deployed") for record in records_of(out))
+    return deployed and complete(out) is None
 
 
 def nodes_of(config: RunConfig, folder: Path) -> dict[str, NodeConfig]:

@@ -58,7 +58,7 @@ def server_app(
         observer = LoggingObserver()
         serving = None if model is None or test is None else Serving(model=model, test=test)
         try:
-            serve(grid, dict(context.run_config), serving=serving, observer=observer, run_id=context.run_id)
+            serve(grid, dict(context.run_config), serving=serving, observer=observer)
         except TacitError as error:
             observer.failed(error)
             raise

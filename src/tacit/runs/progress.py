@@ -26,6 +26,7 @@ class Progress:
     checkpoint: Checkpoint | None
     done: tuple[RoundRecord, ...]
     unrecorded: Mapping[str, Any] | None  # the checkpoint's round, where the journal does not have it yet
+    deployed: bool  # whether its clients are on other machines
 
     @classmethod
     def of(cls, folder: RunFolder) -> Progress:
@@ -63,6 +64,7 @@ class Progress:
                 checkpoint=checkpoint,
                 done=tuple(rounds[number] for number in range(1, last + 1)),
                 unrecorded=unrecorded,
+                deployed=bool(start.get("deployed")),
             )
 
 

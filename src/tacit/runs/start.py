@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tacit.errors import RunError, TacitError
 from tacit.randomness import Randomness
@@ -19,7 +21,7 @@ from tacit.runs.result import Result
 GIVEN = "given"  # the data set's name where a user's own arrays or data sets were passed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tacit.runs.connection import Connection
     from tacit.runs.job import Job
@@ -53,10 +55,12 @@ def execute(
     *,
     force: bool = False,
     connect: Callable[[Job], Connection] | None = None,
+    about: Callable[[], Mapping[str, Any]] = dict,
 ) -> Result:
     """Build a job and run it from its first round, in the folder ``out`` if there is one.
 
-    ``connect`` makes the way to the parties; by default the configuration says which.
+    ``connect`` makes the way to the parties; by default the configuration says which. ``about`` returns what else the
+    journal's first record says, once the job is built.
     """
     from tacit.runs import surroundings
     from tacit.runs.logged import logged
@@ -79,6 +83,7 @@ def execute(
                     "examples": len(job.holdings.labels),
                 }
                 | surroundings.beginning(job)
+                | dict(about())
             )
         with _reasons_kept(folder), logged(job.config, observer) as told:
             runner = _runner(job)(job=job, connection=connection, randomness=randomness, folder=folder, observer=told)
@@ -121,7 +126,20 @@ def _runner(job: Job) -> type[Runner]:
     return AloneRunner if job.config.engine == "alone" else Runner
 
 
-def resume(path: Path, *, observer: Observer | None = None) -> Result:
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """A run whose parties are on other machines.
+
+    Attributes:
+        build: makes its job, with the randomness that the run began with.
+        connect: makes the way to the parties.
+    """
+
+    build: Callable[[Randomness], Job]
+    connect: Callable[[Job], Connection]
+
+
+def resume(path: Path, *, observer: Observer | None = None, elsewhere: Elsewhere | None = None) -> Result:
     """Go on with the run in ``path`` after a crash or an interruption; a finished run's result is returned as it is."""
     observer = observer or Silent()
     must_have_begun(path)
@@ -132,12 +150,12 @@ def resume(path: Path, *, observer: Observer | None = None) -> Result:
         return result
     folder = RunFolder.open(path)
     try:
-        return _go_on(folder, observer)
+        return _go_on(folder, observer, elsewhere)
     finally:
         folder.close()
 
 
-def _go_on(folder: RunFolder, observer: Observer) -> Result:
+def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -> Result:
     from tacit.runs import job as jobs
     from tacit.runs import logged, surroundings
 
@@ -146,7 +164,12 @@ def _go_on(folder: RunFolder, observer: Observer) -> Result:
     config = config.model_copy(update={"out": folder.path})  # it may have been moved since
     logged.check(config)
     progress = Progress.of(folder)
-    if progress.dataset == GIVEN:
+    if elsewhere is None and progress.deployed:
+        raise RunError(
+            f"The clients of {folder.path} are SuperNodes: go on with it where it was begun, by the same command "
+            f"(`flwr run`, or `tacit deploy local` with --out {folder.path})."
+        )
+    if elsewhere is None and progress.dataset == GIVEN:
         raise RunError(
             f"{folder.path} was trained by Federation.fit on data that were given in memory, which it does not hold. "
             "Its last model is in model.safetensors."
@@ -154,9 +177,9 @@ def _go_on(folder: RunFolder, observer: Observer) -> Result:
     if progress.unrecorded is not None:
         folder.journal.append(progress.unrecorded)  # the crash came between the checkpoint and the journal
     randomness = Randomness(key=progress.key, simulation=progress.simulation)
-    job = jobs.build(config, randomness, observer)
+    job = jobs.build(config, randomness, observer) if elsewhere is None else elsewhere.build(randomness)
     try:
-        if (job.dataset, len(job.holdings.labels)) != (progress.dataset, progress.examples):
+        if elsewhere is None and (job.dataset, len(job.holdings.labels)) != (progress.dataset, progress.examples):
             raise RunError(
                 f"The run began on {progress.dataset} with {progress.examples} examples; now it is {job.dataset} with "
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
@@ -165,7 +188,7 @@ def _go_on(folder: RunFolder, observer: Observer) -> Result:
         with _reasons_kept(folder), logged.logged(job.config, observer) as told:
             runner = _runner(job)(
                 job=job,
-                connection=_connection(job),
+                connection=_connection(job) if elsewhere is None else elsewhere.connect(job),
                 randomness=randomness,
                 folder=folder,
                 observer=told,

@@ -56,7 +56,7 @@ def test_the_run_goes_on_without_some_clients_where_the_rest_is_enough() -> None
 
 @pytest.mark.parametrize(("parties", "who"), [({0, 1, 2}, "clients 1, 2"), ({0, -1}, "key holder 1")])
 def test_too_few_or_a_missing_key_holder_stop_the_run(parties: set[ClientId], who: str) -> None:
-    link, _, notes = _link({31: _node(0)}, parties)
+    link, _, _ = _link({31: _node(0)}, parties)
     with pytest.raises(RunError, match=f"{who} did not come within 0.05 s"):
         _assemble(link, minimum=1 if -1 in parties else 2)
 
@@ -112,7 +112,7 @@ def test_a_client_whose_examples_were_not_counted_is_not_asked() -> None:
     ],
 )
 def test_nodes_that_do_not_fit_stop_the_run(nodes: dict[int, Respond], what: str) -> None:
-    link, _, notes = _link(nodes, {0, 1})
+    link, _, _ = _link(nodes, {0, 1})
     with pytest.raises(RunError, match=what):
         _assemble(link)
 

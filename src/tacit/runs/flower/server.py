@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -13,24 +14,30 @@ from torch import nn
 from tacit.engines.flower import FlowerEngine
 from tacit.engines.flower.app import Value
 from tacit.engines.flower.engine import Seconds
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, RunError
 from tacit.flow import ClientId, Engine
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
-from tacit.runs.config import RunConfig, from_mapping
+from tacit.runs import journal
+from tacit.runs.config import RunConfig, from_mapping, from_yaml
 from tacit.runs.connection import Watch
 from tacit.runs.defaults import resolve
+from tacit.runs.flower import hello
 from tacit.runs.flower.link import Link, timed
 from tacit.runs.flower.own import server_job
-from tacit.runs.folder import JOURNAL
+from tacit.runs.folder import CONFIG, JOURNAL, records_of, unborn
 from tacit.runs.job import Job
 from tacit.runs.keys import holder_numbers
 from tacit.runs.modes import minimum_clients, sampler_of
 from tacit.runs.observer import Observer
 from tacit.runs.overrides import put
+from tacit.runs.progress import complete
 from tacit.runs.result import Result
-from tacit.runs.start import execute
+from tacit.runs.start import Elsewhere, execute, resume
+from tacit.storage import is_there
 from tacit.training.examples import Examples
+
+_SHOWN = 4  # settings that an error names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,43 +68,89 @@ def serve(
     *,
     serving: Serving | None = None,
     observer: Observer,
-    run_id: int = 0,
 ) -> Result:
-    """Run the rounds over the nodes that are reached through ``grid``.
+    """Run the rounds over the nodes that are reached through ``grid``, or those that are left of a run that stopped.
+
+    A run that its folder ``out`` holds and that was not finished goes on, if it has the same settings: from its
+    checkpoint, with every charge it made, and with the randomness it began with. Any other run there is refused: another
+    folder has to be named for a new one, because a new ledger knows nothing of what the same clients have spent.
 
     Args:
         grid: Flower's.
         settings: the run config.
         serving: the server's own model and test set; by default those that the settings name.
         observer: is told of every round.
-        run_id: Flower's number of the run; where the run's folder holds another run, the new folder's name ends in it.
     """
-    config = _in_new_folder(configuration(settings), run_id, observer)
-    deployed = Deployed(grid=grid, config=config, observer=observer)
-    deployed.assemble()
-    randomness = Randomness.of(seed=config.seed)
-
-    def build() -> Job:
-        if serving is None:
-            return jobs.build(config, randomness, observer)
-        told = deployed.link.introductions
-        sizes = {party: said.examples for party, said in told.items() if party >= 0 and said.examples is not None}
-        return server_job(config, randomness, build=serving.model, test=serving.test(), sizes=sizes)
-
-    return execute(build, randomness, config.out, observer, connect=lambda _: deployed)
-
-
-def _in_new_folder(config: RunConfig, run_id: int, observer: Observer) -> RunConfig:
-    """Return the configuration with a whole path for its folder, a free one: an app is often run more than once."""
+    config = configuration(settings)
     if config.out is None:
         observer.note("The run is not kept: set out, the server's folder for it.")
-        return config
-    out = config.out.absolute()
-    if (out / JOURNAL).exists():
-        out = out.with_name(f"{out.name}-{run_id}")
-    if out != config.out:
-        observer.note(f"The run is kept in {out}.")
-    return config.model_copy(update={"out": out})
+    else:
+        config = config.model_copy(update={"out": config.out.absolute()})
+        observer.note(f"The run is kept in {config.out}.")
+    began = _beginning(config.out)
+    deployed = Deployed(grid=grid, config=config, observer=observer)
+    deployed.assemble()
+
+    def build(randomness: Randomness) -> Job:
+        if serving is None:
+            return jobs.build(config, randomness, observer)
+        sizes = deployed.sizes()
+        return server_job(config, randomness, build=serving.model, test=serving.test(), sizes=sizes)
+
+    if began is None:
+        randomness = Randomness.of(seed=config.seed)
+        return execute(
+            lambda: build(randomness),
+            randomness,
+            config.out,
+            observer,
+            connect=lambda _: deployed,
+            about=lambda: {"deployed": True, "told": deployed.sizes()},
+        )
+    assert config.out is not None
+    again = Elsewhere(build=lambda randomness: _same(build(randomness), began, deployed), connect=lambda _: deployed)
+    return resume(config.out, observer=observer, elsewhere=again)
+
+
+def _beginning(out: Path | None) -> journal.Record | None:
+    """Return how the run in a folder began that is to go on, or None where there is none."""
+    if out is None or not is_there(out / JOURNAL) or unborn(out):
+        return None
+    began = next((record for record in records_of(out) if record["type"] == "start"), {})
+    finished = complete(out) is not None
+    if finished or not began.get("deployed"):
+        what = "a run that is complete" if finished else "a run that was no deployment"
+        raise RunError(
+            f"{out} holds {what}. Name another folder for a new one, such as by `flwr run . --run-config "
+            f"'out=\"{out.name}-2\"'`: what its clients have spent there and what they spend in the new run adds up."
+        )
+    return began
+
+
+def _same(job: Job, began: journal.Record, deployed: Deployed) -> Job:
+    """Return the job of a run that goes on, or refuse one that is another than the run in its folder."""
+    out = job.config.out
+    assert out is not None
+    try:
+        theirs, ours = (hello.settings_of(config) for config in (from_mapping(from_yaml(out / CONFIG)), job.config))
+        differ = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+        if differ:
+            named = "; ".join(f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}" for key in differ[:_SHOWN])
+            raise RunError(
+                f"{out} holds an unfinished run with other settings: {named}. Nothing was sent. Set them as they were "
+                "to go on with it, or name another folder (out) for a new run, whose ledger begins anew."
+            )
+        told = {int(party): size for party, size in began.get("told", {}).items()}
+        for party, size in deployed.sizes().items():
+            if told.get(party, size) != size:
+                raise RunError(
+                    f"Client {party} holds {size} examples, and held {told[party]} when the run in {out} began: what it "
+                    "has spent was accounted by those. Bring the same data back, or name another folder (out)."
+                )
+    except BaseException:
+        job.close()
+        raise
+    return job
 
 
 class Deployed:
@@ -130,6 +183,11 @@ class Deployed:
     def assemble(self) -> None:
         """Wait for the nodes and find out who they are."""
         self.link.assemble(minimum_clients=self._minimum)
+
+    def sizes(self) -> dict[ClientId, int]:
+        """Return how many examples clients hold, of those that told."""
+        told = self.link.introductions.items()
+        return {party: said.examples for party, said in told if party >= 0 and said.examples is not None}
 
     @contextmanager
     def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:  # noqa: ARG002
