@@ -180,7 +180,7 @@ def _stay(up: Federation) -> None:
 
     console(stderr=True).print(
         f"The federation stays up until Ctrl-C. Send it another run: FLWR_HOME={up.home} flwr run APP --stream. So can "
-        f"everyone who reaches {up.address}, every user of this machine: a run is code, which the nodes execute as you. "
+        f"everyone who reaches {up.address}, any user of this machine: a run is code, which the nodes execute as you. "
         "Keep it up only where you trust all of them.",
         soft_wrap=True,
         markup=False,

@@ -166,7 +166,7 @@ def test_a_complete_run_is_not_begun_anew_beside_its_ledger() -> None:
 
 def test_a_deployment_is_not_resumed_as_something_else(tmp_path: Path) -> None:
     _crashed()
-    with pytest.raises(RunError, match="The clients of .* are SuperNodes: go on with it where it was begun"):
+    with pytest.raises(RunError, match=r"The clients of .* are SuperNodes: go on with it where it was begun"):
         resume(tmp_path / "runs" / "a")
 
 

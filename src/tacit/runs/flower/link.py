@@ -106,8 +106,8 @@ class Link:
         other = self.engine.nodes.get(party)
         if other is not None and other != node:
             raise RunError(
-                f"Nodes {other} and {node} both say they are {_named([party])}, which is the first's as long as the run "
-                "lasts. Give each its own number, and a node the same key when it is started again."
+                f"Nodes {other} and {node} both say they are {_named([party])}, which is the first's as long as the "
+                "run lasts. Give each its own number, and a node the same key when it is started again."
             )
         known = self.introductions.get(party)
         if self._assembled and said.examples != (known and known.examples):

@@ -72,8 +72,8 @@ def serve(
     """Run the rounds over the nodes that are reached through ``grid``, or those that are left of a run that stopped.
 
     A run that its folder ``out`` holds and that was not finished goes on, if it has the same settings: from its
-    checkpoint, with every charge it made, and with the randomness it began with. Any other run there is refused: another
-    folder has to be named for a new one, because a new ledger knows nothing of what the same clients have spent.
+    checkpoint, with every charge it made, and with the randomness it began with. Any other run there is refused:
+    another folder has to be named for a new one, as a new ledger knows nothing of what the same clients have spent.
 
     Args:
         grid: Flower's.
@@ -128,29 +128,34 @@ def _beginning(out: Path | None) -> journal.Record | None:
 
 
 def _same(job: Job, began: journal.Record, deployed: Deployed) -> Job:
-    """Return the job of a run that goes on, or refuse one that is another than the run in its folder."""
-    out = job.config.out
-    assert out is not None
+    """Return the job of a run that goes on; one that is another than the run in its folder is refused and closed."""
     try:
-        theirs, ours = (hello.settings_of(config) for config in (from_mapping(from_yaml(out / CONFIG)), job.config))
-        differ = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
-        if differ:
-            named = "; ".join(f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}" for key in differ[:_SHOWN])
-            raise RunError(
-                f"{out} holds an unfinished run with other settings: {named}. Nothing was sent. Set them as they were "
-                "to go on with it, or name another folder (out) for a new run, whose ledger begins anew."
-            )
-        told = {int(party): size for party, size in began.get("told", {}).items()}
-        for party, size in deployed.sizes().items():
-            if told.get(party, size) != size:
-                raise RunError(
-                    f"Client {party} holds {size} examples, and held {told[party]} when the run in {out} began: what it "
-                    "has spent was accounted by those. Bring the same data back, or name another folder (out)."
-                )
+        _refuse_others(job.config, began, deployed.sizes())
     except BaseException:
         job.close()
         raise
     return job
+
+
+def _refuse_others(config: RunConfig, began: journal.Record, sizes: Mapping[ClientId, int]) -> None:
+    """Refuse settings, or numbers of examples, that are not those the run in a folder began with."""
+    out = config.out
+    assert out is not None
+    theirs, ours = (hello.settings_of(one) for one in (from_mapping(from_yaml(out / CONFIG)), config))
+    differ = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+    if differ:
+        named = "; ".join(f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}" for key in differ[:_SHOWN])
+        raise RunError(
+            f"{out} holds an unfinished run with other settings: {named}. Nothing was sent. Set them as they were "
+            "to go on with it, or name another folder (out) for a new run, whose ledger begins anew."
+        )
+    told = {int(party): size for party, size in began.get("told", {}).items()}
+    for party, size in sizes.items():
+        if told.get(party, size) != size:
+            raise RunError(
+                f"Client {party} holds {size} examples, and held {told[party]} when the run in {out} began: what it "
+                "has spent was accounted by those. Bring the same data back, or name another folder (out)."
+            )
 
 
 class Deployed:
