@@ -10,6 +10,7 @@ from scipy import stats
 from tacit.accounting import profile
 from tacit.accounting.events import GaussianEvent
 from tacit.errors import ConfigError, RunError, SpoiledError
+from tacit.grid import Grid, within
 from tacit.mechanisms.mechanism import Work
 from tacit.mechanisms.nbafl import BroadcastNoise, NbAFL, nominal_delta
 from tacit.randomness import Randomness
@@ -101,7 +102,7 @@ def test_the_weights_are_clipped_on_the_client_as_a_whole() -> None:
     sent, update = np.full(16, 1.0, np.float32), np.full(16, 0.5, np.float32)
     reply = quiet().on_client(work(update, sent), SEEDED)
     weights = reply[:-1] + sent
-    assert norm(weights) == pytest.approx(1.0, rel=1e-5)
+    assert norm(weights) == pytest.approx(within(1.0), rel=1e-6)
     np.testing.assert_allclose(weights, 0.25, rtol=1e-5)
     short = quiet(clip_bound=100.0).on_client(work(update, sent), SEEDED)
     np.testing.assert_allclose(short[:-1], 0.5, rtol=1e-6)  # FedML would have put noise in the weights' place
@@ -167,3 +168,12 @@ def test_it_needs_the_model_that_was_sent() -> None:
 def test_domains(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="Expected"):
         nbafl(**change)
+
+
+@pytest.mark.parametrize("length", [0.0, 0.5, 3.0])
+def test_the_last_bits_of_noisy_weights_do_not_tell_what_the_noise_was_added_to(length: float) -> None:
+    size = 4_000
+    update = np.full(size, length / math.sqrt(size), np.float32)
+    sent = nbafl().on_client(work(update, np.zeros(size, np.float32)), SYSTEM)[:-1]
+    steps = sent.astype(np.float64) / Grid.of(bound=1.0, size=size).step
+    assert (steps == np.rint(steps)).all()

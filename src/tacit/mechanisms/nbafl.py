@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tacit.accounting.events import Event, GaussianEvent
 from tacit.accounting.profile import check_positive
 from tacit.errors import ConfigError, RunError, SpoiledError
+from tacit.grid import Grid, within
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, clipped, finite
@@ -128,8 +129,10 @@ class NbAFL:
         """Return the clipped weights with noise, less the model that was sent, which everybody knows; and a one."""
         if work.sent is None:
             raise RunError("NbAFL clips weights, so a client needs the model it was sent beside its update.")
-        weights, _ = clipped(work.sent + finite(work.update), self.clip_bound)
-        noisy = weights + self.up(work.examples) * randomness.normal(len(weights), "weights")
+        weights, _ = clipped(work.sent + finite(work.update), within(self.clip_bound))
+        grid = Grid.of(bound=self.clip_bound, size=len(weights))
+        noise = grid.noise(randomness.normal(len(weights), "weights"), self.up(work.examples))
+        noisy = grid.rounded(weights.astype(np.float64)) + noise
         return np.append(noisy - work.sent, 1.0).astype(np.float32)
 
     def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
