@@ -54,7 +54,7 @@ def _best(result: Any, stages: tuple[str, ...] | None = None) -> float:
     """Return the seconds of the fastest warm round: all but evaluation, or some stages."""
     return float(
         min(
-            record.wall_seconds - record.seconds["evaluate"]
+            record.lasted - record.seconds["evaluate"]
             if stages is None
             else sum(record.seconds[stage] for stage in stages)
             for record in result.rounds[1:]
@@ -73,9 +73,9 @@ def ratios(repeats: int, keys: dict[str, dict[str, Any]]) -> dict[str, Any]:
         for name, settings in keys.items():
             result = _rounds(3, mode="paillier", paillier=settings)
             times[name].append(_best(result))
-            fastest = min(result.rounds[1:], key=lambda r: r.wall_seconds - r.seconds["evaluate"])
+            fastest = min(result.rounds[1:], key=lambda r: r.lasted - r.seconds["evaluate"])
             stages[name] = fastest.seconds
-            upload[name] = fastest.bytes_up / fastest.clients_replied / result.parameters
+            upload[name] = fastest.bytes_up / fastest.senders / result.parameters
     return {
         "plain_seconds": min(plain),
         "plain_all": plain,
@@ -154,7 +154,7 @@ def large(encrypted: bool) -> dict[str, float]:
     result = tacit.Federation(model=model, clients=clients, seed=1, evaluate={"train": False}, **settings).fit(rounds=2)
     return {
         "parameters": result.parameters,
-        "seconds": result.rounds[-1].wall_seconds,
+        "seconds": result.rounds[-1].lasted,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

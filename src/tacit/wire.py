@@ -223,6 +223,26 @@ def pack_vector(turn: Turn, vector: Vector) -> bytes:
     return pack(Kind.VECTOR, turn, np.ascontiguousarray(vector, _FLOAT).data.cast("B"))
 
 
+def task_bytes(parameters: int, *, extras: int) -> int:
+    """Return the size of a task's frame, for a model of so many numbers and so many bytes of extras; without terms.
+
+    >>> len(pack_task(Task(turn=Turn(round_number=1), model=np.zeros(3, np.float32), extras=b"ab")))
+    42
+    >>> task_bytes(3, extras=2)
+    42
+    """
+    return _HEADER.size + 2 * _LENGTH.size + extras + _FLOAT.itemsize * parameters
+
+
+def vector_bytes(length: int) -> int:
+    """Return the size of the frame of a vector of so many numbers.
+
+    >>> len(pack_vector(Turn(round_number=1), np.zeros(3, np.float32))), vector_bytes(3)
+    (32, 32)
+    """
+    return _HEADER.size + _FLOAT.itemsize * length
+
+
 def pack_failure(turn: Turn, failure: Failure, details: str = "") -> bytes:
     """Return the frame with which a party says that it could not answer.
 

@@ -72,7 +72,7 @@ def test_real_nodes_come_to_the_model_of_one_process(real: Real, tmp_path: Path)
     config = _config(tmp_path / "nodes")
     watching = Watching()
     result = real.up.run(config, watching)
-    real.trip = result.rounds[0].wall_seconds
+    real.trip = result.rounds[0].lasted
     assert (result.engine, result.rounds[0].clients_replied) == ("flower", 3)
     assert (watching.title, watching.result) == ("Digits (8x8), logistic, 3 clients (iid)", result)
     run(config.model_copy(update={"engine": "in-process", "out": tmp_path / "alone"}))

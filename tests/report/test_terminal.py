@@ -19,6 +19,7 @@ def _record(number: int) -> RoundRecord:
         train_loss=0.5 / number,
         test_loss=None if number % 2 else 0.25,
         test_accuracy=None if number % 2 else 0.9,
+        clients_expected=10.0,
         clients_asked=10,
         clients_replied=9,
         bytes_up=873_870,
@@ -50,6 +51,7 @@ RESULT = Result(
     test_loss=0.1,
     seconds=75.0,
     setup_seconds=0.25,
+    stage_seconds={"train": 3.0, "evaluate": 0.4, "other": 0.2},
     bytes_up=2_000_000,
     bytes_down=3_000_000,
     privacy=NO_CLAIM,
@@ -178,6 +180,6 @@ def test_encrypted_rounds_show_where_their_time_went_within_80_characters() -> N
     table = _text(console)
     assert [word in table for word in ("protect", "aggregate", "recover", "510 ms", "310 ms", "620 ms")] == [True] * 6
     assert "…" not in table
-    text = _words(summary(replace(RESULT, rounds=(record,))))
+    text = _words(summary(replace(RESULT, rounds=(record,), stage_seconds=seconds)))
     assert "protect 510 ms, aggregate 310 ms, recover 620 ms" in text
     assert "12 coordinates of updates: raise paillier.clip" in text

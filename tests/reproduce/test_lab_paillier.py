@@ -152,6 +152,7 @@ def _round(number: int, seconds: float, **stages: float) -> RoundRecord:
         train_loss=None,
         test_loss=None,
         test_accuracy=None,
+        clients_expected=4.0,
         clients_asked=4,
         clients_replied=4,
         bytes_up=400,

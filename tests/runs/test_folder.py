@@ -22,6 +22,7 @@ def _checkpoint(round_number: int = 3) -> Checkpoint:
         round_number=round_number,
         model=np.arange(5, dtype=np.float32),
         mechanism=b"\x00told",
+        seconds={"train": 1.5, "wall": 2.0},
         state={"momentum": np.ones(5, np.float32), "second": np.full(5, 1e-30, np.float32)},
         record={"type": "round", "round": round_number, "test_loss": None},
     )
@@ -32,12 +33,13 @@ def test_a_checkpoint_round_trips_bit_for_bit(tmp_path: Path) -> None:
     before.write(tmp_path / "c")
     after = Checkpoint.read(tmp_path / "c")
     assert (after.round_number, after.record, after.mechanism) == (3, before.record, b"\x00told")
+    assert after.seconds == before.seconds
     assert after.model.tobytes() == before.model.tobytes()
     assert {k: v.tobytes() for k, v in after.state.items()} == {k: v.tobytes() for k, v in before.state.items()}
 
 
 def test_the_first_checkpoint_has_no_record(tmp_path: Path) -> None:
-    Checkpoint(round_number=0, model=np.zeros(2, np.float32), state={}, mechanism=b"", record=None).write(
+    Checkpoint(round_number=0, model=np.zeros(2, np.float32), state={}, mechanism=b"", seconds={}, record=None).write(
         tmp_path / "c"
     )
     after = Checkpoint.read(tmp_path / "c")

@@ -67,9 +67,15 @@ class Claim:
     rate: float = 1.0  # the share of clients in a round; 1 where all take part, or where amplification is not claimed
     sampling: Sampling = "poisson"
     max_epsilon: float | None = None
+    cohorts_hidden: bool = False  # of a round's cohort only what was planned may be told: not its size, not who replied
     by_participation: bool = False  # each client is charged for the rounds it was asked in, which the server knows
     nominal: tuple[float, float] | None = None  # the epsilon and delta of a paper's claim
     notes: tuple[str, ...] = ()
+
+    @property
+    def amplified(self) -> bool:
+        """Whether epsilon is smaller because nobody knows who takes part: what tells of a cohort would break it."""
+        return self.rate < 1.0
 
     def event(self, release: Event) -> Event:
         """Return what a round costs whose mechanism costs ``release``."""
@@ -97,3 +103,8 @@ class Plan:
         Then a client answers whatever its data did to its training: that it could not would tell of them.
         """
         return self.claim is not None or self.examples is not None
+
+    @property
+    def cohorts_hidden(self) -> bool:
+        """Whether of a round's cohort only what was planned may be told."""
+        return self.claim is not None and self.claim.cohorts_hidden

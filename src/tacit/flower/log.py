@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tacit.errors import TacitError
-from tacit.report.words import percent
+from tacit.report.words import cohort_text, percent
 from tacit.runs.flower.marks import ERROR, LINE, NOTE
 from tacit.runs.result import Result, RoundRecord
 
@@ -29,12 +29,13 @@ class LoggingObserver:
 
     def round_done(self, record: RoundRecord) -> None:
         """Print the round's line."""
-        parts = [f"round {record.round}: {record.clients_replied} of {record.clients_asked} clients"]
+        parts = [f"round {record.round}: {cohort_text(record).replace('/', ' of ')} clients"]
         if record.test_accuracy is not None:
             parts.append(f"accuracy {percent(record.test_accuracy)}")
         if record.epsilon is not None:
             parts.append(f"epsilon {record.epsilon:.4g}")
-        parts.append(f"{record.wall_seconds:.1f} s")
+        if record.wall_seconds is not None:
+            parts.append(f"{record.wall_seconds:.1f} s")
         _say(LINE, ", ".join(parts))
 
     def finished(self, result: Result) -> None:

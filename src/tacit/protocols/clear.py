@@ -20,7 +20,9 @@ from tacit.vectors import Vector, first_not_finite
 class ClearSum:
     """One trip: the task out, one vector per client back, added in float64 in the order of the clients' numbers.
 
-    A reply that is damaged, of another length, or not finite is left out, and its client is named.
+    A reply that is damaged, of another length, or not finite is left out, and its client is named. With a minimum of 0
+    the sum is always formed, of nobody's vectors if need be: where noise that is complete without the clients hides who
+    is in a round, what becomes of it must not depend on that.
 
     Attributes:
         minimum_clients: with fewer replies that count the round fails closed.
@@ -55,9 +57,8 @@ class ClearSum:
         total = _added(vectors.values(), length)
         if not np.isfinite(total).all():  # float64 holds any sum of float32: some vector was not finite
             for client, vector in list(vectors.items()):
-                where = first_not_finite(vector)
-                if where is not None:
-                    refusals.add(client, self._diverged(client, task.turn, where, vector[where]))
+                if first_not_finite(vector) is not None:
+                    refusals.add(client, self._diverged(client, task.turn))
                     del vectors[client]
             total = _added(vectors.values(), length)
         refusals.check(len(vectors), asked=len(cohort), minimum=self.minimum_clients)
@@ -88,10 +89,9 @@ class ClearSum:
         return wire.unpack_floats(body)
 
     @staticmethod
-    def _diverged(client: ClientId, turn: wire.Turn, where: int, number: float) -> ClientError:
+    def _diverged(client: ClientId, turn: wire.Turn) -> ClientError:
         return ClientError(
-            f"Client {client} sent {number} at coordinate {where} in round {turn.round_number}, expected a finite "
-            "number. Its training diverged: lower optimizer.lr or set optimizer.grad_clip.",
+            f"Client {client} failed in round {turn.round_number}: {wire.Failure.NOT_FINITE.words}",
             client=client,
             round_number=turn.round_number,
         )

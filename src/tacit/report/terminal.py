@@ -11,10 +11,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tacit.report.words import bytes_text, percent, seconds_text
+from tacit.report.words import bytes_text, cohort_text, percent, seconds_text
+from tacit.runs.remarks import ON_COHORTS, ON_SECONDS, ON_TRAINING
 from tacit.runs.result import Result, RoundRecord
 
 _NOTABLE = 0.05
+_STAGES = ("train", "protect", "travel", "aggregate", "recover", "evaluate")
 _ROWS = 12  # rounds the live table shows; earlier ones are summed up in a line
 
 
@@ -90,9 +92,11 @@ class TerminalObserver:
         grid = Table.grid(padding=(0, 1))
         share = self._replied / self._asked if self._asked else 0.0
         elapsed = time.monotonic() - self._began
-        fresh = [record.wall_seconds for record in self._records[-5:]]
+        fresh = [record.wall_seconds for record in self._records[-5:] if record.wall_seconds is not None]
         left = (self._rounds - done - share) * sum(fresh) / len(fresh) if fresh else None
-        words = f"round {done + 1}/{self._rounds}  {self._replied}/{self._asked or '?'} {self._units}  "
+        words = f"round {done + 1}/{self._rounds}  "
+        if self._asked:
+            words += f"{self._replied}/{self._asked} {self._units}  "
         words += seconds_text(elapsed)
         if left is not None:
             words += f", about {seconds_text(max(left, 0.0))} left"
@@ -107,7 +111,7 @@ def rounds_table(title: str, records: list[RoundRecord]) -> Table:
     table = Table(title=Text(title, style="bold"), title_justify="left", caption=caption, box=None, pad_edge=False)
     if any(record.steps is not None for record in records):
         return _steps_table(table, records)
-    stages = _stages(records)
+    stages = _stages(records) if all(record.seconds for record in records) else []
     narrow = len(stages) > 2  # more columns than these would not fit 80 characters
     names = ("accuracy", "up") if narrow else ("train loss", "test loss", "accuracy", "up", "down")
     for name in ("round", "clients", *names, *stages):
@@ -115,7 +119,7 @@ def rounds_table(title: str, records: list[RoundRecord]) -> Table:
     for r in records[-_ROWS:]:
         table.add_row(
             str(r.round),
-            f"{r.clients_replied}/{r.clients_asked}",
+            cohort_text(r),
             *(() if narrow else (_number(r.train_loss), _number(r.test_loss))),
             Text(percent(r.test_accuracy), style="bold green"),
             bytes_text(r.bytes_up),
@@ -127,13 +131,9 @@ def rounds_table(title: str, records: list[RoundRecord]) -> Table:
 
 def _stages(records: Sequence[RoundRecord]) -> list[str]:
     """Return the stages worth a column: training, evaluation, and what took a twentieth of the time."""
-    whole = sum(record.wall_seconds for record in records)
-    shown = []
-    for stage in ("train", "protect", "travel", "aggregate", "recover", "evaluate"):
-        took = sum(record.seconds.get(stage, 0.0) for record in records)
-        if stage in ("train", "evaluate") or took > _NOTABLE * whole:
-            shown.append(stage)
-    return shown
+    whole = sum(record.lasted for record in records)
+    spent = {stage: sum(record.seconds.get(stage, 0.0) for record in records) for stage in _STAGES}
+    return [stage for stage in _STAGES if stage in ("train", "evaluate") or spent[stage] > _NOTABLE * whole]
 
 
 def _steps_table(table: Table, records: list[RoundRecord]) -> Table:
@@ -160,22 +160,28 @@ def summary(result: Result) -> Group:
     grid.add_column(overflow="fold")
     accuracy = percent(result.test_accuracy)
     if result.train_accuracy is not None:
-        accuracy += f" (training data {percent(result.train_accuracy)})"
+        accuracy += f" (training data {percent(result.train_accuracy)})" + _unprotected(result, ON_TRAINING)
     grid.add_row("accuracy", Text(accuracy, style="bold green"))
     grid.add_row(
         "time",
-        f"{seconds_text(result.seconds)} for {_rounds(result)}, {seconds_text(result.setup_seconds)} set-up",
+        f"{seconds_text(result.seconds)} for {_rounds(result)}, {seconds_text(result.setup_seconds)} set-up"
+        + _unprotected(result, ON_SECONDS),
     )
-    cryptography = [stage for stage in _stages(result.rounds) if stage in ("protect", "aggregate", "recover")]
-    if cryptography:
-        spent = {stage: sum(record.seconds.get(stage, 0.0) for record in result.rounds) for stage in cryptography}
+    whole = sum(result.stage_seconds.values())
+    spent = {
+        stage: seconds
+        for stage, seconds in result.stage_seconds.items()
+        if stage in ("protect", "aggregate", "recover") and seconds > _NOTABLE * whole
+    }
+    if spent:
         grid.add_row("of it", ", ".join(f"{stage} {seconds_text(seconds)}" for stage, seconds in spent.items()))
     clipped = sum(record.clipped or 0 for record in result.rounds)
     if clipped:
         grid.add_row("clipped", f"{clipped:,} coordinates of updates: raise paillier.clip to keep them whole")
     alone = result.rounds[-1].steps is not None
     if not alone:
-        grid.add_row("bytes", f"{bytes_text(result.bytes_up)} up, {bytes_text(result.bytes_down)} down")
+        planned = " in the mean" if ON_COHORTS in result.notes else ""
+        grid.add_row("bytes", f"{bytes_text(result.bytes_up)} up, {bytes_text(result.bytes_down)} down{planned}")
     grid.add_row("privacy", _privacy(result))
     if result.example_privacy is not None:
         grid.add_row("and", _privacy(result, of_examples=True))
@@ -189,6 +195,10 @@ def summary(result: Result) -> Group:
         grid.add_row("written to", Text(result.folder))
     grid.add_row("try next", _next(result))
     return Group(Text(""), grid)
+
+
+def _unprotected(result: Result, note: str) -> str:
+    return " (no noise protects it)" if note in result.notes else ""
 
 
 def _privacy(result: Result, *, of_examples: bool = False) -> str:
@@ -210,15 +220,15 @@ def _next(result: Result) -> str:
 
 
 def _line(r: RoundRecord, rounds: int) -> str:
+    took = "" if r.wall_seconds is None else f"  {seconds_text(r.wall_seconds)}"
     if r.steps is not None:
         return (
             f"step {r.steps}  train loss {_number(r.train_loss)}  test loss {_number(r.test_loss)}  "
-            f"accuracy {percent(r.test_accuracy)}  epsilon {_number(r.epsilon)}  {seconds_text(r.wall_seconds)}"
+            f"accuracy {percent(r.test_accuracy)}  epsilon {_number(r.epsilon)}{took}"
         )
     return (
-        f"round {r.round}/{rounds}  clients {r.clients_replied}/{r.clients_asked}  train loss {_number(r.train_loss)}  "
-        f"test loss {_number(r.test_loss)}  accuracy {percent(r.test_accuracy)}  up {bytes_text(r.bytes_up)}  "
-        f"{seconds_text(r.wall_seconds)}"
+        f"round {r.round}/{rounds}  clients {cohort_text(r)}  train loss {_number(r.train_loss)}  "
+        f"test loss {_number(r.test_loss)}  accuracy {percent(r.test_accuracy)}  up {bytes_text(r.bytes_up)}{took}"
     )
 
 

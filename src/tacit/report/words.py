@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tacit.runs.result import RoundRecord
+
 
 def bytes_text(count: float) -> str:
     """Return a size.
@@ -30,6 +32,17 @@ def seconds_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"
+
+
+def cohort_text(record: RoundRecord) -> str:
+    """Return how many clients a round had, as far as that may be told: those who replied of those who were asked."""
+    if record.clients_asked is None:
+        return f"about {record.clients_expected:.3g}"
+    return (
+        str(record.clients_asked)
+        if record.clients_replied is None
+        else f"{record.clients_replied}/{record.clients_asked}"
+    )
 
 
 def percent(share: float | None) -> str:

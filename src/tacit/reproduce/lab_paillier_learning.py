@@ -64,14 +64,14 @@ def summary(result: Result, *, workers: int) -> dict[str, Any]:
         "rounds": len(result.rounds),
         "epoch_seconds": epoch(record),
         "train_seconds": record.seconds["train"],
-        "client_encrypts": record.seconds["protect"] * workers / record.clients_replied if encrypted else None,
+        "client_encrypts": record.seconds["protect"] * workers / record.senders if encrypted else None,
         "sum_added": record.seconds["aggregate"],
         "sum_decrypted": record.seconds["recover"] if encrypted else None,
-        "client_bytes": record.bytes_up / record.clients_replied,
+        "client_bytes": record.bytes_up / record.senders,
         "test_accuracy": result.test_accuracy,
     }
 
 
 def epoch(record: RoundRecord) -> float:
     """Return the clock's seconds of a round without its evaluation."""
-    return record.wall_seconds - record.seconds["evaluate"]
+    return record.lasted - record.seconds["evaluate"]

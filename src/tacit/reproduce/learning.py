@@ -58,7 +58,7 @@ def learned(
 
 def upload(result: Result) -> float:
     """Return the bytes that a client sent up in a round, in the mean."""
-    replies = sum(record.clients_replied for record in result.rounds)
+    replies = sum(record.senders for record in result.rounds)
     return result.bytes_up / replies if replies else 0.0
 
 

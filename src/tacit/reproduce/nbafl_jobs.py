@@ -87,7 +87,7 @@ def summary(name: str, results: Sequence[Result], point: Point | None = None) ->
         "rounds": len(first.rounds),
         "clients": first.clients,
         "parameters": first.parameters,
-        "bytes_up_a_client_a_round": first.rounds[-1].bytes_up / first.rounds[-1].clients_replied,
+        "bytes_up_a_client_a_round": first.rounds[-1].bytes_up / first.rounds[-1].senders,
         "epsilon": first.privacy.epsilon,
         "delta": first.privacy.delta,
         "accountant": first.privacy.accountant,

@@ -68,12 +68,14 @@ class AloneRunner(Runner):
                 "Lower optimizer.lr (--lr)."
             )
         score = self._evaluate(model, number, last=last)
+        wall = time.perf_counter() - start
         record = RoundRecord(
             round=number,
             attempts=1,
             train_loss=loss,
             test_loss=None if score is None else score.loss,
             test_accuracy=None if score is None else score.accuracy,
+            clients_expected=1.0,
             clients_asked=1,
             clients_replied=1,
             bytes_up=0,
@@ -82,10 +84,15 @@ class AloneRunner(Runner):
             example_epsilon=self._examples.epsilon,
             steps=end,
             seconds={stage: round(seconds, 6) for stage, seconds in self._stopwatch.seconds.items()},
-            wall_seconds=round(time.perf_counter() - start, 6),
+            wall_seconds=round(wall, 6),
         )
         after = Checkpoint(
-            round_number=number, model=model, state=state, mechanism=b"", record={"type": "round"} | asdict(record)
+            round_number=number,
+            model=model,
+            state=state,
+            mechanism=b"",
+            seconds=self._spent(before, wall),
+            record={"type": "round"} | asdict(record),
         )
         if self._folder is not None and after.record is not None:
             self._folder.save(after)

@@ -16,12 +16,13 @@ from tacit.federated.server import State
 from tacit.storage import cannot_read, write_atomically
 from tacit.vectors import Vector
 
+WALL = "wall"
 _SERVER = "server."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """All that the next round depends on.
+    """All that the next round depends on, and the seconds of the run so far.
 
     The round's journal record travels along, so that a crash between the checkpoint and the journal loses neither.
     """
@@ -30,6 +31,7 @@ class Checkpoint:
     model: Vector
     state: State
     mechanism: bytes  # what the next round's mechanism tells its clients
+    seconds: Mapping[str, float]  # of all rounds so far: by stage, and WALL for the whole of them
     record: Mapping[str, Any] | None
 
     def write(self, path: Path) -> None:
@@ -38,6 +40,7 @@ class Checkpoint:
         metadata = {
             "round": str(self.round_number),
             "mechanism": self.mechanism.hex(),
+            "seconds": json.dumps(dict(self.seconds), allow_nan=False),
             "record": json.dumps(self.record, allow_nan=False),
         }
         write_atomically(path, save(tensors, metadata), mode=0o600)  # beside the journal, as private as that
@@ -52,6 +55,7 @@ class Checkpoint:
             return cls(
                 round_number=int(metadata["round"]),
                 mechanism=bytes.fromhex(metadata["mechanism"]),
+                seconds={stage: float(spent) for stage, spent in json.loads(metadata["seconds"]).items()},
                 record=json.loads(metadata["record"]),
                 model=tensors.pop("model"),
                 state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
@@ -60,5 +64,5 @@ class Checkpoint:
             raise cannot_read(path, error) from error
         except SafetensorError as error:
             raise RunError(f"The checkpoint {path} is damaged: {error}.") from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(f"{path} is not a checkpoint of a run: {error!r}.") from error

@@ -128,12 +128,12 @@ class Entry:
     @property
     def bytes_up(self) -> float | None:
         """What a client sends in a round, in the mean over those that replied."""
-        return _ratio(self.results, "bytes_up", "clients_replied")
+        return _ratio(self.results, "bytes_up", "senders")
 
     @property
     def bytes_down(self) -> float | None:
         """What a client is sent in a round, in the mean over those that were asked."""
-        return _ratio(self.results, "bytes_down", "clients_asked")
+        return _ratio(self.results, "bytes_down", "receivers")
 
     @property
     def bytes_holders(self) -> float | None:
@@ -144,14 +144,12 @@ class Entry:
     @property
     def stages(self) -> dict[str, float]:
         """Seconds of a round by stage, in the mean; ``other`` is what no stage was charged with."""
-        records = [record for result in self.results for record in result.rounds]
-        if not records:
+        rounds = sum(len(result.rounds) for result in self.results)
+        if not rounds:
             return {}
-        spent = {
-            stage: sum(record.seconds.get(stage, 0.0) for record in records) / len(records) for stage in STAGES[:-1]
+        return {
+            stage: sum(result.stage_seconds.get(stage, 0.0) for result in self.results) / rounds for stage in STAGES
         }
-        whole = sum(record.wall_seconds for record in records) / len(records)
-        return spent | {"other": max(0.0, whole - sum(spent.values()))}
 
     @property
     def sees(self) -> dict[str, str]:

@@ -56,6 +56,7 @@ class History:
     participation: tuple[Participation, ...]
     failures: tuple[Failure, ...]
     notes: tuple[str, ...]
+    secrets: tuple[str, ...]  # what the server alone may know, because it tells who took part
     levels: tuple[Level, ...]
 
     @property
@@ -75,8 +76,8 @@ class History:
 
     @property
     def secret_cohort(self) -> bool:
-        """Whether epsilon counts on nobody knowing who took part in a round (amplification by sampling)."""
-        return self.plan.claim is not None and self.plan.claim.rate < 1.0
+        """Whether nobody may know who took part in a round, nor how many."""
+        return self.plan.cohorts_hidden
 
 
 def read(folder: Path) -> History:
@@ -107,6 +108,7 @@ def read(folder: Path) -> History:
         ),
         notes=(result.notes if result is not None else ())
         + tuple(f"Round {record['round']}: {record['text']}" for record in records if record["type"] == "note"),
+        secrets=tuple(f"Round {record['round']}: {record['text']}" for record in records if record["type"] == "secret"),
         levels=tuple(levels_of(folder, config, plan, records, start, rounds, result)),
     )
 

@@ -54,6 +54,7 @@ class Logged:
         self._observer = observer
         self._logs = logs
         self._last: Mapping[str, float] = {}
+        self._began = time.time()
         self._ended = False
 
     def note(self, text: str) -> None:
@@ -63,11 +64,13 @@ class Logged:
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """Open the logs; rounds of an earlier session are placed in time as if it had just ended."""
         self._observer.started(title=title, rounds=rounds, done=done)
-        at = time.time() - sum(record.wall_seconds for record in done)
+        now = time.time()
+        at = now - sum(map(_apart, done))
         steps = []
         for record in done:
-            at += record.wall_seconds
+            at += _apart(record)
             steps.append(Step(number=record.round, at=at, values=values_of(record)))
+        self._began = now - (done[-1].round if done else 0)
         self._last = steps[-1].values if steps else {}
         about = about_of(self._config, title)
         for log in self._logs:
@@ -82,7 +85,7 @@ class Logged:
         self._observer.round_done(record)
         self._last = values_of(record)
         for log in self._logs:
-            log.step(Step(number=record.round, at=time.time(), values=self._last))
+            log.step(Step(number=record.round, at=self._when(record), values=self._last))
         self._tell()
 
     def finished(self, result: Result) -> None:
@@ -91,7 +94,7 @@ class Logged:
         late = {name: value for name, value in values_of(last).items() if name not in self._last}
         if late:  # a run that its budget stopped is tested after its last round
             for log in self._logs:
-                log.step(Step(number=last.round, at=time.time(), values=late))
+                log.step(Step(number=last.round, at=self._when(last), values=late))
         self._end(ending_of(result), patience=PATIENCE)
         self._observer.finished(result)
 
@@ -106,11 +109,19 @@ class Logged:
             log.end(ending, patience=patience)
         self._tell()
 
+    def _when(self, record: RoundRecord) -> float:
+        """Return when a round ended; where its seconds are not told, rounds stand a second apart."""
+        return time.time() if record.wall_seconds is not None else self._began + record.round
+
     def _tell(self) -> None:
         for log in self._logs:
             failure = log.failure()
             if failure is not None:
                 self._observer.note(failure)
+
+
+def _apart(record: RoundRecord) -> float:
+    return 1.0 if record.wall_seconds is None else record.wall_seconds
 
 
 def values_of(record: RoundRecord) -> dict[str, float]:
@@ -124,6 +135,7 @@ def values_of(record: RoundRecord) -> dict[str, float]:
         "bytes/up": record.bytes_up,
         "bytes/down": record.bytes_down,
         "bytes/key_holders": record.bytes_holders,
+        "clients/expected": record.clients_expected,
         "clients/asked": record.clients_asked,
         "clients/replied": record.clients_replied,
         "seconds/round": record.wall_seconds,

@@ -53,12 +53,11 @@ def dp(config: RunConfig, clients: int) -> Plan:
     _refuse_weights(config)
     if config.dp.mechanism is not None:
         raise ConfigError("dp.mechanism is for mode 'local-dp'; mode 'dp' calibrates by the whole run's tight cost.")
+    _refuse_minimum(config)
     sampler = sampler_of(config, clients, default="poisson")
-    rate = sampler.expected / clients
-    sampling: Sampling = "fixed" if isinstance(sampler, FixedSize) else "poisson"
-    neighbours: Neighbours = config.dp.neighbours or (
-        "replace-one" if sampling == "fixed" and rate < 1 else "add-remove"
-    )
+    rate = sampler.expected / clients if config.dp.amplification else 1.0
+    sampling: Sampling = "fixed" if isinstance(sampler, FixedSize) and rate < 1 else "poisson"
+    neighbours = _relation(config, sampler, clients)
     noise = _noise(config, rate=rate, sampling=sampling, neighbours=neighbours)
     adaptive = None
     if config.dp.clip == "adaptive":
@@ -78,6 +77,8 @@ def dp(config: RunConfig, clients: int) -> Plan:
     notes = ["The server is trusted: it sees every client's clipped update before the noise is added."]
     if rate < 1.0:
         notes.append("Who takes part in a round must stay hidden from whoever epsilon holds against.")
+    if not config.dp.amplification:
+        notes.append("True sizes of cohorts are told, and who replied: epsilon claims no amplification by sampling.")
     claim = Claim(
         delta=config.dp.delta,
         unit="client",
@@ -86,9 +87,11 @@ def dp(config: RunConfig, clients: int) -> Plan:
         rate=rate,
         sampling=sampling,
         max_epsilon=_limit(config),
+        cohorts_hidden=config.dp.amplification,
         notes=tuple(notes),
     )
-    return _plan(config, sampler, mechanism, claim, "every client's clipped update; it adds the noise")
+    sees = "every client's clipped update; it adds the noise"
+    return _plan(config, sampler, mechanism, claim, sees, ClearSum(minimum_clients=0))
 
 
 def local_dp(config: RunConfig, clients: int) -> Plan:
@@ -286,6 +289,32 @@ def _local_noise(config: RunConfig) -> float:
             f"dp.mechanism={dp.mechanism} can't give epsilon {dp.epsilon / rounds}: {calibration.reason}."
         )
     return calibration.sigma
+
+
+def _relation(config: RunConfig, sampler: Sampler, clients: int) -> Neighbours:
+    """Return the neighbouring relation of mode dp.
+
+    One client more would be one more in a size that is told: there, what a client contributed is hidden, not that it
+    took part.
+    """
+    fixed = isinstance(sampler, FixedSize) and sampler.size < clients
+    if config.dp.amplification:
+        return config.dp.neighbours or ("replace-one" if fixed else "add-remove")
+    if config.dp.neighbours == "add-remove":
+        raise ConfigError(
+            "dp.neighbours=add-remove does not hold with dp.amplification=false: the true sizes that are told then "
+            "show one client more or less. Use zero-out or replace-one, or keep dp.amplification."
+        )
+    return config.dp.neighbours or ("replace-one" if fixed else "zero-out")
+
+
+def _refuse_minimum(config: RunConfig) -> None:
+    if config.federate.minimum_clients is not None:
+        raise ConfigError(
+            f"federate.minimum_clients={config.federate.minimum_clients} does not work in mode 'dp': a round that is "
+            "released only if enough clients are in it tells how many there are, which epsilon does not cover. The "
+            "noise is complete without the clients, so every round is released. Leave it out."
+        )
 
 
 def _clip_bound(config: RunConfig) -> float:

@@ -13,6 +13,9 @@ from tacit.accounting.parts import Parts
 # guarantee may be argued; beyond this it is not.
 LARGEST_MEANINGFUL = 20.0
 
+ON_SECONDS = "Seconds are measured, and no noise protects them."
+ON_COHORTS = "Sizes and bytes are those of the expected cohort; true ones, and who replied, are told nowhere."
+ON_TRAINING = "The accuracy on the training data is exact, and no noise protects it."
 ON_CHOICE = (
     "Each epsilon is that of one run alone. To choose one by its result, or to publish several, costs more than any of "
     "them: all saw the same data."

@@ -7,29 +7,55 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tacit.errors import RunError
 from tacit.federated.plan import Privacy
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRecord:
-    """One round. Losses and accuracies are None where they were not measured."""
+    """One round. Losses and accuracies are None where they were not measured.
+
+    Where cohorts are hidden, because epsilon counts on nobody knowing them, who replied and a size that varies are
+    None, bytes are those of the expected cohort, and where sampling amplifies there are no seconds: they grow with it.
+    """
 
     round: int
     attempts: int  # 1, and one more for each retry
     train_loss: float | None
     test_loss: float | None
     test_accuracy: float | None
-    clients_asked: int
-    clients_replied: int
+    clients_expected: float  # the mean size of a cohort, which is public
+    clients_asked: int | None
+    clients_replied: int | None
     bytes_up: int
     bytes_down: int
     epsilon: float | None  # spent up to and including this round
     seconds: dict[str, float]  # train, protect, aggregate, recover, evaluate
-    wall_seconds: float
+    wall_seconds: float | None
     bytes_holders: int = 0  # between the server and key holders that are no clients
     clipped: int | None = None  # numbers of updates that were clipped one by one, where that is counted
     example_epsilon: float | None = None  # the same for an example of the worst client, where clients run DP-SGD
     steps: int | None = None  # taken up to and including this round, where one data holder trains alone
+
+    @property
+    def senders(self) -> float:
+        """Whose bytes ``bytes_up`` are: of those who replied, or of the expected cohort."""
+        return self.clients_expected if self.clients_replied is None else self.clients_replied
+
+    @property
+    def receivers(self) -> float:
+        """To whom ``bytes_down`` went: those who were asked, or the expected cohort."""
+        return self.clients_expected if self.clients_asked is None else self.clients_asked
+
+    @property
+    def lasted(self) -> float:
+        """The seconds of the round, in runs that tell them."""
+        if self.wall_seconds is None:
+            raise RunError(
+                "The seconds of a single round are not told: they grow with its cohort, which epsilon counts on nobody "
+                "knowing. Use those of the whole run, or set dp.amplification=false."
+            )
+        return self.wall_seconds
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> RoundRecord:
@@ -68,6 +94,7 @@ class Result:
     sees: dict[str, str]  # who sees what: server, clients, outsider
     notes: tuple[str, ...]
     folder: str | None
+    stage_seconds: dict[str, float]  # of all rounds together; ``other`` is what no stage was charged with
     example_privacy: Privacy | None = None  # beside ``privacy``, where that is about clients
 
     def to_dict(self) -> dict[str, Any]:

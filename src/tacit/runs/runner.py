@@ -27,11 +27,13 @@ from tacit.federated.round import Outcome, round_flow
 from tacit.federated.server import State
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import Engine, Flow, Traffic, drive
+from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.signds import SignDS
 from tacit.randomness import Randomness
 from tacit.runs.account import Account
-from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.checkpoint import WALL, Checkpoint
 from tacit.runs.connection import Connection, Watch
+from tacit.runs.disclosure import Disclosure
 from tacit.runs.examples import ExampleAccount, claim_of, methods
 from tacit.runs.folder import MODEL, RESULT, RunFolder
 from tacit.runs.job import Job
@@ -73,7 +75,9 @@ class Runner:
             claim = replace(claim, notes=(*claim.notes, *methods(job.examples)))
             self._examples = ExampleAccount(job.examples, claim, example_charges)
         self._replied = self._asked = 0
+        self._in_flight: int | None = None  # the round whose clients are asked just now
         self._plan = job.plan
+        self._tells = Disclosure(plan=job.plan)
         self._warnings: tuple[str, ...] = ()
         if isinstance(job.plan.mechanism, SignDS):
             self._warnings = warnings(job.plan.mechanism, job.trainer.layout.size)
@@ -85,7 +89,7 @@ class Runner:
 
     def run(self, start: Checkpoint | None, done: tuple[RoundRecord, ...], *, setup_seconds: float) -> Result:
         """Run the rounds after ``start``, or all of them, and return the result of the whole run."""
-        watch = Watch(stopwatch=self._stopwatch, on_reply=self._count_reply, note=self._observer.note)
+        watch = Watch(stopwatch=self._stopwatch, on_reply=self._count_reply, note=self._note)
         with self._connection.open(self._job, self._randomness, watch) as engine:
             return self._run(engine, start, done, setup_seconds)
 
@@ -99,6 +103,7 @@ class Runner:
             model=layout.read(job.module).cpu().numpy(),
             state=self._first_state(layout.size),
             mechanism=job.plan.mechanism.public(),
+            seconds={},
             record=None,
         )
         if len(checkpoint.model) != layout.size:
@@ -136,7 +141,7 @@ class Runner:
             self._observer.note(stopped[0])
         finally:
             self._keep(checkpoint.model)
-        result = self._result(checkpoint.model, tuple(records), setup_seconds, stopped)
+        result = self._result(checkpoint, tuple(records), setup_seconds, stopped)
         if self._folder is not None:
             write_atomically(self._folder.path / RESULT, result.to_json().encode(), mode=0o600)  # it may name the seed
             self._folder.journal.append({"type": "end", "rounds": len(records)})
@@ -151,31 +156,30 @@ class Runner:
         start = time.perf_counter()
         self._stopwatch.restart()
         traffic = Traffic()
-        outcome, cohort, attempts = self._attempts(engine, number, before, traffic)
+        mechanism = self._job.plan.mechanism.told(before.mechanism)
+        outcome, cohort, attempts = self._attempts(engine, number, before, mechanism, traffic)
         score = self._evaluate(outcome.model, number, last=last)
+        wall = time.perf_counter() - start
         record = RoundRecord(
             round=number,
             attempts=attempts,
             train_loss=outcome.train_loss,
             test_loss=None if score is None else score.loss,
             test_accuracy=None if score is None else score.accuracy,
-            clients_asked=len(cohort),
-            clients_replied=len(outcome.clients),
-            bytes_up=traffic.bytes_up,
-            bytes_down=traffic.bytes_down,
-            bytes_holders=traffic.bytes_holders,
             clipped=outcome.clipped,
             epsilon=self._account.epsilon if self._levels != "example" else self._example_epsilon,
             example_epsilon=self._example_epsilon,
-            seconds={stage: round(seconds, 6) for stage, seconds in self._stopwatch.seconds.items()},
-            wall_seconds=round(time.perf_counter() - start, 6),
+            **self._tells.clients(cohort, outcome.clients),
+            **self._tells.traffic(traffic, mechanism, len(outcome.model)),
+            **self._tells.time(self._stopwatch.seconds, wall),
         )
         after = Checkpoint(
             round_number=number,
             model=outcome.model,
             state=outcome.state,
             mechanism=outcome.mechanism.public(),
-            record={"type": "round"} | asdict(record) | {"dropped": sorted(set(cohort) - set(outcome.clients))},
+            seconds=self._spent(before, wall),
+            record={"type": "round"} | asdict(record) | self._tells.dropped(cohort, outcome.clients),
         )
         if self._folder is not None and after.record is not None:
             self._folder.save(after)
@@ -183,25 +187,26 @@ class Runner:
         return after, record
 
     def _attempts(
-        self, engine: Engine, number: int, before: Checkpoint, traffic: Traffic
+        self, engine: Engine, number: int, before: Checkpoint, mechanism: Mechanism, traffic: Traffic
     ) -> tuple[Outcome, Sequence[int], int]:
         """Try the round until enough clients answer; return the outcome, the cohort and the number of tries."""
         retries = self._job.config.federate.retries
         for attempt in range(retries + 1):
             turn = Turn(round_number=number, attempt=attempt)
             cohort = self._job.plan.sampler.cohort(self._randomness.secret("cohort", number, attempt))
-            mechanism = self._job.plan.mechanism.told(before.mechanism)
             planned = self._job.config.federate.rounds - number + 1
-            spent = None if self._examples is None else self._examples.charge(cohort, round_number=number)
+            clients = range(len(self._job.holdings.rows))
+            spent = None
+            if self._examples is not None:  # who is charged for its own steps took part: where nobody may know, all are
+                charged = cohort if self._tells.sizes else clients
+                spent = self._examples.charge(charged, round_number=number)
             charge = self._account.charge(
                 mechanism, round_number=number, attempt=attempt, planned=planned, cohort=cohort
             )
-            everyone = len(cohort) == len(self._job.holdings.rows)
-            record = {"type": "attempt", "round": number, "attempt": attempt, "clients": len(cohort), "charge": charge}
-            record["asked"] = "all" if everyone else cohort
+            record = {"type": "attempt", "round": number, "attempt": attempt, "charge": charge}
+            record |= self._tells.asked(cohort, clients=len(clients))
             self._write(record if spent is None else record | {"example_charges": spent})
-            self._replied = 0
-            self._asked = len(cohort)
+            self._replied, self._asked, self._in_flight = 0, len(cohort), number
             flow = round_flow(
                 self._plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
             )
@@ -225,9 +230,10 @@ class Runner:
                         f"{number - 1} is kept. Lower server.lr or optimizer.lr."
                     )
                 for note in outcome.notes:
-                    self._write({"type": "note", "round": number, "text": note})
-                    self._observer.note(f"Round {number}: {note}")
+                    self._note(note)
                 return outcome, cohort, attempt + 1
+            finally:
+                self._in_flight = None
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _exchange(self, engine: Engine, flow: Flow[Outcome], traffic: Traffic) -> Outcome:
@@ -253,14 +259,24 @@ class Runner:
             )
         return score
 
+    def _spent(self, before: Checkpoint, wall: float) -> dict[str, float]:
+        """Return the seconds of all rounds up to the one that just ended."""
+        now = dict(self._stopwatch.seconds) | {WALL: wall}
+        return {stage: round(before.seconds.get(stage, 0.0) + seconds, 6) for stage, seconds in now.items()}
+
+    @staticmethod
+    def _by_stage(end: Checkpoint) -> dict[str, float]:
+        stages = {stage: seconds for stage, seconds in end.seconds.items() if stage != WALL}
+        return stages | {"other": round(max(0.0, end.seconds.get(WALL, 0.0) - sum(stages.values())), 6)}
+
     def _result(
-        self, model: Vector, rounds: tuple[RoundRecord, ...], setup_seconds: float, stopped: tuple[str, ...]
+        self, end: Checkpoint, rounds: tuple[RoundRecord, ...], setup_seconds: float, stopped: tuple[str, ...]
     ) -> Result:
         job, config = self._job, self._job.config
         start = time.perf_counter()
         training: Score | None = None
-        if config.evaluate.train:
-            training = job.evaluator.score(model, *self._training_data())
+        if self._tells.training_score(config.evaluate.train):
+            training = job.evaluator.score(end.model, *self._training_data())
         return Result(
             version=tacit.__version__,
             mode=config.mode,
@@ -280,14 +296,15 @@ class Runner:
             test_accuracy=rounds[-1].test_accuracy,
             train_accuracy=None if training is None else training.accuracy,
             test_loss=rounds[-1].test_loss,
-            seconds=round(sum(r.wall_seconds for r in rounds) + time.perf_counter() - start, 3),
+            seconds=round(end.seconds.get(WALL, 0.0) + time.perf_counter() - start, 3),
+            stage_seconds=self._by_stage(end),
             setup_seconds=round(setup_seconds, 3),
             bytes_up=sum(r.bytes_up for r in rounds),
             bytes_down=sum(r.bytes_down for r in rounds),
             privacy=self._privacy(),
             example_privacy=self._examples.privacy() if self._examples and self._levels == "both" else None,
             sees=asdict(job.plan.guarantee),
-            notes=job.notes + self._warnings + stopped,
+            notes=job.notes + self._warnings + self._tells.notes(training_score=training is not None) + stopped,
             folder=None if self._folder is None else str(self._folder.path),
         )
 
@@ -329,5 +346,16 @@ class Runner:
             self._folder.journal.append(record)
 
     def _count_reply(self) -> None:
-        self._replied += 1
-        self._observer.progress(replied=self._replied, asked=self._asked)
+        if self._tells.sizes:
+            self._replied += 1
+            self._observer.progress(replied=self._replied, asked=self._asked)
+
+    def _note(self, text: str) -> None:
+        """Pass a note on; what would tell who takes part in a round goes to the journal alone, the server's secret."""
+        if self._in_flight is None:
+            self._observer.note(text)
+        elif self._tells.sizes:
+            self._write({"type": "note", "round": self._in_flight, "text": text})
+            self._observer.note(f"Round {self._in_flight}: {text}")
+        else:
+            self._write({"type": "secret", "round": self._in_flight, "text": text})

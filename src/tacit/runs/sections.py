@@ -66,7 +66,7 @@ class Federate(Section):
     rounds: PositiveInt = 6
     """How many rounds; 20 by default in mode dp-sgd."""
     minimum_clients: PositiveInt | None = None
-    """With fewer replies a round fails closed; half the cohort by default, and at least two where there are two."""
+    """With fewer replies a round fails closed: half the cohort, at least two where there are two; none in mode dp."""
     drop: Probability = 0.0
     """Simulated drop-outs: the probability that a client of the cohort never answers."""
     retries: Annotated[int, Field(ge=0)] = 2
@@ -127,8 +127,8 @@ class Evaluate(Section):
 
     every: PositiveInt = 1
     """Test after every so many rounds, and after the last."""
-    train: bool = True
-    """Whether the accuracy on the training data is computed at the end."""
+    train: bool | None = None
+    """Whether the accuracy on the training data is computed at the end; yes where no privacy is claimed."""
 
 
 class Dp(Section):
@@ -154,6 +154,8 @@ class Dp(Section):
     """Clip each of the model's G tensors to C / sqrt(G) instead of the whole update to C."""
     noise_split: Literal["even", "variance-minimal"] = "even"
     """Whether layers share the noise evenly or with the least total variance (needs per_layer)."""
+    amplification: bool = True
+    """Whether epsilon counts on nobody knowing a cohort; without it rounds cost more, and their true sizes are told."""
     mechanism: Literal["analytic", "classical", "dp-opt", "zhao-1", "zhao-2", "extended"] | None = None
     """How local-dp calibrates a message to its share of epsilon; by the whole run's exact cost if left out."""
     clip_start: Positive = 0.1

@@ -13,6 +13,7 @@ import torch
 import tacit
 from tacit.runs.job import Job
 from tacit.runs.machine import examine
+from tacit.runs.start import GIVEN
 from tacit.training.holdings import Holdings
 
 _MOST_CELLS = 50_000  # a larger table of clients and classes is left out of the journal; the sizes stay
@@ -29,9 +30,20 @@ def beginning(job: Job) -> dict[str, Any]:
         "parameters": job.trainer.layout.size,
         "device": str(job.holdings.features.device),
         "form": job.trainer.form,
-        "split": split_of(job.holdings),
+        **_split(job),
         "environment": environment(),
     }
+
+
+def _split(job: Job) -> dict[str, Any]:
+    """Return who holds what; of private data no counts, which no noise protects.
+
+    Sizes alone are there where clients run DP-SGD, which takes them to be public: they set its sampling rate.
+    """
+    split = split_of(job.holdings)
+    if job.dataset != GIVEN or not job.plan.private:
+        return {"split": split}
+    return {} if job.plan.examples is None else {"split": {"sizes": split["sizes"]}}
 
 
 def now() -> str:

@@ -8,40 +8,49 @@ from typing import Any
 
 from tacit.report.page import Chart, Note, Part, Section, Table, Text, bars, heatmap
 from tacit.report.run.words import shortened, without_names
+from tacit.report.words import cohort_text
 from tacit.runs.history import History, Participation
 
 _MOST_CLIENTS = 150  # with more, clients are shown by how many there are of each kind
 _MOST_ROUNDS = 200
 _SECRET = (
-    "Which clients took part in a round is left out, and only their number is shown: epsilon counts on nobody knowing "
-    "who it was (amplification by sampling). "
-    "`tacit report --full` shows it, in a page for your eyes only."
+    "Which clients took part, how many they were and who replied is kept nowhere: epsilon counts on nobody knowing. "
+    "With `dp.amplification=false` a run tells it, and pays for it."
 )
 _NO_SPLIT = (
     "How the data are split is left out: the data set is the user's own, and epsilon does not cover such counts. "
     "`tacit report --full` shows it, in a page for your eyes only."
 )
+_KEPT = "How the data are split is kept nowhere: they are the user's own, and epsilon does not cover such counts."
 _PUBLIC = "The data set is public, so these counts are shown; nobody's epsilon covers them."
 _STATES = ("not asked", "dropped out", "answered")
 
 
 def section(history: History, *, full: bool) -> Section:
     """Return the clients; what must not be known is left out unless ``full`` is asked for."""
-    parts: list[Part] = [*_by_round(history), *_failures(history, full=full)]
-    if history.secret_cohort and not full:
-        parts.append(Note(text=_SECRET))
+    if history.secret_cohort:
+        parts: list[Part] = [*_planned(history), *_failures(history, full=full), Note(text=_SECRET)]
+        if full and history.secrets:
+            rows, left_out = shortened([(text,) for text in history.secrets])
+            parts.append(Table(columns=("what the server alone may know",), rows=rows, align="l", caption=left_out))
     else:
-        parts += _by_client(history)
+        parts = [*_by_round(history), *_failures(history, full=full), *_by_client(history)]
     parts += _split(history, full=full)
     return Section(title="Clients", parts=parts)
+
+
+def _planned(history: History) -> list[Part]:
+    if not history.rounds:
+        return [Text(text="No round was finished.")]
+    return [Text(text=f"{len(history.rounds):,} rounds, each planned for {cohort_text(history.rounds[-1])} clients.")]
 
 
 def _by_round(history: History) -> list[Part]:
     rounds = history.rounds
     if not rounds:
         return [Text(text="No round was finished.")]
-    answered = [record.clients_replied for record in rounds]
-    dropped = [record.clients_asked - record.clients_replied for record in rounds]
+    answered = [record.clients_replied or 0 for record in rounds]
+    dropped = [(record.clients_asked or 0) - replied for record, replied in zip(rounds, answered, strict=True)]
     lost = sum(dropped)
     asked = sum(answered) + lost
     told = f"Of {asked:,} requests in {len(rounds):,} rounds {sum(answered):,} were answered; " + (
@@ -154,6 +163,8 @@ def _participation_table(history: History, asked: Counter[int], dropped: Counter
 
 def _split(history: History, *, full: bool) -> list[Part]:
     split: dict[str, Any] | None = history.start.get("split")
+    if split is None and history.own_data and history.plan.private:
+        return [Note(text=_KEPT)]
     if split is None:
         return [Text(text="The journal does not say how the data are split: it is of an older version.")]
     if history.own_data and not full:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tacit.report.page import Chart, Part, Row, Section, Series, Table, Text, bars, line
 from tacit.report.run.words import places, stages
 from tacit.report.words import bytes_text, seconds_text
+from tacit.runs import remarks
+from tacit.runs.disclosure import Disclosure
 from tacit.runs.history import History
 
 _MEANING = {
     "train": "local training, all clients of a round",
     "protect": "noise, clipping and encryption on the clients",
     "travel": "messages on their way",
-    "aggregate": "adding up, and what is not in another stage",
+    "aggregate": "adding up, and what the server does meanwhile",
     "recover": "decryption, noise on the server, the step of the model",
     "evaluate": "testing",
+    "other": "journal, checkpoint, and what is in no other stage",
 }
 _MOST_BARS = 120  # more rounds than these are drawn as lines
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
@@ -25,13 +28,36 @@ def section(history: History) -> Section:
     """Return the charts of time and traffic with their totals."""
     if not history.rounds:
         return Section(title="Time and traffic", parts=(Text(text="No round was finished."),))
-    charts: list[Part] = [_seconds(history)]
-    tables: list[Part] = [_stage_table(history)]
+    charts: list[Part] = []
+    tables: list[Part] = []
+    if all(record.seconds for record in history.rounds):
+        charts.append(_seconds(history))
+    if totals := _totals(history):
+        tables.append(_stage_table(history, totals))
     if not history.alone:
-        charts.append(_bytes(history))
+        if not history.secret_cohort:
+            charts.append(_bytes(history))
         tables.append(_bytes_table(history))
     title = "Time" if history.alone else "Time and traffic"
-    return Section(title=title, parts=(Row(parts=charts), Row(parts=tables)))
+    parts = [*([Row(parts=charts)] if charts else []), Row(parts=tables)]
+    return Section(title=title, parts=[*parts, *(Text(text=note) for note in _notes(history))])
+
+
+def _totals(history: History) -> dict[str, float]:
+    """Return the seconds of all rounds by stage; of a run that has not ended only where each round's are told."""
+    if history.result is not None:
+        return {stage: seconds for stage, seconds in history.result.stage_seconds.items() if seconds}
+    return {name: sum(record.seconds.get(name, 0.0) for record in history.rounds) for name in stages(history.rounds)}
+
+
+def _notes(history: History) -> list[str]:
+    """Return what has to be said of these numbers where privacy is claimed."""
+    if not history.plan.private:
+        return []
+    said = [remarks.ON_SECONDS]
+    if not Disclosure(plan=history.plan).seconds_by_round:
+        said.append("Those of a single round are not told: they grow with its cohort.")
+    return [*said, remarks.ON_COHORTS] if history.secret_cohort else said
 
 
 def _seconds(history: History) -> Chart:
@@ -87,8 +113,7 @@ def _traffic(history: History) -> dict[str, list[float]]:
     return series
 
 
-def _stage_table(history: History) -> Table:
-    totals = {name: sum(record.seconds.get(name, 0.0) for record in history.rounds) for name in stages(history.rounds)}
+def _stage_table(history: History, totals: Mapping[str, float]) -> Table:
     whole = sum(totals.values()) or 1.0
     meaning = _MEANING | ({"train": "training"} if history.alone else {})
     rows = [
@@ -101,8 +126,8 @@ def _stage_table(history: History) -> Table:
 def _bytes_table(history: History) -> Table:
     rounds = history.rounds
     answers = {
-        "from clients (up)": sum(record.clients_replied for record in rounds),
-        "to clients (down)": sum(record.clients_asked for record in rounds),
+        "from clients (up)": sum(record.senders for record in rounds),
+        "to clients (down)": sum(record.receivers for record in rounds),
     }
     rows = [
         (name, bytes_text(sum(values)), bytes_text(_mean(values)), _each(sum(values), answers.get(name)))
@@ -115,5 +140,5 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _each(total: float, clients: int | None) -> str:
+def _each(total: float, clients: float | None) -> str:
     return bytes_text(total / clients) if clients else "–"

@@ -6,6 +6,7 @@ from tacit.report.page import Card, Cards, Note, Part, Section, Table
 from tacit.report.run.words import guarantee, keeps_training_scores, number_text, places, short, without_names
 from tacit.report.words import bytes_text, percent, seconds_text
 from tacit.runs.history import History
+from tacit.runs.remarks import ON_COHORTS, ON_SECONDS, ON_TRAINING
 
 _WHO = {"server": "the server", "clients": "other clients", "outsider": "an outsider on the network"}
 
@@ -20,7 +21,8 @@ def section(history: History, *, full: bool) -> Section:
         word = "The run stopped" if history.status == "stopped" else "The run has not ended"
         parts.append(Note(text=f"**{word}** after {planned}. {_told(history, history.reason, full=full)}", tone="warn"))
     parts.append(Cards(cards=(_accuracy(history, full=full), *_privacy(history), _time(history), *_traffic(history))))
-    parts += [Note(text=_told(history, note, full=full)) for note in history.notes]
+    elsewhere = (ON_SECONDS, ON_COHORTS, ON_TRAINING)  # said where these numbers are
+    parts += [Note(text=_told(history, note, full=full)) for note in history.notes if note not in elsewhere]
     parts.append(_facts(history))
     if not history.alone:
         sees = history.plan.guarantee
@@ -38,7 +40,8 @@ def _accuracy(history: History, *, full: bool) -> Card:
     scores = [record.test_accuracy for record in history.rounds if record.test_accuracy is not None]
     details = [] if scores else ["no round was tested"]
     if result is not None and result.train_accuracy is not None and not keeps_training_scores(history, full=full):
-        details.append(f"training data {percent(result.train_accuracy)}")
+        exact = ", which no noise protects" if history.plan.private else ""
+        details.append(f"training data {percent(result.train_accuracy)}{exact}")
     return Card(
         label="test accuracy",
         value=percent(scores[-1]) if scores else "–",
@@ -65,20 +68,21 @@ def _privacy(history: History) -> list[Card]:
 
 
 def _time(history: History) -> Card:
-    seconds = history.result.seconds if history.result else sum(record.wall_seconds for record in history.rounds)
+    told = [record.wall_seconds for record in history.rounds if record.wall_seconds is not None]
+    seconds = history.result.seconds if history.result else sum(told) if len(told) == len(history.rounds) else None
     word, at = places(history)
     total = at[-1] if at else 0
     detail = f"{total:,} {word}{'' if total == 1 else 's'}"
     if history.result is not None:
         detail += f", and {seconds_text(history.result.setup_seconds)} set-up"
-    return Card(label="time", value=seconds_text(seconds), detail=detail)
+    return Card(label="time", value="–" if seconds is None else seconds_text(seconds), detail=detail)
 
 
 def _traffic(history: History) -> list[Card]:
     if history.alone:
         return []
     up, down = (sum(getattr(record, name) for record in history.rounds) for name in ("bytes_up", "bytes_down"))
-    replies = sum(record.clients_replied for record in history.rounds)
+    replies = sum(record.senders for record in history.rounds)
     each = f"; {bytes_text(up / replies)} up for each answer" if replies else ""
     detail = f"{bytes_text(up)} up, {bytes_text(down)} down{each}"
     return [Card(label="traffic", value=bytes_text(up + down), detail=detail)]
