@@ -122,10 +122,20 @@ class ExampleAccount:
         self._claim = claim
         self.taken = [0] * len(examples.steps)
         for charge in earlier:
-            for clients, steps in read(charge):
+            for group, (clients, steps) in zip(charge, read(charge), strict=True):
                 for client in clients:
+                    self._refuse_other(client, steps, events.from_dict(group["event"]))
                     self.taken[client] += steps
         self._worst: tuple[int, Answer] | None = None
+
+    def _refuse_other(self, client: int, steps: int, event: events.Event) -> None:
+        """Refuse charges of steps with another noise or rate: they can't be counted as steps of these."""
+        if event != self._examples.event(client, steps):
+            raise BudgetError(
+                f"Earlier steps of client {client} were made with another noise or batch size than these "
+                f"(noise multiplier {self._examples.noise_multiplier:.4g} now), and can't be counted with them. Set "
+                "dpsgd.noise instead of a budget, the same for all fits."
+            )
 
     def charge(self, clients: Sequence[int], *, round_number: int, steps: int | None = None) -> list[dict[str, Any]]:
         """Charge the steps of a round to the clients of its cohort, and return the charge for the journal.

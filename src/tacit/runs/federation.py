@@ -15,6 +15,7 @@ from tacit.federated.plan import Injector
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import logged
+from tacit.runs.book import Book
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
 from tacit.runs.modes import plan_of
@@ -78,6 +79,7 @@ class Federation:
         self.training_hooks = Hooks.for_training()
         self.evaluation_hooks = Hooks.for_evaluation()
         self._injectors: list[Injector] = []
+        self._book = Book()
 
     def register(self, point: str, hook: Hook, *, position: int | None = None, during: str = "training") -> None:
         """Add a hook to training or evaluation; see :mod:`tacit.training.hooks`."""
@@ -98,7 +100,12 @@ class Federation:
         observer: Observer | None = None,
         force: bool = False,
     ) -> Result:
-        """Train for ``rounds`` and return the result; the model holds the new weights afterwards."""
+        """Train for ``rounds`` and return the result; the model holds the new weights afterwards.
+
+        Another fit goes on with the same model and the same clients' data, so its releases are charged on top of those
+        of the fits before, also of one that failed: epsilon and budgets are those of all fits together. A budget given
+        as ``dp.epsilon`` is all spent by the first; for several fits give ``dp.noise`` and ``dp.max_epsilon``.
+        """
         settings = dict(self._settings)
         settings["federate"] = {"clients": len(self._parts)} | dict(settings.get("federate", {})) | {"rounds": rounds}
         if out is not None:
@@ -106,7 +113,20 @@ class Federation:
         config = RunConfig(**settings)
         logged.check(config)
         randomness = Randomness.of(seed=config.seed)
-        return execute(lambda: self._job(config, randomness), randomness, config.out, observer or Silent(), force=force)
+        before = self._book.releases
+        if self._book.fits:  # a seed gives each fit draws of its own
+            randomness = randomness.within("fit", self._book.fits)
+        try:
+            return execute(
+                lambda: self._job(config, randomness),
+                randomness,
+                config.out,
+                observer or Silent(),
+                force=force,
+                book=self._book,
+            )
+        finally:
+            self._book.fits += self._book.releases > before
 
     def _job(self, config: RunConfig, randomness: Randomness) -> jobs.Job:
         sizes = [len(part[1]) for part in self._parts]

@@ -96,7 +96,8 @@ def _releases(
     charged: Sequence[tuple[journal.Record, dict[str, Any]]], epsilons: tuple[float | None, ...]
 ) -> tuple[Release, ...]:
     """Return the charges; the last try of each finished round has what was spent after it."""
-    last = {record["round"]: place for place, (record, _) in enumerate(charged) if record["round"] <= len(epsilons)}
+    finished = range(1, len(epsilons) + 1)  # releases of earlier fits stand as round 0
+    last = {record["round"]: place for place, (record, _) in enumerate(charged) if record["round"] in finished}
     return tuple(
         Release(
             round_number=record["round"],

@@ -31,6 +31,7 @@ from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.signds import SignDS
 from tacit.randomness import Randomness
 from tacit.runs.account import Account
+from tacit.runs.book import Book
 from tacit.runs.checkpoint import WALL, Checkpoint
 from tacit.runs.connection import Connection, Watch
 from tacit.runs.disclosure import Disclosure
@@ -60,6 +61,7 @@ class Runner:
         observer: Observer,
         charges: Iterable[Mapping[str, Any]] = (),
         example_charges: Iterable[Sequence[Mapping[str, Any]]] = (),
+        book: Book | None = None,
     ) -> None:
         self._job = job
         self._connection = connection
@@ -67,6 +69,7 @@ class Runner:
         self._folder = folder
         self._observer = observer
         self._stopwatch = Stopwatch()
+        self._book = book
         self._account = Account(job.plan.claim, charges)
         self._examples = None
         if job.examples is not None:
@@ -78,9 +81,9 @@ class Runner:
         self._in_flight: int | None = None  # the round whose clients are asked just now
         self._plan = job.plan
         self._tells = Disclosure(plan=job.plan)
-        self._warnings: tuple[str, ...] = ()
+        self._warnings = () if book is None else book.notes()
         if isinstance(job.plan.mechanism, SignDS):
-            self._warnings = warnings(job.plan.mechanism, job.trainer.layout.size)
+            self._warnings += warnings(job.plan.mechanism, job.trainer.layout.size)
 
     @property
     def engine_name(self) -> str:
@@ -133,7 +136,7 @@ class Runner:
                 self._observer.round_done(record)
         except BudgetError as error:
             if not records:
-                raise BudgetError(f"{error} Not one round fits: raise the budget, the noise or the cohort.") from error
+                raise BudgetError(f"{error} Not one round fits: {self._advice()}.") from error
             score = self._evaluate(checkpoint.model, len(records), last=True)
             if score is not None:
                 records[-1] = replace(records[-1], test_loss=score.loss, test_accuracy=score.accuracy)
@@ -147,6 +150,15 @@ class Runner:
             self._folder.journal.append({"type": "end", "rounds": len(records)})
         self._observer.finished(result)
         return result
+
+    def _advice(self) -> str:
+        """Return what to do about a budget that leaves nothing."""
+        if self._book is None or not self._book.fits:
+            return "raise the budget, the noise or the cohort"
+        return (
+            f"the {self._book.fits} fits before released {self._book.releases} times, and all count together. Set "
+            "dp.noise, and dp.max_epsilon as the budget of all fits, instead of dp.epsilon, which is all of it for one"
+        )
 
     def _first_state(self, parameters: int) -> State:
         """Return what the optimiser remembers before the first round."""
@@ -206,6 +218,8 @@ class Runner:
             record = {"type": "attempt", "round": number, "attempt": attempt, "charge": charge}
             record |= self._tells.asked(cohort, clients=len(clients))
             self._write(record if spent is None else record | {"example_charges": spent})
+            if self._book is not None:
+                self._book.add(charge, spent)
             self._replied, self._asked, self._in_flight = 0, len(cohort), number
             flow = round_flow(
                 self._plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch

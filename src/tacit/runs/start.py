@@ -23,6 +23,7 @@ GIVEN = "given"  # the data set's name where a user's own arrays or data sets we
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tacit.runs.book import Book
     from tacit.runs.connection import Connection
     from tacit.runs.job import Job
     from tacit.runs.runner import Runner
@@ -56,11 +57,13 @@ def execute(
     force: bool = False,
     connect: Callable[[Job], Connection] | None = None,
     about: Callable[[], Mapping[str, Any]] = dict,
+    book: Book | None = None,
 ) -> Result:
     """Build a job and run it from its first round, in the folder ``out`` if there is one.
 
     ``connect`` makes the way to the parties; by default the configuration says which. ``about`` returns what else the
-    journal's first record says, once the job is built.
+    journal's first record says, once the job is built. ``book`` holds what was released about the same clients before,
+    and is added to.
     """
     from tacit.runs import surroundings
     from tacit.runs.logged import logged
@@ -85,8 +88,19 @@ def execute(
                 | surroundings.beginning(job)
                 | dict(about())
             )
+            for record in [] if book is None else book.earlier():
+                folder.journal.append(record)
         with _reasons_kept(folder), logged(job.config, observer) as told:
-            runner = _runner(job)(job=job, connection=connection, randomness=randomness, folder=folder, observer=told)
+            runner = _runner(job)(
+                job=job,
+                connection=connection,
+                randomness=randomness,
+                folder=folder,
+                observer=told,
+                charges=() if book is None else book.charges,
+                example_charges=() if book is None else book.example_charges,
+                book=book,
+            )
             return runner.run(None, (), setup_seconds=time.perf_counter() - start)
     finally:
         job.close()
