@@ -387,3 +387,15 @@ def test_a_damaged_file_is_a_keys_error_or_the_same_key(
     except KeysError:
         return
     assert key == made["paillier private"]
+
+
+@pytest.mark.parametrize("name", ["threshold public", "threshold share"])
+def test_a_threshold_key_of_the_first_form_is_refused_by_name(
+    made: dict[str, AnyKey], tmp_path: Path, name: str
+) -> None:
+    """Files that were written before shares were those of Shoup say nothing of their form."""
+    path = tmp_path / "old.key"
+    keyfile.save(path, made[name])
+    _change(path, lambda plain: plain["public"].pop("form"))
+    with pytest.raises(KeysError, match=r"old\.key: The threshold key has form 1, expected 2.*Make new keys"):
+        keyfile.read(path, insecure_key_size=True)

@@ -148,6 +148,7 @@ def protocol_of(
         needed=needed,
         fingerprint=settings.fingerprint,
         insecure_key_size=settings.insecure_key_size,
+        prove=settings.prove,
     )
 
 

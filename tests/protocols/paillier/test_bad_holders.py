@@ -157,6 +157,22 @@ def test_liars_without_proofs_are_found_by_the_proofs_of_the_others() -> None:
     ]
 
 
+def test_where_proofs_are_asked_for_liars_without_one_are_left_out_without_a_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr("tacit.crypto.threshold.combination.agreeing", never)
+    parts = _parts(prove=True, silent=(1, 2))
+    strict = replace(parts, protocol=replace(parts.protocol, prove=True))  # type: ignore[type-var]
+    federation = _lying({-1: _wrong_share, -2: _wrong_share}, strict)
+    total = federation.sum()
+    np.testing.assert_allclose(total.vector, federation.exact, atol=1e-6)
+    assert ["gave no proof of its part" in note for note in total.notes] == [True, True]
+    assert _asked(federation) == [[-3, -2, -1], [-5, -4]]
+
+
 def test_with_all_but_two_lying_nothing_is_opened_and_the_proofs_name_them() -> None:
     lies = dict.fromkeys((-1, -2, -3), _wrong_share)
     federation = _lying(lies, _parts(prove=True))  # type: ignore[arg-type]

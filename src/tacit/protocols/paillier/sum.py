@@ -65,6 +65,7 @@ class PaillierSum:
         public: the public key, once it is known.
         fingerprint: the key's identity, where the server's operator knows it beforehand.
         insecure_key_size: whether keys below 2048 bits are accepted.
+        prove: whether holders of shares have to prove that their parts are right; one who does not is left out.
         own: the client's own source of noise, on a client that has the private key; never on the server.
     """
 
@@ -76,6 +77,7 @@ class PaillierSum:
     public: Public | None = None
     fingerprint: str | None = None
     insecure_key_size: bool = False
+    prove: bool = False
     own: Noise | None = None
 
     @property
@@ -215,6 +217,8 @@ class PaillierSum:
                 raise CipherError(f"it answered with the number of share {part.index}, expected its own.")
             if part.ciphertext != bound or len(part.rows) != len(encrypted.rows):
                 raise CipherError("it answered with its part of another sum.")
+            if self.prove and part.proof is None:  # else liars without proofs would be searched for, at length
+                raise CipherError("it gave no proof of its part, which this run asks for (paillier.prove).")
             return part
         layout = encrypted.layout
         if len(body) != 8 * layout.length:
