@@ -24,6 +24,7 @@ from tacit.engines.flower import envelope
 from tacit.errors import BudgetError, ConfigError, DropoutError, RunError
 from tacit.flower import Private, private_mod
 from tacit.mechanisms.heterogeneous import variance_minimal
+from tacit.runs.statement import statement
 from tests.flower.common import (
     FEW_BITS,
     app,
@@ -250,6 +251,42 @@ def test_a_round_that_leaves_somebody_out_is_refused_where_epsilon_was_for_every
     assert relaxed.privacy.epsilon is not None
     assert spent is not None
     assert relaxed.privacy.epsilon > 2 * spent
+
+
+def test_the_folders_ledger_has_the_relation_that_came_to_hold(tmp_path: Path) -> None:
+    half = Private(FedAvg(fraction_train=0.5, fraction_evaluate=0), mode="dp", dp={"noise": 1.0}, out=tmp_path)
+    half.start(federation(), start(), num_rounds=2)
+    told = statement(tmp_path)
+    assert told.claim is not None
+    assert told.claim.neighbours == "replace-one"
+    assert told.lines[-1].epsilon == half.privacy.epsilon
+    everyone = Private(quiet(), mode="dp", dp={"noise": 1.0}, out=tmp_path)
+    with pytest.raises(RunError, match="with other clients asked"):  # whose rounds would be half as dear
+        everyone.start(federation(), start(), num_rounds=2)
+
+
+def test_a_new_run_does_not_forget_clients_that_have_other_numbers_now(tmp_path: Path) -> None:
+    """Flower numbers nodes anew in every simulation, and a client is charged by its number in mode signds."""
+    signds = {"sign_k": 0.25, "sign_eps": 10.0, "rr_eps": 2.0}
+    for first, spent in ((101, 24.0), (501, 48.0)):
+        grid = federation(0)
+        for number in range(4):
+            grid.join(first + number, app(private_mod), partition_id=number, tacit_simulation=True)
+        wrapped = Private(quiet(), mode="signds", signds=signds, out=tmp_path)
+        wrapped.start(grid, start(), num_rounds=2)
+        assert wrapped.privacy.epsilon == pytest.approx(spent)
+        assert statement(tmp_path).lines[-1].epsilon == pytest.approx(spent)
+
+
+def test_two_runs_at_once_do_not_share_a_ledger(tmp_path: Path) -> None:
+    one, two = (Private(quiet(), mode="dp", dp={"noise": 1.0}, federate={"rounds": 2}, out=tmp_path) for _ in range(2))
+    grids = federation(), federation()
+    _messages(one, 1, start(), grids[0])
+    sent = len(grids[0].sent)
+    _messages(two, 1, start(), grids[1])
+    with pytest.raises(RunError, match=r"Another run has written to .* Nothing was sent"):
+        _messages(one, 2, start(), grids[0])
+    assert len(grids[0].sent) == sent
 
 
 def test_the_charge_is_on_disk_before_anything_is_sent(tmp_path: Path) -> None:

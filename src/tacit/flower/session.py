@@ -23,7 +23,7 @@ from tacit.runs.config import RunConfig, from_yaml
 from tacit.runs.flower.hello import settings_of
 from tacit.runs.folder import CONFIG, JOURNAL
 from tacit.runs.overrides import merge
-from tacit.storage import cannot_write, write_atomically
+from tacit.storage import is_there, make_folder, write_atomically
 from tacit.vectors import Vector, first_not_finite
 
 _NO_MODEL = np.empty(0, np.float32)  # the task's model travels as the strategy's own arrays
@@ -47,10 +47,14 @@ class Session:
         self._engine = engine
         self.shape = shape
         self._randomness = Randomness.of(seed=config.seed)
-        self._journal = None if config.out is None else _journal_in(config.out, config)
-        charges = _charges(self._journal)
+        self._book = None if config.out is None else _Book(config.out, _effective(config, plan))
+        charges = [] if self._book is None else self._book.charges()
         self.earlier = len(charges)
-        self._account = Account(plan.claim, charges)
+        claim = plan.claim
+        if charges and claim is not None:
+            # Who was charged before was known by numbers of another run of Flower's: from now on everyone is charged.
+            claim = replace(claim, by_participation=False)
+        self._account = Account(claim, charges)
         self._mechanism: Mechanism = plan.mechanism.fitted(shape.layers)
         self._plan = replace(plan, protocol=drive(plan.protocol.setup(cohort), engine))
         self._flow: Flow[tuple[Total, Release]] | None = None
@@ -125,9 +129,8 @@ class Session:
             return total, mechanism.on_server(total.vector, own, clients=len(total.clients))
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        if self._journal is not None:
-            with journal.Journal(self._journal) as open_journal:
-                open_journal.append(record)
+        if self._book is not None:
+            self._book.write(record)
 
 
 def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engine) -> Result:
@@ -161,26 +164,47 @@ def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engin
         flow.close()
 
 
-def _journal_in(folder: Path, config: RunConfig) -> Path:
-    """Return the journal of a folder; what an earlier run with the same settings spent there counts on."""
-    path = folder / CONFIG
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if path.exists():
+def _effective(config: RunConfig, plan: Plan) -> RunConfig:
+    """Return the settings as they came to hold: the relation of mode dp follows from whom the strategy asks."""
+    if plan.mode != "dp" or plan.claim is None:
+        return config
+    dp = config.dp.model_copy(update={"neighbours": plan.claim.neighbours})
+    return config.model_copy(update={"dp": dp})
+
+
+class _Book:
+    """The journal of a folder; what earlier runs with the same settings spent there counts on.
+
+    Flower's loop has no end that a strategy hears of, so that the journal is opened for each record. That nobody else
+    wrote to it since is seen by its length.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self._path = folder / JOURNAL
+        make_folder(folder, mode=0o700)
+        if is_there(folder / CONFIG):
             values: dict[str, Any] = {}
-            merge(values, from_yaml(path))
+            merge(values, from_yaml(folder / CONFIG))
             if settings_of(RunConfig(**values)) != settings_of(config):
                 raise RunError(
-                    f"{folder} holds a run with other settings, and charges of both can't be added up. Choose another "
-                    "folder."
+                    f"{folder} holds a run with other settings, or with other clients asked, and charges of both can't "
+                    "be added up. Choose another folder."
                 )
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    write_atomically(path, config.to_yaml().encode())
-    return folder / JOURNAL
+        with journal.Journal(self._path):
+            write_atomically(folder / CONFIG, config.to_yaml().encode(), mode=0o600)
+            self._length = self._path.stat().st_size
 
+    def charges(self) -> list[Mapping[str, Any]]:
+        """Return what was charged so far."""
+        return [record["charge"] for record in journal.read(self._path) if record.get("charge") is not None]
 
-def _charges(path: Path | None) -> list[Mapping[str, Any]]:
-    if path is None or not path.exists():
-        return []
-    return [record["charge"] for record in journal.read(path) if record.get("charge") is not None]
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Write a record, and wait until it is on disk."""
+        with journal.Journal(self._path) as open_journal:
+            if self._path.stat().st_size != self._length:
+                raise RunError(
+                    f"Another run has written to {self._path.parent} since this one began, and neither knows what the "
+                    "other spends. Nothing was sent. Choose another folder for one of them."
+                )
+            open_journal.append(record)
+            self._length = self._path.stat().st_size
