@@ -91,10 +91,12 @@ def test_an_answer_in_anothers_name_is_not_used() -> None:
     assert notes == ["Node 666 answered for node 100; the answer is not used."]
 
 
-def test_a_reply_that_is_not_tacits_is_an_error_that_names_the_node() -> None:
-    engine, _ = _engine({100: lambda message: [Message(RecordDict({"arrays": ArrayRecord()}), reply_to=message)]})
-    with pytest.raises(WireError, match=r"Client 0 \(node 100\) sent something else.*got arrays.*app of Tacit's"):
-        engine.exchange({0: b"x"})
+def test_a_reply_that_is_not_tacits_is_a_drop_out_in_a_round_and_an_error_before() -> None:
+    engine, notes = _engine({100: lambda message: [Message(RecordDict({"arrays": ArrayRecord()}), reply_to=message)]})
+    assert engine.exchange({0: b"x"}) == {}
+    assert "Client 0 (node 100) sent something else" in notes[0]
+    with pytest.raises(WireError, match=r"\(node 100\) sent something else.*got arrays.*app of Tacit's"):
+        engine.greet(b"x", [100])
 
 
 def test_an_unreachable_superlink_is_tried_again_and_then_given_up() -> None:

@@ -78,7 +78,7 @@ class FlowerEngine:
                 asked.append((party, self.nodes[party], frame))
             else:
                 self._note(f"{_title(party)} has dropped out: no node answers for it.")
-        for party, _, frame in self._trip(asked):
+        for party, _, frame in self._trip(asked, forgiving=True):
             send(party, frame)
         return replies
 
@@ -90,8 +90,14 @@ class FlowerEngine:
         """Return the nodes that are connected."""
         return frozenset(self._insist(self._grid.get_node_ids))
 
-    def _trip(self, asked: Sequence[tuple[ClientId, int, bytes]]) -> Iterator[tuple[ClientId, int, bytes]]:
-        """Send all requests, then yield party, node and frame of each reply."""
+    def _trip(
+        self, asked: Sequence[tuple[ClientId, int, bytes]], *, forgiving: bool = False
+    ) -> Iterator[tuple[ClientId, int, bytes]]:
+        """Send all requests, then yield party, node and frame of each reply.
+
+        A reply that no node of Tacit's sends is an error, or a drop-out where the trip is ``forgiving``: one node must
+        not end a round by what it sends.
+        """
         start = time.monotonic()
         self.failures = {}
         waiting = self._push(asked)
@@ -107,7 +113,7 @@ class FlowerEngine:
                 party, node = known
                 if not message.has_error():
                     worked.append(envelope.seconds_of(message))
-                frame = self._frame(message, party, node)
+                frame = self._frame(message, party, node, forgiving=forgiving)
                 if frame is not None:
                     self._on_reply()
                     yield party, node, frame
@@ -141,7 +147,7 @@ class FlowerEngine:
                 self._note(f"{_title(party)} (node {node}) has dropped out: it is not connected.")
         return waiting
 
-    def _frame(self, message: Message, party: ClientId, node: int) -> bytes | None:
+    def _frame(self, message: Message, party: ClientId, node: int, *, forgiving: bool) -> bytes | None:
         if message.has_error():
             reason = (message.error.reason or f"error {message.error.code}").strip()[:_LONGEST_REASON]
             self.failures[node] = message.error
@@ -153,7 +159,11 @@ class FlowerEngine:
         try:
             return envelope.frame_of(message)
         except WireError as error:
-            raise WireError(f"{_title(party)} (node {node}) sent something else: {error}") from error
+            text = f"{_title(party)} (node {node}) sent something else: {error}"
+            if not forgiving:
+                raise WireError(text) from error
+            self._note(f"{text} It counts as a drop-out.")
+            return None
 
     def _insist(self, call: Callable[[], _Found]) -> _Found:
         """Call the SuperLink, again where it can't be reached."""

@@ -13,9 +13,12 @@ def promise(config: RunConfig) -> str:
     config = resolve(config)
     federate = config.federate
     parts = [f"this run was announced as mode {config.mode}", *_noise(config)]
-    tries = f", each tried at most {federate.retries + 1} times" if federate.retries else ""
+    again = federate.retries and config.mode != "dp"  # which never tries a round again
+    tries = f", each tried at most {federate.retries + 1} times" if again else ""
     parts.append(f"{federate.rounds} rounds{tries}")
-    if federate.clients is not None:
+    if config.mode == "dp":
+        parts.append("each released under the noise however many clients reply")
+    elif federate.clients is not None:
         try:
             minimum = minimum_clients(config, sampler_of(config, federate.clients))
         except ConfigError:  # which the plan will tell

@@ -165,6 +165,7 @@ class Deployed:
 
     def __init__(self, *, grid: Grid, config: RunConfig, observer: Observer) -> None:
         self._watch: Watch | None = None
+        self._observer = observer
         resolved = resolve(config)
         clients = resolved.federate.clients
         if clients is None:
@@ -178,12 +179,12 @@ class Deployed:
         engine = FlowerEngine(
             grid=grid,
             deadline=config.flower.deadline,
-            note=observer.note,
+            note=self._note,
             on_reply=self._replied,
             on_trip=self._charge,
         )
         parties = frozenset(range(clients)) | frozenset(holders)
-        self.link = Link(engine=engine, config=config, parties=parties, note=observer.note)
+        self.link = Link(engine=engine, config=config, parties=parties, note=self._note)
 
     def assemble(self) -> None:
         """Wait for the nodes and find out who they are."""
@@ -203,6 +204,10 @@ class Deployed:
     def _charge(self, wall: float, worked: Sequence[Seconds]) -> None:
         if self._watch is not None:  # greetings belong to no round
             timed(self._watch.stopwatch, None)(wall, worked)
+
+    def _note(self, text: str) -> None:
+        """Tell the operator, or the run, which knows what of a round may be told."""
+        (self._observer if self._watch is None else self._watch).note(text)
 
     def _replied(self) -> None:
         if self._watch is not None:
