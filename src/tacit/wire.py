@@ -7,13 +7,14 @@ Every frame is a fixed header and a body::
 =========  ==========================================================================================
 kind       body
 =========  ==========================================================================================
-TASK       extras length u32, extras (the mechanism's), terms length u32, terms (the protocol's), model vector
-           (float32, little-endian)
+TASK       extras length u32, extras (the mechanism's), model vector (float32, little-endian)
 VECTOR     one vector (float32, little-endian)
 FAILURE    a :class:`Failure` u8 and, where the reason has nothing to do with data, details in UTF-8
 CIPHER     one encrypted vector
-KEY        a request for the public key (empty), and the answer
-OPEN       an encrypted sum that a key holder is asked to open
+KEY        a request for the public key (empty), and the answer: a challenge and the key
+ENROL      a run and its key, which a client is asked to enrol with, and the client's enrolment
+ADMIT      clients' enrolments, which a key holder is told, and whom it did not admit
+OPEN       whose replies a key holder is asked to open the sum of, and the ciphertexts
 OPENED     the sum, or a share of its decryption
 SIGNS      a set of coordinates as one number, their common sign and a bit
 HELLO      who one is and what one was set up for, before the first round
@@ -63,6 +64,11 @@ class Kind(IntEnum):
     OPENED = 7
     SIGNS = 8
     HELLO = 9
+    ENROL = 10
+    ADMIT = 11
+
+
+FOR_HOLDERS = (Kind.KEY, Kind.ADMIT, Kind.OPEN)  # requests that only key holders answer
 
 
 class Failure(IntEnum):
@@ -89,6 +95,7 @@ class Failure(IntEnum):
     DEVICE = 15
     REQUEST = 16
     APP = 17
+    NOT_ENROLLED = 18
 
     @property
     def words(self) -> str:
@@ -101,6 +108,7 @@ _FAILURES = {
     Failure.DIVERGED: f"its training diverged. {_LEARN_SLOWER}.",
     Failure.NOT_FINITE: f"its update is not finite. {_LEARN_SLOWER}.",
     Failure.REFUSED: "it refused what it was asked for.",
+    Failure.NOT_ENROLLED: "it is not enrolled in this run, or has forgotten it.",
     Failure.INTERNAL: "something went wrong there; its own log has more.",
     Failure.VERSION: "it runs another version of tacit. Install the same version on all sides; its own log names both.",
     Failure.SETTINGS: "its settings differ from the server's, or don't work there; its own log names them. Use one "
@@ -133,12 +141,11 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The request to train: the model, and what the mechanism and the protocol want their client halves to know."""
+    """The request to train: the model, and what the mechanism wants its client half to know."""
 
     turn: Turn
     model: Vector
     extras: bytes = b""
-    terms: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +211,7 @@ def unpack_brief(data: bytes) -> Frame:
 def pack_task(task: Task) -> bytes:
     """Return the frame that asks a client to train."""
     model = np.ascontiguousarray(task.model, _FLOAT)
-    parts = (_LENGTH.pack(len(task.extras)), task.extras, _LENGTH.pack(len(task.terms)), task.terms, model.tobytes())
+    parts = (_LENGTH.pack(len(task.extras)), task.extras, model.tobytes())
     return pack(Kind.TASK, task.turn, b"".join(parts))
 
 
@@ -213,9 +220,13 @@ def unpack_task(data: bytes) -> Task:
     frame = unpack(data)
     if frame.kind is not Kind.TASK:
         raise WireError(f"Expected a TASK frame, got {frame.kind.name}.")
-    extras, rest = _prefixed(frame.body, "extras")
-    terms, rest = _prefixed(rest, "terms")
-    return Task(turn=frame.turn, model=unpack_floats(rest), extras=extras, terms=terms)
+    if len(frame.body) < _LENGTH.size:
+        raise WireError(f"Expected the length of a task's extras in {_LENGTH.size} bytes, got {len(frame.body)}.")
+    (length,) = _LENGTH.unpack_from(frame.body)
+    end = _LENGTH.size + length
+    if end > len(frame.body):
+        raise WireError(f"Expected {length} bytes of extras, got {len(frame.body) - _LENGTH.size}.")
+    return Task(turn=frame.turn, model=unpack_floats(frame.body[end:]), extras=bytes(frame.body[_LENGTH.size : end]))
 
 
 def pack_vector(turn: Turn, vector: Vector) -> bytes:
@@ -272,6 +283,19 @@ def unpack_failure(frame: Frame) -> tuple[Failure, str]:
     return failure, details or failure.words
 
 
+def is_failure(data: bytes, failure: Failure) -> bool:
+    """Return whether a reply is the failure, and no other.
+
+    >>> is_failure(pack_failure(Turn(round_number=3), Failure.REFUSED), Failure.NOT_ENROLLED)
+    False
+    """
+    try:
+        frame = unpack(data)
+        return frame.kind is Kind.FAILURE and unpack_failure(frame)[0] is failure
+    except WireError:
+        return False
+
+
 def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
     """Return the body of a client's reply, or raise an error that names the client and what is wrong."""
     try:
@@ -308,17 +332,6 @@ def _known(kind: int) -> Kind:
         return Kind(kind)
     except ValueError:
         raise WireError(f"Expected a kind among {[k.name for k in Kind]}, got {kind}.") from None
-
-
-def _prefixed(body: memoryview, name: str) -> tuple[bytes, memoryview]:
-    """Return bytes whose length stands before them, and what comes after."""
-    if len(body) < _LENGTH.size:
-        raise WireError(f"Expected the length of a task's {name} in {_LENGTH.size} bytes, got {len(body)}.")
-    (length,) = _LENGTH.unpack_from(body)
-    end = _LENGTH.size + length
-    if end > len(body):
-        raise WireError(f"Expected {length} bytes of {name}, got {len(body) - _LENGTH.size}.")
-    return bytes(body[_LENGTH.size : end]), body[end:]
 
 
 def unpack_floats(body: memoryview) -> Vector:

@@ -106,7 +106,7 @@ def test_two_lines_protect_a_plain_app(
     assert sum("arrays" in answer.content for answer in before.answers) == 3 * CLIENTS, "updates travel in the clear"
     after, accuracy = _run(EXAMPLE, monkeypatch, capsys)
     trained = [answer for answer in after.answers if answer.metadata.message_type == "train"]
-    assert len(trained) == 4 * CLIENTS, "a greeting and three rounds"
+    assert len(trained) == 5 * CLIENTS, "a greeting, an enrolment and three rounds"
     assert all(list(answer.content) == [envelope.FRAME, "tacit.seconds"] for answer in trained)
     assert accuracy == expected
     assert float(accuracy.rstrip("%")) > 80

@@ -39,7 +39,7 @@ def test_an_authority_at_a_node_opens_sums_and_never_trains(tmp_path: Path) -> N
     grid.join(200, app(private_mod), tacit_key=str(key))
     _checked(Private(quiet(), mode="paillier", paillier=ENCRYPTED), grid)
     to_holder = [message for message in grid.sent if message.metadata.dst_node_id == 200]
-    assert len(to_holder) == 4, "a greeting, the key, and a sum a round"
+    assert len(to_holder) == 5, "a greeting, the key, the clients, and a sum a round"
     assert not any("arrays" in message.content for message in to_holder)
     secret = keyfile.load_private(key, insecure_key_size=True)
     assert isinstance(secret, paillier.PrivateKey)
@@ -79,7 +79,7 @@ def test_a_key_that_is_not_the_pinned_one_stops_the_run(tmp_path: Path) -> None:
     grid = _real(other)
     grid.join(200, app(private_mod), tacit_key=str(key))
     wrapped = Private(quiet(), mode="paillier", paillier=ENCRYPTED, federate={"retries": 0})
-    with pytest.raises(DropoutError, match="failed in round 1: it refused what it was asked for"):
+    with pytest.raises(DropoutError, match=r"Client .* failed in round 0: its key file, or the key pinned there"):
         wrapped.start(grid, start(), num_rounds=1)
 
 

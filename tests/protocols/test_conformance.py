@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from tacit.engines.in_process import InProcessEngine
 from tacit.errors import DropoutError, RemoteError
 from tacit.flow import ClientId, Frames, drive
 from tacit.protocols.clear import ClearSum
-from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
+from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
 from tacit.protocols.protocol import KeyHolder, SumProtocol, Total
 from tacit.protocols.signs import SignSum
 from tacit.vectors import Vector
@@ -49,15 +49,17 @@ def layout(length: int, key_bits: int) -> Layout:
     return Layout.floats(length=length, clip=8.0, bits=30, summands=16, key_bits=key_bits)
 
 
-def encrypted(minimum: int, keys: str) -> Parts:
+def encrypted(minimum: int, keys: str, layout: Callable[[int, int], Layout] = layout) -> Parts:
     private = key_pair()[1]
-    holders: dict[ClientId, KeyHolder] = {-1: Authority(private=private, minimum_clients=minimum)}
+    caution = Caution(rules=Rules(minimum_clients=minimum, rounds=9), layout=layout, floor=1)
+    holders: dict[ClientId, KeyHolder] = {-1: Authority(private=private, caution=caution)}
     if keys == "threshold":
-        holders = {-s.index: ShareHolder(share=s, minimum_clients=minimum) for s in key_shares()}
+        holders = {-s.index: ShareHolder(share=s, caution=caution) for s in key_shares()}
     elif keys == "shared":
-        holders = {client: Authority(private=private, minimum_clients=minimum) for client in range(16)}
+        holders = {client: KeyCopy(private=private, caution=caution) for client in range(16)}
     protocol = PaillierSum(
         minimum_clients=minimum,
+        rounds=9,
         layout=layout,
         keys=keys,  # type: ignore[arg-type]
         holders=() if keys == "shared" else tuple(holders),
@@ -104,16 +106,21 @@ class Clients:
         return drive(ready.server(cohort, task, size), engine)
 
     def _answer(self, requests: Frames) -> Frames:
+        kind = wire.unpack(next(iter(requests.values()))).kind
+        if kind in wire.FOR_HOLDERS:
+            return {holder: self._holders[holder].answer(requests[holder]) for holder in requests}
+        if kind is not wire.Kind.TASK:
+            return {client: self._step(client, request, None) for client, request in requests.items()}
         replies = {}
         for client, request in requests.items():
-            if wire.unpack(request).kind is not wire.Kind.TASK:
-                return {holder: self._holders[holder].answer(requests[holder]) for holder in requests}
             self.models.append(wire.unpack_task(request).model)
-            self._protocol.prepare(request)
-            self._states[client], replies[client] = self._protocol.client(
-                self._states[client], request, self._vectors[client]
-            )
+            self._protocol.prepare(self._states[client], len(self._vectors[client]))
+            replies[client] = self._step(client, request, self._vectors[client])
         return self._meddle(replies)
+
+    def _step(self, client: ClientId, request: bytes, vector: Vector | None) -> bytes:
+        self._states[client], reply = self._protocol.client(self._states[client], request, vector, number=client)
+        return reply
 
 
 def _vectors(clients: int, length: int = 6) -> list[Vector]:
@@ -239,7 +246,7 @@ def test_garbage_from_one_client_is_dropped_and_named(name: str, change: Callabl
     if name == "signs":
         vectors = [np.array([1, 0, 1, 0, 1, 1], np.float32) for _ in range(5)]
     _without(Clients(parts, vectors, _replace(3, change)).sum(), vectors, 3)
-    parts = replace(parts, protocol=replace(parts.protocol, minimum_clients=5))  # type: ignore[type-var]
+    parts = Parts(protocol=SignSum(minimum_clients=5, named=lambda _: 2)) if name == "signs" else PROTOCOLS[name](5)
     with pytest.raises(DropoutError, match=r"4 of 5 clients sent a reply that counts in round 3, 5 needed.*lient 3 "):
         Clients(parts, vectors, _replace(3, change)).sum()
 

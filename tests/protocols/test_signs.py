@@ -222,4 +222,4 @@ def test_the_guarantee_is_stated() -> None:
 def test_setup_needs_no_trip() -> None:
     protocol = SignSum(minimum_clients=1, named=lambda _: 1)
     assert drive(protocol.setup([0]), InProcessEngine(answer=lambda _: {})) is protocol
-    protocol.prepare(b"")
+    protocol.prepare(b"", 3)

@@ -105,8 +105,9 @@ class LocalClients:
         task = wire.unpack_task(request)
         turn = task.turn
         if len(clients) < self._trainer.workers:  # a core is free while they train
-            for _ in clients:
-                self._protocol.prepare(request)
+            length = self._plan.mechanism.length(len(task.model))
+            for client in clients:
+                self._protocol.prepare(self._states.get(client, b""), length)
 
         def finish(client: ClientId, update: Vector, loss: float) -> None:
             start = time.perf_counter()
@@ -131,5 +132,6 @@ class LocalClients:
         return self._plan.mechanism.told(task.extras).on_client(work, own)
 
     def _step(self, client: ClientId, request: bytes, vector: Contribution | None) -> bytes:
-        self._states[client], reply = self._protocol.client(self._states.get(client, b""), request, vector)
+        state = self._states.get(client, b"")
+        self._states[client], reply = self._protocol.client(state, request, vector, number=client)
         return reply

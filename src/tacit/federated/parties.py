@@ -10,12 +10,10 @@ from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId, Frames, only
 from tacit.protocols.protocol import KeyHolder
 
-_FOR_HOLDERS = (wire.Kind.KEY, wire.Kind.OPEN)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Parties:
-    """Passes each request to its party: to a key holder what asks for the key or for an opening, the rest to clients.
+    """Passes each request to its party: to a key holder what only those answer, the rest to clients.
 
     A client that holds the key as well is two parties under one number.
     """
@@ -29,7 +27,7 @@ class Parties:
         for_holders = [
             party
             for party, request in requests.items()
-            if party in self.holders and wire.unpack(request).kind in _FOR_HOLDERS
+            if party in self.holders and wire.unpack(request).kind in wire.FOR_HOLDERS
         ]
         if not for_holders:
             return self.clients(requests)

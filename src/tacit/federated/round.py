@@ -45,7 +45,8 @@ def round_flow(
     for inject in plan.injectors:
         sent = np.asarray(inject(sent, turn.round_number), np.float32)
     task = Task(turn=turn, model=sent, extras=mechanism.public())
-    total = yield from plan.protocol.server(cohort, task, mechanism.length(len(model)))
+    protocol = yield from plan.protocol.setup(cohort)  # for clients that were away before
+    total = yield from protocol.server(cohort, task, mechanism.length(len(model)))
     with stopwatch.measure("recover"), np.errstate(over="ignore", invalid="ignore"):  # the runner looks at the model
         own = randomness.within("server", turn.round_number, turn.attempt)
         release = mechanism.on_server(total.vector, own, clients=len(total.clients))

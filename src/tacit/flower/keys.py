@@ -15,7 +15,6 @@ from tacit.protocols.protocol import KeyHolder, SumProtocol
 from tacit.runs.config import RunConfig
 from tacit.runs.keys import key_parties
 
-_FOR_HOLDERS = (wire.Kind.KEY, wire.Kind.OPEN)
 _PAUSE = 0.5
 
 
@@ -36,7 +35,7 @@ def exchange_for(
             "All nodes are simulated: the server's process plays the key holders. In a real run they are SuperNodes "
             "of their own (tacit-key in --node-config)."
         )
-        return _local(protocol, config)
+        return _local(protocol, config, engine)
     end = time.monotonic() + config.flower.patience
     while missing := set(protocol.holders) - guests.holders.keys():
         if time.monotonic() > end:
@@ -50,15 +49,13 @@ def exchange_for(
     return engine.exchange
 
 
-def _local(protocol: PaillierSum, config: RunConfig) -> Callable[[Frames], Frames]:
+def _local(protocol: PaillierSum, config: RunConfig, engine: FlowerEngine) -> Callable[[Frames], Frames]:
     holders = key_parties(config.paillier, protocol, clients=1).holders
     shared: KeyHolder | None = holders.get(0)  # where all clients have the key, one answers for all
 
     def exchange(requests: Frames) -> Frames:
-        replies = {}
-        for party, request in requests.items():
-            assert wire.unpack(request).kind in _FOR_HOLDERS, "tasks travel with the strategy's messages"
-            replies[party] = (shared or holders[party]).answer(request)
-        return replies
+        if wire.unpack(next(iter(requests.values()))).kind not in wire.FOR_HOLDERS:
+            return engine.exchange(requests)  # clients enrol; tasks travel with the strategy's messages
+        return {party: (shared or holders[party]).answer(request) for party, request in requests.items()}
 
     return exchange

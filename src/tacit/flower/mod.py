@@ -25,8 +25,8 @@ from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
 from tacit.runs.config import RunConfig
 from tacit.runs.flower import holder
-from tacit.runs.flower.memory import InFile, InState, Keeper, announce, digest, kept_in
-from tacit.runs.flower.operator import pin_of, refuse_predictable
+from tacit.runs.flower.memory import InFile, InState, Keeper, Memory, announce, digest, kept_in
+from tacit.runs.flower.operator import identity_of, pin_of, refuse_predictable
 from tacit.runs.flower.promise import promise
 from tacit.runs.flower.refusals import RefusalError, failure, without_details
 from tacit.vectors import Vector, first_not_finite
@@ -69,8 +69,9 @@ def private_mod(message: Message, context: Context, call_next: App) -> Message:
         if frame.kind is wire.Kind.HELLO:
             return envelope.reply(message, _introduction(context, config).to_frame(), {})
         plan = _plan(terms, turn, memory, frame.kind)
-        if frame.kind in (wire.Kind.KEY, wire.Kind.OPEN):
-            return envelope.reply(message, _opened(request, context, config, plan), {})
+        if frame.kind in wire.FOR_HOLDERS or frame.kind is wire.Kind.ENROL:
+            answer = _enrolled if frame.kind is wire.Kind.ENROL else _opened
+            return envelope.reply(message, answer(request, context, config, plan, memory), {})
         return _worked(
             message, context, call_next, request, config=config, plan=plan, weighted_by=terms.weighted_by, memory=memory
         )
@@ -136,7 +137,7 @@ def _introduction(context: Context, config: RunConfig) -> Introduction:
     return Introduction(client=client, holder=number, simulated=simulated)
 
 
-def _opened(request: bytes, context: Context, config: RunConfig, plan: Plan) -> bytes:
+def _opened(request: bytes, context: Context, config: RunConfig, plan: Plan, memory: Keeper) -> bytes:  # noqa: ARG001
     if not isinstance(plan.protocol, PaillierSum):
         raise WireError(f"A key or an opening was asked for, and mode {config.mode!r} has none")
     return holder.answer(
@@ -145,7 +146,22 @@ def _opened(request: bytes, context: Context, config: RunConfig, plan: Plan) -> 
         settings=config.paillier,
         protocol=plan.protocol,
         run_id=context.run_id,
+        node=context.node_config,
     )
+
+
+def _enrolled(request: bytes, context: Context, config: RunConfig, plan: Plan, memory: Keeper) -> bytes:
+    """Enrol this client under the number that Flower knows its node by."""
+    protocol = _protocol(plan.protocol, config, context)
+    replies: list[bytes] = []
+
+    def step(kept: Memory) -> Memory:
+        state, reply = protocol.client(kept.state, request, None, number=context.node_id)
+        replies.append(reply)
+        return replace(kept, state=state)
+
+    memory.change(step)
+    return without_details(replies[0])
 
 
 def _worked(
@@ -162,7 +178,7 @@ def _worked(
     """Let the app train, and answer with what protects its update."""
     task = wire.unpack_task(request)
     protocol = _protocol(plan.protocol, config, context)
-    state = _state(context, protocol, config)
+    state = memory.change(lambda kept: kept)[0].state  # which a task does not change
     content = {name: record for name, record in message.content.items() if name not in (envelope.FRAME, envelope.CALL)}
     message.content = RecordDict(content)
     if len(message.content.array_records) != 1:
@@ -171,7 +187,7 @@ def _worked(
     shape = Shape.of(sent)
     memory.change(lambda kept: kept.held_to({"the model's arrays": digest(repr(shape).encode())}))
     mechanism = plan.mechanism.told(task.extras).fitted(shape.layers)
-    protocol.prepare(request)
+    protocol.prepare(state, mechanism.length(sum(shape.layers)))
     reply = _trained(message, context, call_next)
     if reply.has_error():
         return reply
@@ -188,8 +204,7 @@ def _worked(
     number, turn = context.node_config.get("partition-id"), task.turn
     who = number if isinstance(number, int) else context.node_id  # node numbers differ from simulation to simulation
     own = Randomness.of(seed=config.seed).within("client", turn.round_number, turn.attempt, who)
-    state, frame = protocol.client(state, request, mechanism.on_client(work, own))
-    _keep(context, state=state)
+    _, frame = protocol.client(state, request, mechanism.on_client(work, own), number=context.node_id)
     _LOG.debug("tacit: update protected (%s) in %.2f s", plan.mode, time.perf_counter() - start)
     # No seconds: they would tell how many examples were trained on.
     return envelope.reply(message, without_details(frame), {})
@@ -219,19 +234,15 @@ def _update(shape: Shape, trained: ArrayRecord, sent: ArrayRecord, plan: Plan) -
 
 
 def _protocol(protocol: SumProtocol, config: RunConfig, context: Context) -> SumProtocol:
-    """Return the protocol as this client runs it: with its copy of the key where all clients share one."""
-    if isinstance(protocol, PaillierSum) and config.paillier.keys == "shared" and "tacit-key" in context.node_config:
-        own = holder.own_key(str(_key(context.node_config)), config.paillier.insecure_key_size)
-        return replace(protocol, own=own)
+    """Return the protocol as this client runs it: with its pin, its identity, and its copy of a key that all share."""
+    node = context.node_config
+    if not isinstance(protocol, PaillierSum):
+        return protocol
+    if "tacit-pin" in node or not is_simulated(node):
+        protocol = replace(protocol, pin=pin_of(node, config.paillier), identity=identity_of(node))
+    if config.paillier.keys == "shared" and "tacit-key" in node:
+        return replace(protocol, own=holder.own_key(str(_key(node)), config.paillier.insecure_key_size))
     return protocol
-
-
-def _state(context: Context, protocol: SumProtocol, config: RunConfig) -> bytes:
-    """Return what this client remembers, which is public: under encryption, the key it trusts."""
-    pinned = "tacit-pin" in context.node_config or not is_simulated(context.node_config)
-    if isinstance(protocol, PaillierSum) and pinned:
-        return pin_of(context.node_config, config.paillier)
-    return _kept(context, "state")
 
 
 def _weighs(config: RunConfig) -> bool:

@@ -176,7 +176,8 @@ class Private(Strategy):
             raise BudgetError(f"{error} Nothing was sent. {kept}.") from error
         more = self._terms().to_record()
         records = {frame: envelope.record_of(frame) for frame in set(requests.values())}
-        for message in messages:
+        asked = [message for message in messages if message.metadata.dst_node_id in requests]  # others did not enrol
+        for message in asked:
             node = message.metadata.dst_node_id
             content = RecordDict(dict(message.content.items()))  # strategies let messages share one
             content[envelope.FRAME] = records[requests[node]]
@@ -185,7 +186,7 @@ class Private(Strategy):
         self._asked = _Asked(
             round_number=server_round, message=messages[0], sent=sent, cohort=frozenset(cohort), key=key
         )
-        return messages
+        return asked
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -100,6 +100,7 @@ class Session:
                 "asked": list(cohort),
             }
         )
+        drive(self._plan.protocol.setup(cohort), self._engine)  # for clients that were away before
         self._flow = self._round(cohort, wire.Turn(round_number=round_number))
         self._requests = next(self._flow)
         return self._requests

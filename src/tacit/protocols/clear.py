@@ -64,10 +64,17 @@ class ClearSum:
         refusals.check(len(vectors), asked=len(cohort), minimum=self.minimum_clients)
         return Total(vector=total, clients=tuple(vectors), notes=refusals.notes)
 
-    def prepare(self, request: bytes) -> None:
+    def prepare(self, state: bytes, length: int) -> None:
         """Do nothing: a vector in the clear needs no preparation."""
 
-    def client(self, state: bytes, request: bytes, vector: Contribution | None) -> tuple[bytes, bytes]:
+    def client(
+        self,
+        state: bytes,
+        request: bytes,
+        vector: Contribution | None,
+        *,
+        number: ClientId = 0,  # noqa: ARG002
+    ) -> tuple[bytes, bytes]:
         """Answer a task with the client's vector."""
         if vector is None:
             raise WireError("Expected a TASK frame; the clear sum knows no other request.")

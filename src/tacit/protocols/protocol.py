@@ -39,20 +39,21 @@ class KeyHolder(Protocol):
 
     @property
     def memory(self) -> bytes:
-        """What it must remember of what it has opened, should it start anew."""
+        """What it must remember of the run, should it start anew."""
         ...
 
     def answer(self, request: bytes) -> bytes:
-        """Return the reply to a KEY or OPEN request, or a FAILURE that says why not."""
+        """Return the reply to a KEY, ADMIT or OPEN request, or a FAILURE that says why not."""
         ...
 
 
 class SumProtocol(Protocol):
     """How the sum of one vector a client is formed.
 
-    :meth:`setup` runs once, before the first round, and returns the protocol as the server runs it from then on.
-    The client half is a pure step: what it must remember between requests travels as ``state`` bytes, which the
-    caller keeps. A TASK request comes with the client's own vector; any other request without one.
+    :meth:`setup` runs before the first round, and returns the protocol as the server runs it from then on; run again,
+    it makes clients ready that were not there yet. The client half is a step that keeps nothing: what it must remember
+    between requests travels as ``state`` bytes, which the caller keeps to itself. A TASK request comes with the
+    client's own vector; any other request without one.
     """
 
     @property
@@ -61,17 +62,19 @@ class SumProtocol(Protocol):
         ...
 
     def setup(self, cohort: Sequence[ClientId]) -> Flow[Self]:
-        """Make ready, such as by asking for keys; ``cohort`` are clients that can be asked."""
+        """Make ready, such as by asking for keys; ``cohort`` are clients that can be asked, and will be."""
         ...
 
     def server(self, cohort: Sequence[ClientId], task: Task, length: int) -> Flow[Total]:
         """Ask ``cohort`` to work on ``task`` and sum their vectors of ``length``."""
         ...
 
-    def prepare(self, request: bytes) -> None:
-        """Begin on a client, before it trains on the task ``request``, what can be done meanwhile."""
+    def prepare(self, state: bytes, length: int) -> None:
+        """Begin on a client, before it trains, what can be done meanwhile for a vector of ``length``."""
         ...
 
-    def client(self, state: bytes, request: bytes, vector: Contribution | None) -> tuple[bytes, bytes]:
-        """Return the client's new state and its reply."""
+    def client(
+        self, state: bytes, request: bytes, vector: Contribution | None, *, number: ClientId = 0
+    ) -> tuple[bytes, bytes]:
+        """Return the new state and the reply of the client that knows itself as ``number``."""
         ...

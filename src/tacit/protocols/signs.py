@@ -63,10 +63,17 @@ class SignSum:
         total = np.concatenate([tally.votes(), [float(tally.ones), float(len(tally.clients))]])
         return Total(vector=total, clients=tally.clients, notes=refusals.notes)
 
-    def prepare(self, request: bytes) -> None:
+    def prepare(self, state: bytes, length: int) -> None:
         """Do nothing: a set can't be named before it is chosen."""
 
-    def client(self, state: bytes, request: bytes, vector: Contribution | None) -> tuple[bytes, bytes]:
+    def client(
+        self,
+        state: bytes,
+        request: bytes,
+        vector: Contribution | None,
+        *,
+        number: ClientId = 0,  # noqa: ARG002
+    ) -> tuple[bytes, bytes]:
         """Answer a task with the named coordinates, their sign and the bit."""
         if vector is None:
             raise WireError("Expected a TASK frame; the sum of signs knows no other request.")

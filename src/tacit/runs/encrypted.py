@@ -142,6 +142,7 @@ def protocol_of(
     largest = min(clients, round(sampler.expected + 12 * sampler.expected**0.5))  # more is a Poisson draw nobody sees
     return PaillierSum(
         minimum_clients=minimum,
+        rounds=config.federate.rounds,
         layout=_layout(config, mechanism, largest),
         keys=settings.keys,
         holders=holders,

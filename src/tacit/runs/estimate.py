@@ -20,7 +20,7 @@ from tacit.crypto.rows import Rows, random_below
 from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
 from tacit.protocols.paillier import PaillierSum
-from tacit.protocols.paillier.terms import Terms
+from tacit.protocols.paillier.member import SEAL_BYTES
 from tacit.runs.config import RunConfig
 from tacit.runs.keys import holder_numbers, key_options
 from tacit.runs.modes import plan_of
@@ -90,7 +90,8 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     rows, width = layout.rows, public.ring.width
     speed = _measure(public, private, settings, min(rows, _SAMPLE))
     cohort = round(plan.sampler.expected)
-    vector = _upload(public, layout)
+    vector = _upload(public, layout) + SEAL_BYTES[settings.keys]
+    shown = cohort if settings.keys == "threshold" else 1  # ciphertexts that a key holder is shown
     holders, needed = holder_numbers(settings)
     answer = partial_bytes(public, rows, proved=settings.prove) if settings.keys == "threshold" else 8 * length
     return Estimate(
@@ -104,9 +105,9 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
         aggregate_seconds=cohort * rows * speed.add + rows * speed.encrypt,
         recover_seconds=rows * speed.open,
         upload_bytes=vector,
-        download_bytes=_download(public, layout, parameters),
-        holder_bytes=needed * (vector + answer) if holders else 0,
-        memory_bytes=(cohort + _BATCH + 4) * rows * width + 24 * length,
+        download_bytes=_download(parameters),
+        holder_bytes=needed * (shown * vector + answer) if holders else 0,
+        memory_bytes=(cohort + shown + _BATCH + 4) * rows * width + 24 * length,
     )
 
 
@@ -174,10 +175,6 @@ def _upload(public: paillier.PublicKey, layout: Layout) -> int:
     return len(pack(Kind.CIPHER, Turn(round_number=1), b"")) + HEADER_BYTES + layout.rows * public.ring.width
 
 
-def _download(public: paillier.PublicKey, layout: Layout, parameters: int) -> int:
-    empty = Task(
-        turn=Turn(round_number=1),
-        model=np.zeros(0, np.float32),
-        terms=Terms(key=public, layout=layout).to_bytes(),
-    )
+def _download(parameters: int) -> int:
+    empty = Task(turn=Turn(round_number=1), model=np.zeros(0, np.float32))
     return len(pack_task(empty)) + 4 * parameters

@@ -67,19 +67,19 @@ def key_parties(settings: Paillier, protocol: SumProtocol, *, clients: int) -> K
     In one process all parties live side by side; each is an object of its own, and they talk in frames.
     """
     from tacit.crypto import threshold
-    from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
+    from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, ShareHolder
 
     assert isinstance(protocol, PaillierSum)
-    minimum_clients = protocol.minimum_clients
+    caution = Caution(rules=protocol.rules, layout=protocol.layout)
     keys = secret_keys(settings)
     holders: dict[ClientId, KeyHolder] = {}
     for key in keys:
         if isinstance(key, threshold.KeyShare):
-            holders[-key.index] = ShareHolder(share=key, minimum_clients=minimum_clients, prove=settings.prove)
+            holders[-key.index] = ShareHolder(share=key, caution=caution, prove=settings.prove)
         elif settings.keys == "authority":
-            holders[-1] = Authority(private=key, minimum_clients=minimum_clients)
+            holders[-1] = Authority(private=key, caution=caution)
         else:
-            holders |= {client: Authority(private=key, minimum_clients=minimum_clients) for client in range(clients)}
+            holders |= {client: KeyCopy(private=key, caution=caution) for client in range(clients)}
             return KeyParties(holders=holders, protocol=replace(protocol, own=key))
     return KeyParties(holders=holders, protocol=protocol)
 

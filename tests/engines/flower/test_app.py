@@ -27,11 +27,11 @@ def test_a_handler_sees_the_request_and_the_nodes_settings() -> None:
     assert envelope.frame_of(reply) == b"done"
     assert envelope.seconds_of(reply) == {"train": 1.0}
     node, run = {"partition-id": 2}, {"mode": "dp"}
-    assert calls == [Call(party=2, frame=b"work", state=b"", node=node, run=run, run_id=5)]
+    assert calls == [Call(party=2, frame=b"work", node=node, run=run, run_id=5)]
 
 
 def test_each_party_of_a_node_has_a_state_of_its_own_between_messages() -> None:
-    app = client_app(lambda call: Answer(frame=call.state, state=call.state + call.frame))
+    app = client_app(lambda call: Answer(frame=call.memory, memory=call.memory + call.frame))
     context = _context()
     assert envelope.frame_of(_ask(app, context, 2, b"a")) == b""
     assert envelope.frame_of(_ask(app, context, -1, b"z")) == b""

@@ -15,7 +15,7 @@ from tacit.crypto.rows import from_integers
 from tacit.crypto.threshold import PartialDecryption, search
 from tacit.errors import DropoutError
 from tacit.flow import ClientId, Frames
-from tacit.protocols.paillier import PaillierSum, ShareHolder
+from tacit.protocols.paillier import Caution, PaillierSum, Rules, ShareHolder
 from tests.protocols.paillier.test_sum import TURN, Federation, _only
 from tests.protocols.test_conformance import Parts, encrypted, layout
 
@@ -29,12 +29,14 @@ def _shares() -> tuple[threshold.KeyShare, ...]:
 
 def _parts(*, prove: bool = False, silent: tuple[int, ...] = ()) -> Parts:
     """Return the protocol and its holders; ``silent`` ones give no proofs whatever is asked."""
+    caution = Caution(rules=Rules(minimum_clients=1, rounds=9), layout=layout, floor=1)
     holders = {
-        -share.index: ShareHolder(share=share, minimum_clients=1, prove=prove and share.index not in silent)
+        -share.index: ShareHolder(share=share, caution=caution, prove=prove and share.index not in silent)
         for share in _shares()
     }
     protocol = PaillierSum(
         minimum_clients=1,
+        rounds=9,
         layout=layout,
         keys="threshold",
         holders=tuple(holders),

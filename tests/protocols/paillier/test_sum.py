@@ -18,9 +18,11 @@ from tacit.crypto.rows import from_integers
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import ConfigError, DropoutError, KeysError, WireError
 from tacit.flow import ClientId, Frames, drive
-from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
-from tacit.protocols.paillier.terms import Terms
-from tacit.protocols.protocol import Total
+from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
+from tacit.protocols.paillier.member import pack_invitation
+from tacit.protocols.paillier.opening import Opening
+from tacit.protocols.paillier.terms import pack_key
+from tacit.protocols.protocol import Contribution, Total
 from tests.protocols.test_conformance import Parts, encrypted, key_pair, key_shares, layout
 
 TURN = wire.Turn(round_number=3)
@@ -44,11 +46,12 @@ class Federation:
         self.asked.append((kind, sorted(requests)))
         replies: dict[ClientId, bytes] = {}
         for party, request in requests.items():
-            if kind is wire.Kind.TASK:
-                protocol = self.parts.protocol
-                self.states[party], replies[party] = protocol.client(self.states[party], request, self.vectors[party])
-            else:
+            if kind in wire.FOR_HOLDERS:
                 replies[party] = self.parts.holders[party].answer(request)
+            else:
+                self.states[party], replies[party] = self.parts.protocol.client(
+                    self.states[party], request, self.vectors[party] if kind is wire.Kind.TASK else None, number=party
+                )
         changed = self.meddle(requests, replies)
         self.frames += [*requests.values(), *changed.values()]
         return changed
@@ -153,11 +156,13 @@ def test_no_frame_shows_a_vector_in_the_clear_but_the_sum(keys: str) -> None:
         assert not [frame for frame in federation.frames if vector.tobytes() in frame or units.tobytes() in frame]
 
 
-def test_a_round_is_two_trips() -> None:
+def test_a_round_is_two_trips_after_three_to_enrol() -> None:
     federation = Federation(encrypted(1, "threshold"))
     federation.sum()
     assert federation.asked == [
         (wire.Kind.KEY, [-3, -2, -1]),
+        (wire.Kind.ENROL, [0, 1, 2, 3]),
+        (wire.Kind.ADMIT, [-3, -2, -1]),
         (wire.Kind.TASK, [0, 1, 2, 3]),
         (wire.Kind.OPEN, [-2, -1]),  # as many as it takes
     ]
@@ -168,8 +173,9 @@ def test_the_sum_that_is_opened_can_not_be_linked_with_its_summands() -> None:
     federation.sum()
     frames = [wire.unpack(frame) for frame in federation.frames]
     key = key_pair()[0]
-    vectors = [paillier.CiphertextVector.from_bytes(f.body, key) for f in frames if f.kind is wire.Kind.CIPHER]
-    (opened,) = [paillier.CiphertextVector.from_bytes(f.body, key) for f in frames if f.kind is wire.Kind.OPEN]
+    vectors = [paillier.CiphertextVector.from_bytes(f.body[16:], key) for f in frames if f.kind is wire.Kind.CIPHER]
+    (asked,) = [Opening.from_bytes(f.body, seal_bytes=16, each=False) for f in frames if f.kind is wire.Kind.OPEN]
+    opened = paillier.CiphertextVector.from_bytes(asked.vectors[0], key)
     assert opened.summands == len(vectors) == 4
     assert not (opened.rows == paillier.total(vectors).rows).all(axis=1).any()
 
@@ -293,7 +299,10 @@ def test_an_authority_that_answers_nonsense_is_refused(change: Callable[[bytes],
 
 
 def _forge(client: ClientId, vector: Callable[[], paillier.CiphertextVector]) -> Meddle:
-    return _only(wire.Kind.TASK, lambda r: {**r, client: wire.pack(wire.Kind.CIPHER, TURN, vector().to_bytes())})
+    def forged(replies: Frames) -> Frames:
+        return {**replies, client: wire.pack(wire.Kind.CIPHER, TURN, bytes(16) + vector().to_bytes())}
+
+    return _only(wire.Kind.TASK, forged)
 
 
 def _dropped(meddle: Meddle, client: ClientId, words: str) -> None:
@@ -384,59 +393,123 @@ def test_of_several_bad_replies_all_are_named_in_order_whatever_the_order_of_arr
 # The client half
 
 
-def _request(key: paillier.PublicKey, length: int = LENGTH) -> bytes:
-    terms = Terms(key=key, layout=layout(length, key.bits)).to_bytes()
-    return wire.pack_task(replace(TASK, terms=terms))
-
-
-def _client(request: bytes, state: bytes = b"", **settings: Any) -> tuple[bytes, wire.Frame]:
+def _client(number: int = 0, state: bytes = b"", **settings: Any) -> Callable[..., tuple[bytes, wire.Frame]]:
     protocol = replace(encrypted(1, "authority").protocol, **settings)  # type: ignore[type-var]
-    state, reply = protocol.client(state, request, np.zeros(LENGTH, np.float32))
-    return state, wire.unpack(reply)
+
+    def answer(request: bytes, state: bytes = state, vector: Contribution | None = None) -> tuple[bytes, wire.Frame]:
+        state, reply = protocol.client(state, request, vector, number=number)
+        return state, wire.unpack(reply)
+
+    return answer
+
+
+def _invitation(key: paillier.PublicKey, run: bytes = bytes(32)) -> bytes:
+    return wire.pack(wire.Kind.ENROL, wire.Turn(round_number=0), pack_invitation(run, key))
+
+
+def _enrolled(**settings: Any) -> tuple[bytes, Callable[..., tuple[bytes, wire.Frame]]]:
+    client = _client(**settings)
+    return client(_invitation(key_pair()[0]))[0], client
 
 
 def test_a_client_pins_the_first_key_and_refuses_another() -> None:
-    state, frame = _client(_request(key_pair()[0]))
-    assert frame.kind is wire.Kind.CIPHER
-    assert state == key_pair()[0].identity
+    client = _client()
+    state, frame = client(_invitation(key_pair()[0]))
+    assert frame.kind is wire.Kind.ENROL
     stranger, _ = paillier.generate(bits=256, insecure_key_size=True)
-    after, frame = _client(_request(stranger), state)
+    after, frame = client(_invitation(stranger), state)
     assert (after, frame.kind) == (state, wire.Kind.FAILURE)
     assert b"is pinned. Nothing was encrypted" in bytes(frame.body)
 
 
+def test_a_client_takes_no_other_key_than_the_one_its_operator_gave_it() -> None:
+    client = _client(pin=key_pair()[0].identity)
+    stranger, _ = paillier.generate(bits=256, insecure_key_size=True)
+    state, frame = client(_invitation(stranger))
+    assert (state, frame.kind) == (b"", wire.Kind.FAILURE)
+    assert client(_invitation(key_pair()[0]))[1].kind is wire.Kind.ENROL
+
+
 def test_a_client_refuses_a_short_key_unless_it_was_told() -> None:
-    _, frame = _client(_request(key_pair()[0]), insecure_key_size=False)
+    _, frame = _client(insecure_key_size=False)(_invitation(key_pair()[0]))
     assert frame.kind is wire.Kind.FAILURE
     assert b"a key of 256 bits, expected at least 2048" in bytes(frame.body)
 
 
-@pytest.mark.parametrize("terms", [b"", b"\x00\x00", b"\x00\x00\x00\x02{}", b"\x00\x00\x00\xff{}"])
-def test_a_client_refuses_terms_it_can_not_read(terms: bytes) -> None:
-    request = wire.pack_task(replace(TASK, terms=terms))
-    encrypted(1, "authority").protocol.prepare(request)  # says nothing: the client half will
-    _, frame = _client(request)
-    assert frame.kind is wire.Kind.FAILURE
+@pytest.mark.parametrize("body", [b"", bytes(31), bytes(32), bytes(32) + b"{}", bytes(32) + b"[" * 5])
+def test_a_client_refuses_an_invitation_it_can_not_read(body: bytes) -> None:
+    state, frame = _client()(wire.pack(wire.Kind.ENROL, wire.Turn(round_number=0), body))
+    assert (state, frame.kind) == (b"", wire.Kind.FAILURE)
 
 
-def test_a_client_refuses_a_vector_that_does_not_fit() -> None:
-    _, frame = _client(_request(key_pair()[0], LENGTH + 1))
-    assert frame.kind is wire.Kind.FAILURE
-    assert b"Expected a vector of 41 numbers" in bytes(frame.body)
+def test_a_client_that_is_asked_twice_to_enrol_in_a_run_remembers_the_same() -> None:
+    state, client = _enrolled()
+    assert client(_invitation(key_pair()[0]), state)[0] == state
+    assert client(_invitation(key_pair()[0], bytes(31) + b"2"), state)[0] != state  # another run, another secret
+
+
+def test_a_client_that_is_not_enrolled_says_so() -> None:
+    frame = _client()(wire.pack_task(TASK), vector=np.zeros(LENGTH, np.float32))[1]
+    assert wire.unpack_failure(frame)[0] is wire.Failure.NOT_ENROLLED
+
+
+@pytest.mark.parametrize("number", [0, 10, 4_000_000_000])
+def test_a_client_answers_no_round_that_the_run_does_not_have(number: int) -> None:
+    state, client = _enrolled()
+    request = wire.pack_task(replace(TASK, turn=wire.Turn(round_number=number)))
+    frame = client(request, state, np.zeros(LENGTH, np.float32))[1]
+    assert wire.unpack_failure(frame)[0] is wire.Failure.BEYOND
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_the_server_is_not_told_where_an_update_is_not_finite(bad: float) -> None:
     vector = np.zeros(LENGTH, np.float32)
     vector[17] = bad
-    _, reply = encrypted(1, "authority").protocol.client(b"", _request(key_pair()[0]), vector)
-    frame = wire.unpack(reply)
+    state, client = _enrolled()
+    frame = client(wire.pack_task(TASK), state, vector)[1]
     assert (frame.kind, bytes(frame.body)) == (wire.Kind.FAILURE, bytes([wire.Failure.NOT_FINITE]))
 
 
-def test_a_client_knows_tasks_only() -> None:
-    with pytest.raises(WireError, match="TASK"):
-        encrypted(1, "authority").protocol.client(b"", _request(key_pair()[0]), None)
+def test_a_client_knows_enrolments_and_tasks_only() -> None:
+    with pytest.raises(WireError, match="ENROL or a TASK"):
+        _client()(wire.pack(wire.Kind.KEY, TURN, b""))
+
+
+@pytest.mark.parametrize("bound", [1, 5, 30])
+def test_a_refusal_tells_nothing_of_how_many_numbers_are_beyond_the_clip(bound: int) -> None:
+    """A client of whole numbers refuses those beyond its own bound: by a code, the same for one number and for all."""
+
+    def whole(length: int, key_bits: int) -> Layout:
+        return Layout(length=length, bound=bound, summands=16, key_bits=key_bits)
+
+    state, client = _enrolled(layout=whole)
+    frame = client(wire.pack_task(TASK), state, np.arange(LENGTH, dtype=np.int64))[1]
+    assert (frame.kind, bytes(frame.body)) == (wire.Kind.FAILURE, bytes([wire.Failure.REFUSED]))
+
+
+def test_a_server_can_not_choose_the_layout_a_client_encrypts_in() -> None:
+    """The quantile oracle: what once asked for a clip of the server's choice is answered in the client's own layout."""
+    state, client = _enrolled()
+    vector = np.linspace(-3.0, 3.0, LENGTH).astype(np.float32)
+    oracle = Layout(length=LENGTH, bound=1, summands=16, key_bits=256).to_bytes()
+    for extras in (b"", oracle, pack_key(key_pair()[0]) + oracle):
+        frame = client(wire.pack_task(replace(TASK, extras=extras)), state, vector)[1]
+        sent = paillier.CiphertextVector.from_bytes(frame.body[16:], key_pair()[0])
+        assert sent.layout == layout(LENGTH, 256)
+
+
+def test_a_refused_key_makes_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The review's attack: a key that is not the pinned one, and an absurd length, left a thread making noise."""
+    made: list[int] = []
+    monkeypatch.setattr(paillier.NoisePool, "fill", lambda _, count, **__: made.append(count))
+    stranger, _ = paillier.generate(bits=256, insecure_key_size=True)
+    protocol = replace(encrypted(1, "authority").protocol, pin=key_pair()[0].identity)  # type: ignore[type-var]
+    state, _ = protocol.client(b"", _invitation(stranger), None)
+    protocol.prepare(state, LENGTH)
+    assert not made
+    state, _ = protocol.client(b"", _invitation(key_pair()[0]), None)
+    protocol.prepare(state, LENGTH)
+    assert made == [layout(LENGTH, 256).rows]
 
 
 def test_numbers_beyond_the_clip_are_clipped() -> None:
@@ -452,7 +525,10 @@ def test_numbers_beyond_the_clip_are_clipped() -> None:
 def test_holders_of_different_keys_are_refused() -> None:
     parts = encrypted(1, "threshold")
     _, others = threshold.generate(shares=3, threshold=2, bits=256, insecure_key_size=True)
-    mixed = {**parts.holders, -3: ShareHolder(share=others[2], minimum_clients=1)}
+    mixed = {
+        **parts.holders,
+        -3: ShareHolder(share=others[2], caution=Caution(rules=Rules(minimum_clients=1, rounds=9))),
+    }
     with pytest.raises(KeysError, match=r"key holders \[-3, -2, -1\] have different public keys"):
         Federation(replace(parts, holders=mixed)).ready()
 
@@ -506,8 +582,7 @@ def test_whole_numbers_are_summed_exactly() -> None:
     def whole(length: int, key_bits: int) -> Layout:
         return Layout(length=length, bound=2**40, summands=16, key_bits=key_bits)
 
-    parts = encrypted(1, "authority")
-    federation = Federation(replace(parts, protocol=replace(parts.protocol, layout=whole)))  # type: ignore[type-var]
+    federation = Federation(encrypted(1, "authority", whole))
     numbers = np.random.default_rng(3).integers(-(2**40), 2**40, (4, LENGTH))
     federation.vectors = list(numbers)
     assert federation.sum().vector.tolist() == numbers.sum(axis=0).astype(np.float64).tolist()

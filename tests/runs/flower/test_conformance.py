@@ -50,10 +50,9 @@ class FromFile:
         told = json.loads(Path(self.path).read_text())
         keys = {int(number): path for number, path in told.pop("keys").items()}
         run = told.pop("run").encode()  # what a party remembers is of its own run
-        state, memory = (kept.removeprefix(run) if kept.startswith(run) else b"" for kept in (call.state, call.memory))
-        call = replace(call, state=state, memory=memory)
+        call = replace(call, memory=call.memory.removeprefix(run) if call.memory.startswith(run) else b"")
         answer = Node(virtual=Virtual(**told | {"key": bytes.fromhex(told["key"]), "keys": keys}))(call)
-        return replace(answer, state=run + answer.state, memory=run + answer.memory)
+        return replace(answer, memory=run + answer.memory)
 
 
 @dataclass

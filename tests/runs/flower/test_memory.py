@@ -44,7 +44,7 @@ def _task(number: int = 1, attempt: int = 0) -> bytes:
 
 
 def _ask(frame: bytes, own: Own | None = None, **changes: Any) -> Answer:
-    call = Call(party=1, frame=frame, state=b"", node={"partition-id": 1}, run=RUN, run_id=5)
+    call = Call(party=1, frame=frame, node={"partition-id": 1}, run=RUN, run_id=5)
     return Node(own=own or _own())(replace(call, **changes))
 
 

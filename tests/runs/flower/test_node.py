@@ -13,12 +13,12 @@ from torch import nn
 from tacit import wire
 from tacit.crypto import keyfile
 from tacit.engines.flower import Answer, Call
-from tacit.protocols.paillier.terms import Terms
+from tacit.protocols.paillier.member import pack_invitation
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
 from tacit.runs.flower import hello
 from tacit.runs.flower.node import Node, Own
-from tests.protocols.test_conformance import key_pair, key_shares, layout
+from tests.protocols.test_conformance import key_pair, key_shares
 
 SETTINGS: dict[str, Any] = {
     "mode": "plain",
@@ -47,7 +47,7 @@ def _config(settings: dict[str, Any]) -> RunConfig:
 
 
 def _ask(frame: bytes, *, party: int = 1, node: dict[str, Any] | None = None, **changes: Any) -> Answer:
-    call = Call(party=party, frame=frame, state=b"", node=NODE if node is None else node, run=SETTINGS, run_id=5)
+    call = Call(party=party, frame=frame, node=NODE if node is None else node, run=SETTINGS, run_id=5)
     return Node()(replace(call, **changes))
 
 
@@ -75,9 +75,8 @@ def _greeting(settings: dict[str, Any] = SETTINGS) -> bytes:
     return hello.greeting(_config(settings))
 
 
-def _encrypted_task() -> bytes:
-    key = key_pair()[0]
-    return _task(terms=Terms(key=key, layout=layout(PARAMETERS + 3, key.bits)).to_bytes())
+def _invitation() -> bytes:
+    return wire.pack(wire.Kind.ENROL, wire.Turn(round_number=0), pack_invitation(bytes(32), key_pair()[0]))
 
 
 # Who a node is
@@ -132,7 +131,7 @@ def test_a_client_trains_on_its_part_and_tells_its_seconds() -> None:
 
 def test_a_node_trains_with_the_defaults_of_its_mode() -> None:
     settings = SETTINGS | {"mode": "dp-sgd", "dp.noise": 1.0}
-    call = Call(party=1, frame=_task(), state=b"", node=NODE, run=settings, run_id=5)
+    call = Call(party=1, frame=_task(), node=NODE, run=settings, run_id=5)
     node = Node()
     job, _ = node._job(call, node._config(call))
     assert job.config.optimizer.lr == resolve(_config(settings)).optimizer.lr == 0.5
@@ -162,12 +161,12 @@ def test_a_client_brings_its_own_model_and_data() -> None:
     own = Own(model=lambda: nn.Linear(4, 2), data=data)
     task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(10, np.float32)))
     run: dict[str, Any] = {"mode": "plain", "federate.clients": 3}
-    answer = Node(own=own)(Call(party=1, frame=task, state=b"", node=NODE, run=run, run_id=5))
+    answer = Node(own=own)(Call(party=1, frame=task, node=NODE, run=run, run_id=5))
     assert wire.unpack(answer.frame).kind is wire.Kind.VECTOR
-    said = Node(own=own)(Call(party=1, frame=_greeting(run), state=b"", node=NODE, run=run, run_id=5))
+    said = Node(own=own)(Call(party=1, frame=_greeting(run), node=NODE, run=run, run_id=5))
     assert hello.introduced(7, said.frame).examples is None  # how many it holds is its own affair
     private = run | {"mode": "dp-sgd", "dpsgd.noise": 1.0}
-    said = Node(own=own)(Call(party=1, frame=_greeting(private), state=b"", node=NODE, run=private, run_id=6))
+    said = Node(own=own)(Call(party=1, frame=_greeting(private), node=NODE, run=private, run_id=6))
     assert hello.introduced(7, said.frame).examples == 4  # but where it sets the sampling rate
 
 
@@ -175,7 +174,7 @@ def test_a_client_brings_its_own_model_and_data() -> None:
 
 
 def test_an_unpinned_key_stops_the_client(log: pytest.LogCaptureFixture) -> None:
-    assert _failure(_ask(_encrypted_task(), run=ENCRYPTED)) is wire.Failure.KEY
+    assert _failure(_ask(_invitation(), run=ENCRYPTED)) is wire.Failure.KEY
     assert "No key is pinned at this node" in log.text
     assert "tacit keys fingerprint" in log.text
 
@@ -186,22 +185,32 @@ def test_a_pinned_key_is_encrypted_with_and_remembered(in_a_file: bool, tmp_path
     if in_a_file:
         (tmp_path / "pin").write_text(f"# from the key authority, by telephone\n{pin}\n")
         pin = str(tmp_path / "pin")
-    answer = _ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": pin})
+    node = NODE | {"tacit-pin": pin}
+    assert _failure(_ask(_task(), run=ENCRYPTED, node=node)) is wire.Failure.NOT_ENROLLED
+    assert wire.unpack(_ask(_invitation(), run=ENCRYPTED, node=node).frame).kind is wire.Kind.ENROL
+    again = wire.pack_task(wire.Task(turn=wire.Turn(round_number=2), model=np.zeros(PARAMETERS, np.float32)))
+    answer = _ask(again, run=ENCRYPTED, node=node)
     assert wire.unpack(answer.frame).kind is wire.Kind.CIPHER
-    assert answer.state == key_pair()[0].identity
+    assert answer.memory == b""  # it is a file of the node's own, and Flower gets none of it
     assert answer.seconds["protect"] > 0
+
+
+def test_a_node_enrols_as_the_client_that_its_own_settings_say() -> None:
+    """One node that enrolled as two clients would count twice in a sum."""
+    node = NODE | {"tacit-pin": key_pair()[0].fingerprint}
+    assert _failure(_ask(_invitation(), party=2, run=ENCRYPTED, node=node)) is wire.Failure.PARTY
 
 
 def test_another_key_than_the_pinned_one_stops_the_client(log: pytest.LogCaptureFixture) -> None:
     other = ("00:" * 32)[:-1]
-    answer = _ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": other})
-    assert _failure(answer) is wire.Failure.REFUSED
+    answer = _ask(_invitation(), run=ENCRYPTED, node=NODE | {"tacit-pin": other})
+    assert _failure(answer) is wire.Failure.KEY
     assert "is pinned. Nothing was encrypted" in log.text
 
 
 @pytest.mark.parametrize("pin", ["zz:zz", "ab:cd", "/no/such/file"])
 def test_a_pin_that_is_none_is_refused(pin: str, log: pytest.LogCaptureFixture) -> None:
-    answer = _ask(_encrypted_task(), run=ENCRYPTED, node=NODE | {"tacit-pin": pin})
+    answer = _ask(_invitation(), run=ENCRYPTED, node=NODE | {"tacit-pin": pin})
     assert _failure(answer) is wire.Failure.KEY
     assert "tacit-pin" in log.text
 
@@ -213,7 +222,7 @@ def test_a_key_holder_tells_its_key_and_nothing_it_has_not(tmp_path: Path) -> No
     answer = _ask(request, party=-1, node=node, run=ENCRYPTED)
     assert wire.unpack(answer.frame).kind is wire.Kind.KEY
     assert f"{key_pair()[1].p:x}".encode() not in answer.frame
-    assert answer.state == b""  # nothing of the key goes to Flower's records
+    assert answer.memory == b""  # nothing of the key goes to Flower's records
     assert _failure(_ask(request, party=-1, node={}, run=ENCRYPTED)) is wire.Failure.KEY
     assert _failure(_ask(request, party=-1, node=node, run=SETTINGS, run_id=6)) is wire.Failure.REQUEST
 

@@ -9,7 +9,7 @@ from tacit.cli.keys import fingerprint
 from tacit.crypto import elgamal, groups, keyfile, sealing
 from tacit.crypto.safe_primes import safe_prime
 from tacit.errors import KeysError
-from tacit.protocols.paillier.terms import pinned
+from tacit.protocols.paillier.terms import check_key
 from tacit.runs.flower.holder import number_of
 from tacit.runs.flower.operator import pin_of
 from tacit.runs.sections import Paillier
@@ -36,7 +36,7 @@ def test_what_the_command_prints_of_an_authoritys_key_is_a_pin(
     (tmp_path / "pin").write_text(f"# from the authority\n\n{printed}\n")
     pins = [pin_of({"tacit-pin": str(pin)}, AUTHORITY) for pin in (printed, tmp_path / "pin", tmp_path / "public.key")]
     assert pins == [public.identity] * 3
-    assert pinned(pins[0], public, insecure_key_size=True)
+    check_key(pins[0], public, insecure_key_size=True)
 
 
 def test_a_threshold_key_is_pinned_by_its_file_whose_fingerprint_all_parties_can_print(
@@ -49,7 +49,7 @@ def test_a_threshold_key_is_pinned_by_its_file_whose_fingerprint_all_parties_can
     printed = _printed(tmp_path / "public.key", capsys)
     assert _printed(tmp_path / "share-1.key", capsys) == printed == public.fingerprint
     pin = pin_of({"tacit-pin": str(tmp_path / "public.key")}, THRESHOLD)
-    assert pinned(pin, public.key, insecure_key_size=True)
+    check_key(pin, public.key, insecure_key_size=True)
     with pytest.raises(KeysError, match="expected the public key file"):
         pin_of({"tacit-pin": printed}, THRESHOLD)
 

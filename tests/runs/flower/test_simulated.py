@@ -21,7 +21,6 @@ def _greet(number: int, count: int, simulated: bool = True, **more: Any) -> Answ
     call = Call(
         party=0,
         frame=hello.greeting(configuration(run)),
-        state=b"",
         node=node,
         run=run,
         run_id=1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
@@ -202,6 +202,7 @@ class PublicKey:
         *,
         beyond: Beyond | None = None,
         noise: Noise | None = None,
+        shift: Rows | None = None,
         workers: int | None = None,
     ) -> CiphertextVector: ...
 
@@ -212,6 +213,7 @@ class PublicKey:
         *,
         beyond: Beyond | None = None,
         noise: Noise | None = None,
+        shift: Rows | None = None,
         workers: int | None = None,
     ) -> Ciphertext | CiphertextVector:
         """Encrypt an integer, or a vector in the slots of a layout.
@@ -223,6 +225,8 @@ class PublicKey:
             beyond: whether numbers beyond the layout's clip are clipped (and counted), or refused; by default floats
                 are clipped, and integers refused, since they claim to be exact.
             noise: where the noise comes from; by default the key draws it now.
+            shift: numbers that are added to a vector's packed rows modulo n, as they are: such as masks that whoever
+                decrypts takes off.
             workers: how many cores to use; by default all.
         """
         source = self if noise is None else noise
@@ -230,7 +234,7 @@ class PublicKey:
             from tacit.crypto.paillier.ciphertext import Ciphertext
 
             row = from_integers([self.residue(int(message))], self.ring.width)
-            return Ciphertext(key=self, row=self._mask(row, source.take(1)))
+            return Ciphertext(key=self, row=self._blinded([row], source.take(1)))
         from tacit.crypto.paillier.vector import CiphertextVector
 
         layout = self.layout(message) if layout is None else layout
@@ -240,8 +244,8 @@ class PublicKey:
         packed, clipped = layout.encode(message, beyond=beyond or usual)
 
         def encrypted(part: slice) -> Rows:
-            some = packed[part]
-            return self._mask(some, source.take(len(some), workers=workers), workers)
+            some = [packed[part]] if shift is None else [packed[part], shift[part]]
+            return self._blinded(some, source.take(len(some[0]), workers=workers), workers)
 
         rows = in_blocks(len(packed), encrypted)
         return CiphertextVector(key=self, layout=layout, summands=1, rows=rows, clipped=clipped)
@@ -259,5 +263,6 @@ class PublicKey:
         """Return the signed integer that a number below n stands for."""
         return residue - self.n if 2 * residue > self.n else residue
 
-    def _mask(self, messages: Rows, noise: Rows, workers: int | None = 1) -> Rows:
-        return self.ring.affine([(messages, self.n)], 1, times=noise, workers=workers)
+    def _blinded(self, messages: Sequence[Rows], noise: Rows, workers: int | None = 1) -> Rows:
+        """Return encryptions of the sums of messages, modulo n."""
+        return self.ring.affine([(rows, self.n) for rows in messages], 1, times=noise, workers=workers)

@@ -13,7 +13,7 @@ from tacit.engines.flower.envelope import ACTION, frame_of, party_of, reply
 from tacit.flow import ClientId
 
 Value = bool | bytes | float | int | str
-_STATE, _MEMORY = "tacit.state", "tacit.memory"
+_MEMORY = "tacit.memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,17 +23,15 @@ class Call:
     Attributes:
         party: whom of the node it is for.
         frame: the request.
-        state: what that party remembered last time; public things only, as Flower keeps it.
         node: the node's own settings (``--node-config``), which its operator wrote.
         run: the run's settings, which came with the app.
         run_id: Flower's number of the run.
         simulated: whether the node is one of Flower's simulation, which has no operator.
-        memory: what a simulated node was told of the run and has answered.
+        memory: what a simulated party was told of the run and has answered, and its client's secrets.
     """
 
     party: ClientId
     frame: bytes
-    state: bytes
     node: Mapping[str, Value]
     run: Mapping[str, Value]
     run_id: int
@@ -46,7 +44,6 @@ class Answer:
     """What goes back, what is to be remembered, and where the seconds went."""
 
     frame: bytes
-    state: bytes = b""
     memory: bytes = b""
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -65,33 +62,31 @@ def client_app(handler: Handler) -> ClientApp:
         call = Call(
             party=party,
             frame=frame_of(message),
-            state=_kept(context, _STATE, who),
-            memory=_kept(context, _MEMORY, who),
+            memory=_kept(context, who),
             node=dict(context.node_config),
             run=dict(context.run_config),
             run_id=context.run_id,
             simulated=in_simulation(),
         )
         given = handler(call)
-        for name, before, after in ((_STATE, call.state, given.state), (_MEMORY, call.memory, given.memory)):
-            if after != before:
-                _keep(context, name, who, after)
+        if given.memory != call.memory:
+            _keep(context, who, given.memory)
         return reply(message, given.frame, given.seconds)
 
     return app
 
 
-def _kept(context: Context, name: str, who: str) -> bytes:
+def _kept(context: Context, who: str) -> bytes:
     """Return what a party remembers in this run."""
-    kept = context.state.config_records.get(name, ConfigRecord()).get(who, b"")
+    kept = context.state.config_records.get(_MEMORY, ConfigRecord()).get(who, b"")
     return kept if isinstance(kept, bytes) else b""
 
 
-def _keep(context: Context, name: str, who: str, data: bytes) -> None:
+def _keep(context: Context, who: str, data: bytes) -> None:
     """Keep it, and forget what was kept for other runs."""
     run = f"{context.run_id}."
-    kept = context.state.config_records.get(name, ConfigRecord())
-    context.state[name] = ConfigRecord({**{one: kept[one] for one in kept if one.startswith(run)}, who: data})
+    kept = context.state.config_records.get(_MEMORY, ConfigRecord())
+    context.state[_MEMORY] = ConfigRecord({**{one: kept[one] for one in kept if one.startswith(run)}, who: data})
 
 
 def in_simulation() -> bool:

@@ -2,158 +2,222 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tacit import foreign, wire
+from tacit import wire
 from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import CiphertextVector, PrivateKey
+from tacit.crypto.paillier import CiphertextVector, PrivateKey, total
+from tacit.crypto.rows import Rows
 from tacit.crypto.threshold import KeyShare
-from tacit.errors import CipherError, KeysError, WireError
-from tacit.protocols.paillier.terms import Public, encryption_key, pack_key, reason
+from tacit.errors import CipherError, ConfigError, WireError
+from tacit.flow import ClientId
+from tacit.protocols.paillier import binding, enrolment
+from tacit.protocols.paillier.binding import Rules
+from tacit.protocols.paillier.member import SEAL_BYTES
+from tacit.protocols.paillier.opening import Opening
+from tacit.protocols.paillier.register import FLOOR, Register
+from tacit.protocols.paillier.terms import KeyUse, Public, encryption_key, pack_key, reason
 
 
-@dataclass(kw_only=True)
-class Openings:
-    """What a key holder has opened, and the rule by which it opens more.
+@dataclass(frozen=True, kw_only=True)
+class Caution:
+    """What a key holder goes by, of which the server has no word.
 
-    One sum a round, of rounds in order, with at least ``minimum_clients`` summands. The same sum may be asked for
-    again, as an answer may be lost.
-
-    The number of summands is the server's word: a ciphertext does not show what it is the sum of, and to be shown
-    the summands would let the holder of the key read each. So a server that lies about the number could have one
-    client's vector opened. Against such a server clients need noise of their own: differential privacy under
-    encryption.
+    Attributes:
+        rules: of the run, as this holder's own settings have them.
+        layout: what sums of a length have to look like; None accepts any, the same in all rounds.
+        floor: the fewest clients of a sum, whatever the rules say.
+        clients: the lasting identities of those who may enrol; None lets anybody.
+        memory: what :attr:`Holder.memory` was when the holder stopped.
     """
 
-    minimum_clients: int
-    last: wire.Turn | None = None
-    digest: bytes = b""
-    layout: Layout | None = None
-
-    def allow(self, turn: wire.Turn, body: bytes, vector: CiphertextVector) -> None:
-        """Record an opening, or raise CipherError."""
-        if vector.summands < self.minimum_clients:
-            raise CipherError(
-                f"a sum of {vector.summands} vectors was not opened, expected at least {self.minimum_clients}: fewer "
-                "could expose one client"
-            )
-        if self.layout is not None and vector.layout != self.layout:
-            raise CipherError("the sum has another layout than those of earlier rounds, and was not opened")
-        digest = hashlib.sha256(body).digest()
-        if self.last is not None and turn.round_number <= self.last.round_number and digest != self.digest:
-            raise CipherError(
-                f"a second sum for round {turn.round_number} was not opened: one was, for round "
-                f"{self.last.round_number}, and two sums of a round could expose a client by their difference"
-            )
-        self.last, self.digest, self.layout = turn, digest, vector.layout
-
-    def to_bytes(self) -> bytes:
-        """Return what must not be forgotten, so that a holder that starts anew opens no second sum of a round."""
-        if self.last is None or self.layout is None:
-            return b""
-        record = {
-            "round": self.last.round_number,
-            "attempt": self.last.attempt,
-            "digest": self.digest.hex(),
-            "layout": self.layout.to_bytes().hex(),
-        }
-        return json.dumps(record).encode()
-
-    @classmethod
-    def remembered(cls, memory: bytes, *, minimum_clients: int) -> Openings:
-        """Read what :meth:`to_bytes` wrote; nothing is the memory of a holder that has opened nothing yet."""
-        if not memory:
-            return cls(minimum_clients=minimum_clients)
-        try:
-            record = foreign.json_object(memory)
-            return cls(
-                minimum_clients=minimum_clients,
-                last=wire.Turn(round_number=int(record["round"]), attempt=int(record["attempt"])),
-                digest=bytes.fromhex(record["digest"]),
-                layout=Layout.from_bytes(bytes.fromhex(record["layout"])),
-            )
-        except (ValueError, KeyError, TypeError, WireError, CipherError) as error:
-            raise KeysError(
-                f"The key holder's memory of what it has opened can't be read: {error!r}. Without it a sum could be "
-                "opened twice. Restore it, or make new keys."
-            ) from error
+    rules: Rules
+    layout: Callable[[int, int], Layout] | None = None
+    floor: int = FLOOR
+    clients: frozenset[bytes] | None = None
+    memory: bytes = b""
 
 
-class Authority:
-    """A key authority apart from the server: it has the private key, and sees nothing but the sums it opens."""
+class Holder(ABC):
+    """What all key holders do: tell the key, admit clients, and open one sum a round, by the rules of its register."""
 
-    def __init__(
-        self, *, private: PrivateKey, minimum_clients: int, workers: int | None = None, memory: bytes = b""
-    ) -> None:
-        self._private = private
-        self._workers = workers
-        self._openings = Openings.remembered(memory, minimum_clients=minimum_clients)
+    keys: KeyUse
+
+    def __init__(self, public: Public, caution: Caution) -> None:
+        self._public = public
+        self._key = encryption_key(public)
+        self._caution = caution
+        self._register = Register.remembered(caution.memory, rules=caution.rules, floor=caution.floor)
 
     @property
     def memory(self) -> bytes:
-        """What the holder must remember of its openings, should it start anew."""
-        return self._openings.to_bytes()
+        """What the holder must remember, should it start anew during a run."""
+        return self._register.to_bytes()
 
     def answer(self, request: bytes) -> bytes:
-        """Tell the public key, or open a sum."""
-        return _answer(request, self._private.public, self._openings, self._opened)
-
-    def _opened(self, vector: CiphertextVector) -> bytes:
-        rows = self._private.open(vector.rows, workers=self._workers)
+        """Tell the public key and a challenge, admit clients, or open a sum; refuse by a FAILURE that says why."""
+        frame = wire.unpack(request)
+        if frame.kind is wire.Kind.KEY:
+            self._begin()
+            return wire.pack(wire.Kind.KEY, frame.turn, self._register.challenge + pack_key(self._public))
         try:
-            sums = vector.layout.sums(rows, vector.summands)
-        except CipherError:  # whose words would tell the server a number of what it may have forged
-            raise CipherError(
-                "what was to be opened is no sum of honest vectors, and nothing of it is told. A client sent numbers "
-                "beyond its layout, or the sum was forged"
-            ) from None
-        return sums.astype("<i8").tobytes()
+            if frame.kind is wire.Kind.ADMIT:
+                return wire.pack(wire.Kind.ADMIT, frame.turn, self._admitted(bytes(frame.body)))
+            if frame.kind is wire.Kind.OPEN:
+                return wire.pack(wire.Kind.OPENED, frame.turn, self._opened(frame))
+        except (CipherError, ConfigError, WireError) as error:
+            return wire.pack_failure(frame.turn, wire.Failure.REFUSED, reason(error))
+        raise WireError(f"Expected a KEY, ADMIT or OPEN frame, got {frame.kind.name}: a key holder does nothing else.")
+
+    def _begin(self) -> None:
+        self._register.begin(self._caution.rules)
+
+    def _admitted(self, body: bytes) -> bytes:
+        """Note the clients whose enrolments are right, and return the numbers of the others."""
+        admission = enrolment.Admission.from_bytes(body)
+        register = self._register
+        register.same(self._caution.rules)
+        register.joined(admission)
+        length = enrolment.length_of(self._key, signs=self.keys == "threshold")
+        stated: dict[ClientId, tuple[bytes, bytes]] = {}
+        vouched: dict[ClientId, bytes | None] = {}
+        for client, given in admission.enrolments.items():
+            said = binding.statement(register.run, client, register.rules)
+            own, vouched[client] = enrolment.identity_of(given, said, length)
+            if self._caution.clients is None or vouched[client] in self._caution.clients:
+                stated[client] = own, said
+        right = self._members(stated)
+        refused = [c for c in admission.enrolments if c not in right or not register.admit(c, right[c], vouched[c])]
+        return enrolment.pack_clients(refused)
+
+    def _opened(self, frame: wire.Frame) -> bytes:
+        register = self._register
+        register.same(self._caution.rules)
+        opening = Opening.from_bytes(frame.body, seal_bytes=SEAL_BYTES[self.keys], each=self.keys == "threshold")
+        vector = self._sum(opening, frame.turn)
+        layout = vector.layout
+        if self._caution.layout is not None and layout != self._caution.layout(layout.length, self._key.bits):
+            raise CipherError("the sum has another layout than this key holder's settings give, and was not opened")
+        register.allow(frame.turn, frame.body, summands=vector.summands, layout=layout)
+        return self._content(vector, opening, frame.turn)
+
+    @abstractmethod
+    def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
+        """Return what binds the replies of those clients whose enrolments are right, given what each has to state."""
+
+    @abstractmethod
+    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
+        """Return the sum that is asked for, its clients checked."""
+
+    @abstractmethod
+    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
+        """Return what is told of a sum that may be opened."""
 
 
-class ShareHolder:
-    """One of several who hold a share of the key each: only ``threshold`` of them together open a sum."""
+class Authority(Holder):
+    """A key authority apart from the server: it has the private key, and is shown sums under masks it can take off.
 
-    def __init__(
-        self,
-        *,
-        share: KeyShare,
-        minimum_clients: int,
-        prove: bool = False,
-        workers: int | None = None,
-        memory: bytes = b"",
-    ) -> None:
+    What is left when the masks of a list of clients are taken off is the sum of exactly their replies of that round,
+    or a number that tells nothing (:mod:`tacit.protocols.paillier.binding`).
+    """
+
+    keys = "authority"
+
+    def __init__(self, *, private: PrivateKey, caution: Caution, workers: int | None = None) -> None:
+        super().__init__(private.public, caution)
+        self._private = private
+        self._workers = workers
+
+    def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
+        return enrolment.secrets_of(enrolments, self._private)
+
+    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:  # noqa: ARG002
+        vector = CiphertextVector.from_bytes(opening.vectors[0], self._key)
+        self._register.listed(opening.seals)
+        if vector.summands != len(opening.seals):
+            raise CipherError(f"the sum claims {vector.summands} summands, and {len(opening.seals)} clients are named")
+        return vector
+
+    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
+        secrets = self._register.listed(opening.seals)
+        taken_off = (
+            binding.masks(secrets[client], turn, nonce, self._key, len(vector.rows))
+            for client, nonce in opening.seals.items()
+        )
+        rows = self._private.open(vector.rows, workers=self._workers)
+        return _told(vector, binding.unmasked(rows, taken_off, self._key, workers=self._workers))
+
+
+class ShareHolder(Holder):
+    """One of several who hold a share of the key each: only ``threshold`` of them together open a sum.
+
+    It is shown every client's ciphertext, none of which it can read, checks whose they are and what they were made
+    for, and gives its part of their product alone.
+    """
+
+    keys = "threshold"
+
+    def __init__(self, *, share: KeyShare, caution: Caution, prove: bool = False, workers: int | None = None) -> None:
+        super().__init__(share.public, caution)
         self._share = share
         self._prove = prove
         self._workers = workers
-        self._openings = Openings.remembered(memory, minimum_clients=minimum_clients)
 
-    @property
-    def memory(self) -> bytes:
-        """What the holder must remember of its openings, should it start anew."""
-        return self._openings.to_bytes()
+    def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
+        found = {client: enrolment.signer_of(body, stated) for client, (body, stated) in enrolments.items()}
+        return {client: public for client, public in found.items() if public is not None}
 
-    def answer(self, request: bytes) -> bytes:
-        """Tell the public key, or give this holder's share of a decryption."""
-        return _answer(request, self._share.public, self._openings, self._part)
+    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
+        publics = self._register.listed(opening.seals)
+        vectors = []
+        for (client, signature), body in zip(opening.seals.items(), opening.vectors, strict=True):
+            signed = binding.contribution(self._register.run, client, turn, body)
+            if not binding.verified(publics[client], signature, signed):
+                raise CipherError(f"client {client} has not signed its ciphertext for this round: nothing was opened")
+            vectors.append(CiphertextVector.from_bytes(body, self._key, units=False))
+        if any(vector.summands != 1 for vector in vectors):
+            raise CipherError("a client's ciphertext claims to be a sum, and nothing was opened")
+        return total(vectors, check_units=True, workers=self._workers)
 
-    def _part(self, vector: CiphertextVector) -> bytes:
+    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:  # noqa: ARG002
         return self._share.partial(vector, prove=self._prove, workers=self._workers).to_bytes()
 
 
-def _answer(request: bytes, public: Public, openings: Openings, content: Callable[[CiphertextVector], bytes]) -> bytes:
-    """Answer a request by the rules that all key holders keep; ``content`` is what is told of a sum they may open."""
-    frame = wire.unpack(request)
-    if frame.kind is wire.Kind.KEY:
-        return wire.pack(wire.Kind.KEY, frame.turn, pack_key(public))
-    if frame.kind is not wire.Kind.OPEN:
-        raise WireError(f"Expected a KEY or OPEN frame, got {frame.kind.name}: a key holder does nothing else.")
-    body = bytes(frame.body)
+class KeyCopy(Holder):
+    """A client that has the private key, as all of them do (legacy): it can read everybody's ciphertexts.
+
+    Nothing binds a ciphertext here. What the number of summands is, and which round, is the server's word.
+    """
+
+    keys = "shared"
+
+    def __init__(self, *, private: PrivateKey, caution: Caution, workers: int | None = None) -> None:
+        super().__init__(private.public, caution)
+        self._private = private
+        self._workers = workers
+
+    def _begin(self) -> None:
+        if not self._register.challenge:  # nothing would keep ciphertexts of a run that is forgotten from being opened
+            self._register.begin(self._caution.rules)
+
+    def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:  # noqa: ARG002
+        return {}
+
+    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:  # noqa: ARG002
+        return CiphertextVector.from_bytes(opening.vectors[0], self._key)
+
+    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:  # noqa: ARG002
+        return _told(vector, self._private.open(vector.rows, workers=self._workers))
+
+
+def _told(vector: CiphertextVector, rows: Rows) -> bytes:
     try:
-        vector = CiphertextVector.from_bytes(body, encryption_key(public))
-        openings.allow(frame.turn, body, vector)
-        return wire.pack(wire.Kind.OPENED, frame.turn, content(vector))
-    except CipherError as error:
-        return wire.pack_failure(frame.turn, wire.Failure.REFUSED, reason(error))
+        sums = vector.layout.sums(rows, vector.summands)
+    except CipherError:  # whose words would tell the server a number of what it may have forged
+        raise CipherError(
+            "what was to be opened is no sum of honest vectors, and nothing of it is told. A client sent numbers "
+            "beyond its layout, or the sum was forged"
+        ) from None
+    return sums.astype("<i8").tobytes()

@@ -1,20 +1,17 @@
-"""What travels with a task: the public key and the layout, and how a client comes to trust them."""
+"""The public key as it travels, and how a client comes to trust it."""
 
 from __future__ import annotations
 
 import functools
 import json
-import struct
-from dataclasses import dataclass
+from typing import Literal
 
 from tacit import foreign
-from tacit.crypto.layout import Layout
 from tacit.crypto.paillier import NoisePool, PublicKey
 from tacit.crypto.threshold import ThresholdPublic
 from tacit.errors import KeysError, TacitError, WireError
 
-_LENGTH = struct.Struct(">I")
-
+KeyUse = Literal["authority", "threshold", "shared"]
 Public = PublicKey | ThresholdPublic
 
 
@@ -44,38 +41,22 @@ def unpack_key(data: bytes) -> Public:
     return read
 
 
+def unpack_encryption_key(data: bytes) -> PublicKey:
+    """Read and check a key that encrypts."""
+    key = unpack_key(data)
+    if not isinstance(key, PublicKey):
+        raise WireError("Expected the key that encrypts, got one of a threshold scheme.")
+    return key
+
+
 @functools.lru_cache(maxsize=4)
 def pool_of(key: PublicKey) -> NoisePool:
     """Return the pool of noise for a key; an entry is used once, by whichever client here comes first."""
     return NoisePool(key)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """The key and the layout of a run."""
-
-    key: PublicKey
-    layout: Layout
-
-    def to_bytes(self) -> bytes:
-        """Return the terms as they travel with every task."""
-        key = pack_key(self.key)
-        return _LENGTH.pack(len(key)) + key + self.layout.to_bytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Terms:
-        """Read the terms of a task."""
-        if len(data) < _LENGTH.size:
-            raise WireError(f"Expected the task to bring a key and a layout, got {len(data)} bytes of terms.")
-        (length,) = _LENGTH.unpack_from(data)
-        key = unpack_key(data[_LENGTH.size : _LENGTH.size + length])
-        if not isinstance(key, PublicKey):
-            raise WireError("Expected the key that encrypts with the task.")
-        return cls(key=key, layout=Layout.from_bytes(data[_LENGTH.size + length :]))
-
-
-def pinned(pin: bytes, key: PublicKey, *, insecure_key_size: bool) -> bytes:
-    """Return the client's pin, which is the first key it saw unless it was given one; any other key is refused.
+def check_key(pin: bytes, key: PublicKey, *, insecure_key_size: bool) -> None:
+    """Refuse any key but the pinned one, which is the first that a client saw unless it was given one.
 
     A server that hands out a key of its own could read everything: whoever runs a client should compare the
     fingerprint with the key holder's over another channel, and give it to the client as its pin.
@@ -90,7 +71,6 @@ def pinned(pin: bytes, key: PublicKey, *, insecure_key_size: bool) -> bytes:
             f"the server sent a key of {key.bits} bits, expected at least 2048. Nothing was encrypted. For an "
             "experiment set paillier.insecure_key_size=true"
         )
-    return key.identity
 
 
 def reason(error: TacitError) -> str:

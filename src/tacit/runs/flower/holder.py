@@ -1,7 +1,8 @@
-"""A key holder at a node: its key lies in a file of its own, and what it has opened beside it.
+"""A key holder at a node: its key lies in a file of its own, and what it knows of a run beside it.
 
 The key never leaves the node: it is read for one answer and forgotten. What was opened is on disk before it is told,
-under a lock, so that neither a restart nor two requests at once open two sums of a round.
+under a lock, so that neither a restart nor two requests at once open two sums of a round. The file is as secret as the
+key: an authority's has what its clients' masks are made of. To lose it costs the run and nothing else.
 """
 
 from __future__ import annotations
@@ -9,46 +10,47 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit.engines.flower.app import Value
 from tacit.errors import ConfigError, KeysError, StorageError
 from tacit.flow import ClientId
-from tacit.protocols.paillier import Authority, PaillierSum, ShareHolder
+from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, ShareHolder
 from tacit.protocols.protocol import KeyHolder
+from tacit.runs.flower.operator import clients_of, floor_of, private_file
 from tacit.runs.sections import Paillier
 from tacit.storage import write_atomically
 
-_OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
+def answer(
+    request: bytes, *, key: Path, settings: Paillier, protocol: PaillierSum, run_id: int, node: Mapping[str, Value]
+) -> bytes:
+    """Return what the holder of ``key`` says to a request in the run ``run_id``.
 
-def answer(request: bytes, *, key: Path, settings: Paillier, protocol: PaillierSum, run_id: int) -> bytes:
-    """Return what the holder of ``key`` says to a request in the run ``run_id``."""
+    Args:
+        request: a frame.
+        key: the file of the key, or of a share.
+        settings: of the run.
+        protocol: as the run's settings give it.
+        run_id: Flower's number of the run.
+        node: the node's own settings, which its operator wrote.
+    """
     memory = key.with_name(f"{key.name}.opened-{run_id}")
     with _alone(memory):
-        holder = _holder(key, settings, protocol, memory.read_bytes() if memory.exists() else b"")
+        caution = Caution(
+            rules=protocol.rules,
+            layout=protocol.layout,
+            floor=floor_of(node),
+            clients=clients_of(node),
+            memory=memory.read_bytes() if memory.exists() else b"",
+        )
+        holder = _holder(key, settings, caution)
         reply = holder.answer(request)
         if holder.memory:
             write_atomically(memory, holder.memory, mode=0o600, advice="Nothing was opened. Free some space.")
     return reply
-
-
-def private_file(path: Path) -> Path:
-    """Return the path of a key file that nobody but its owner can read, or say what is wrong with it."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise KeysError(
-            f"The key file {path} can't be read: {error.strerror}. Check tacit-key in the node's config."
-        ) from error
-    if mode & _OPEN_TO_OTHERS:
-        raise KeysError(
-            f"Others than its owner may read the key file {path} (mode {mode & 0o777:o}). If anybody could have, make "
-            f"a new key; otherwise: chmod 600 {path}"
-        )
-    return path
 
 
 def number_of(path: Path, settings: Paillier) -> ClientId:
@@ -72,17 +74,18 @@ def own_key(path: str, insecure_key_size: bool) -> Any:
     return keyfile.load_private(private_file(Path(path)), insecure_key_size=insecure_key_size)
 
 
-def _holder(key: Path, settings: Paillier, protocol: PaillierSum, memory: bytes) -> KeyHolder:
+def _holder(key: Path, settings: Paillier, caution: Caution) -> KeyHolder:
     from tacit.crypto import keyfile, paillier
 
     private_file(key)
     if settings.keys == "threshold":
         share = keyfile.load_share(key, insecure_key_size=settings.insecure_key_size)
-        return ShareHolder(share=share, minimum_clients=protocol.minimum_clients, prove=settings.prove, memory=memory)
+        return ShareHolder(share=share, caution=caution, prove=settings.prove)
     private = keyfile.load_private(key, insecure_key_size=settings.insecure_key_size)
     if not isinstance(private, paillier.PrivateKey):
         raise ConfigError(f"The key file {key} holds no private Paillier key.")
-    return Authority(private=private, minimum_clients=protocol.minimum_clients, memory=memory)
+    kind = KeyCopy if settings.keys == "shared" else Authority
+    return kind(private=private, caution=caution)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 A server says in its messages what a run is: its mode, noise, numbers and rounds. A node writes down what it was told
 first, before it answers, and refuses a message that says anything else. It writes down the turn of a task before it
 works on it: turns only rise, each is answered at most once, and none is beyond the rounds and tries announced. So a
-client releases at most as often as was announced, whatever it is asked.
+client releases at most as often as was announced, whatever it is asked. Its secret for an encrypted run is there too.
 
 Flower starts a process for each message, several at a time, and hands each the state as it was before all of them; the
 state is kept after the answer has left. So a node's memory is a file of its own, under a lock::
@@ -23,7 +23,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -45,10 +45,12 @@ class Memory:
     Attributes:
         told: what was said of the run, by names; each as it was said first.
         last: the turn of the last task, as its round and its try.
+        state: what its client's half of the protocol remembers, such as its secret for an encrypted run.
     """
 
     told: Mapping[str, str] = field(default_factory=dict)
     last: tuple[int, int] = (0, 0)
+    state: bytes = field(default=b"", repr=False)
 
     def held_to(self, said: Mapping[str, str]) -> Memory:
         """Return the memory with what is said for the first time; a word that differs from the first is refused."""
@@ -61,7 +63,7 @@ class Memory:
                     f"The server says {name} {text}, and at first it said {first}. Nothing was computed: what a run "
                     "promises does not change while it runs",
                 )
-        return Memory(told={**self.told, **said}, last=self.last)
+        return replace(self, told={**self.told, **said})
 
     def answering(self, turn: wire.Turn, *, rounds: int, retries: int) -> Memory:
         """Return the memory once a task is taken on, or refuse one that was answered or announced by nobody."""
@@ -78,11 +80,11 @@ class Memory:
                 f"The server asks for round {asked[0]}, try {asked[1]}, after round {self.last[0]}, try "
                 f"{self.last[1]}: it was answered, or the time for it is over, and no noise is drawn twice",
             )
-        return Memory(told=self.told, last=asked)
+        return replace(self, last=asked)
 
     def to_bytes(self) -> bytes:
         """Return the memory as it is kept."""
-        return json.dumps({"told": dict(self.told), "last": self.last}).encode()
+        return json.dumps({"told": dict(self.told), "last": self.last, "state": self.state.hex()}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Memory:
@@ -92,7 +94,8 @@ class Memory:
         try:
             plain = json.loads(data)
             last = int(plain["last"][0]), int(plain["last"][1])
-            return cls(told={str(name): str(text) for name, text in plain["told"].items()}, last=last)
+            told = {str(name): str(text) for name, text in plain["told"].items()}
+            return cls(told=told, last=last, state=bytes.fromhex(plain["state"]))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise StorageError(f"This node's memory of the run is damaged ({error!r}). Send a new run.") from error
 

@@ -6,6 +6,9 @@ the party's state, which Flower keeps, and the files that the node's own setting
     partition-id       the client's number, from 0
     tacit-key          the file of the key, or of a share of it, that this node holds (mode 0600)
     tacit-pin          the key that this client encrypts with: its fingerprint or its file, see operator.py
+    tacit-identity     the file of this client's lasting identity (mode 0600)
+    tacit-clients      at a key holder, the file that lists the identities of all clients
+    tacit-minimum      at a key holder, the fewest clients whose sum it opens; 2 unless it says otherwise
     tacit-data         the folder with this node's data files
     tacit-gpu          the number of the GPU this node trains on
     tacit-simulation   whether this node takes part in simulations, whose noise others can predict
@@ -35,8 +38,8 @@ from tacit.randomness import Randomness
 from tacit.runs.config import RunConfig, from_mapping
 from tacit.runs.defaults import resolve
 from tacit.runs.flower import hello, holder
-from tacit.runs.flower.memory import InFile, InState, announce, kept_in
-from tacit.runs.flower.operator import pin_of, refuse_predictable
+from tacit.runs.flower.memory import InFile, InState, Memory, announce, kept_in
+from tacit.runs.flower.operator import identity_of, pin_of, refuse_predictable
 from tacit.runs.flower.promise import promise
 from tacit.runs.flower.refusals import RefusalError, failure, without_details
 from tacit.runs.keys import holder_numbers
@@ -50,7 +53,6 @@ if TYPE_CHECKING:  # greetings, keys and openings need no torch, which takes sec
     from tacit.runs import job as jobs
     from tacit.training.examples import Examples
 
-_FOR_HOLDERS = (wire.Kind.KEY, wire.Kind.OPEN)
 _OWN = {"tacit-data": "data.folder", "tacit-gpu": "gpu"}  # a node's own settings, and which keys they are
 
 
@@ -107,14 +109,16 @@ class Node:
             turn = frame.turn
             config = self._config(call)
             if frame.kind is wire.Kind.HELLO:
-                answer = Answer(frame=self._introduce(call, config, memory), state=call.state)
-            elif frame.kind in _FOR_HOLDERS:
+                answer = Answer(frame=self._introduce(call, config, memory))
+            elif frame.kind in wire.FOR_HOLDERS:
                 self._held_to(config, memory)
                 answer = self._hold(call, config)
+            elif frame.kind is wire.Kind.ENROL:
+                answer = self._enrol(call, config, memory)
             else:
                 answer = self._work(call, config, frame, memory)
         except Exception as error:  # whatever it is, its words could tell of this node's data
-            answer = Answer(frame=failure(turn, error), state=call.state)
+            answer = Answer(frame=failure(turn, error))
         return answer if isinstance(memory, InFile) else replace(answer, memory=memory.data)
 
     def _memory(self, call: Call) -> InFile | InState:
@@ -200,8 +204,9 @@ class Node:
                 settings=config.paillier,
                 protocol=_protocol(config),
                 run_id=call.run_id,
+                node=call.node,
             )
-        return Answer(frame=frame, state=call.state, seconds={"recover": watch.seconds["recover"]})
+        return Answer(frame=frame, seconds={"recover": watch.seconds["recover"]})
 
     def _key(self, call: Call) -> Path:
         if self.virtual is not None:
@@ -210,9 +215,33 @@ class Node:
             raise KeysError("This node holds no key: tacit-key is not in its config")
         return Path(str(call.node["tacit-key"]))
 
-    def _work(self, call: Call, config: RunConfig, frame: wire.Frame, memory: InFile | InState) -> Answer:
+    def _enrol(self, call: Call, config: RunConfig, memory: InFile | InState) -> Answer:
+        """Enrol the client that this node is by its own settings: as nobody else, so that it counts once in a sum."""
+        self._check_party(call, config)
+        self._held_to(config, memory)
+        protocol = self._as_client(call, config, _protocol(config))
+        replies: list[bytes] = []
+
+        def enrolled(kept: Memory) -> Memory:
+            state, reply = protocol.client(kept.state, call.frame, None, number=call.party)
+            replies.append(reply)
+            return replace(kept, state=state)
+
+        memory.change(enrolled)
+        return Answer(frame=without_details(replies[0]))
+
+    def _as_client(self, call: Call, config: RunConfig, protocol: PaillierSum) -> PaillierSum:
+        """Return the protocol with what this client's operator gave it."""
+        if self.virtual is not None:
+            return protocol
+        return replace(protocol, pin=pin_of(call.node, config.paillier), identity=identity_of(call.node))
+
+    def _check_party(self, call: Call, config: RunConfig) -> None:
         if call.party not in self._parties(call, config):
             raise RefusalError(wire.Failure.PARTY, f"This node was asked as party {call.party}, which it is not")
+
+    def _work(self, call: Call, config: RunConfig, frame: wire.Frame, memory: InFile | InState) -> Answer:
+        self._check_party(call, config)
         self._held_to(config, memory)
         if frame.kind is wire.Kind.TASK:
             federate = resolve(config).federate
@@ -221,10 +250,9 @@ class Node:
         if self.own is not None and config.mode == "dp-sgd":  # it sets the rate that is accounted
             self._held_to(config, memory, examples=str(len(job.holdings.rows[call.party])))
         protocol = job.plan.protocol
-        states = {call.party: call.state}
+        states = {call.party: memory.change(lambda kept: kept)[0].state}  # which a task does not change
         if isinstance(protocol, PaillierSum):
-            if self.virtual is None:
-                states[call.party] = pin_of(call.node, config.paillier)
+            protocol = self._as_client(call, config, protocol)
             if config.paillier.keys == "shared":
                 own = holder.own_key(str(self._key(call)), config.paillier.insecure_key_size)
                 protocol = replace(protocol, own=own)
@@ -240,7 +268,7 @@ class Node:
         )
         replies = clients.answer({call.party: call.frame})
         seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
-        return Answer(frame=without_details(replies[call.party]), state=states[call.party], seconds=seconds)
+        return Answer(frame=without_details(replies[call.party]), seconds=seconds)
 
     def _job(self, call: Call, config: RunConfig) -> tuple[jobs.Job, Randomness]:
         if self.own is not None:

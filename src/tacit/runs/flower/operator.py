@@ -4,21 +4,32 @@ The key to encrypt with: an operator asks a key holder for the fingerprint over 
 what ``tacit keys fingerprint`` prints of the public key file. Then ``tacit-pin`` in the node's config is that file or,
 for the key of an authority, the fingerprint itself or a text file that holds it. The fingerprint of a threshold key is
 also about what verifies its shares, which clients never see: there it has to be the public key file.
+
+Who the clients are: a server could invent some, and see what is left of a sum without them. Where a client has a
+lasting identity (``ssh-keygen -t ed25519``, the private half named by ``tacit-identity``) and each key holder has a
+file with the public halves of all clients, a line each (``tacit-clients``), nobody else is admitted.
 """
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tacit import wire
 from tacit.engines.flower.app import Value
 from tacit.errors import KeysError
+from tacit.protocols.paillier.register import FLOOR
 from tacit.protocols.paillier.terms import Public, encryption_key
 from tacit.runs.flower.refusals import RefusalError
 from tacit.runs.sections import Paillier
 
 _FINGERPRINT_BYTES = 32
+_OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def refuse_predictable(seed: int | None, node: Mapping[str, Value]) -> None:
@@ -58,6 +69,67 @@ def pin_of(node: Mapping[str, Value], settings: Paillier) -> bytes:
     return identity
 
 
+def identity_of(node: Mapping[str, Value]) -> Ed25519PrivateKey | None:
+    """Return a client's lasting identity, where its operator gave it one."""
+    given = str(node.get("tacit-identity", "")).strip()
+    if not given:
+        return None
+    data = private_file(Path(given), "tacit-identity").read_bytes()
+    try:
+        found = serialization.load_ssh_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise KeysError(
+            f"tacit-identity={given}: expected an Ed25519 key without a passphrase, as `ssh-keygen -t ed25519 -N ''` "
+            "makes it"
+        ) from error
+    if not isinstance(found, Ed25519PrivateKey):
+        raise KeysError(f"tacit-identity={given}: expected an Ed25519 key, as `ssh-keygen -t ed25519` makes it")
+    return found
+
+
+def clients_of(node: Mapping[str, Value]) -> frozenset[bytes] | None:
+    """Return the identities of the clients that a key holder's operator knows, or None where it trusts the server."""
+    given = str(node.get("tacit-clients", "")).strip()
+    if not given:
+        return None
+    lines = [line.strip() for line in _read(Path(given), "tacit-clients").splitlines()]
+    return frozenset(_listed(line, given) for line in lines if line and not line.startswith("#"))
+
+
+def floor_of(node: Mapping[str, Value]) -> int:
+    """Return the fewest clients whose sum a key holder opens, whatever a run's settings say."""
+    given = node.get("tacit-minimum", FLOOR)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise KeysError(f"tacit-minimum={given!r}: expected the fewest clients of a sum, a whole number of at least 1")
+    return given
+
+
+def private_file(path: Path, setting: str = "tacit-key") -> Path:
+    """Return the path of a key file that nobody but its owner can read, or say what is wrong with it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise KeysError(
+            f"The key file {path} can't be read: {error.strerror}. Check {setting} in the node's config."
+        ) from error
+    if mode & _OPEN_TO_OTHERS:
+        raise KeysError(
+            f"Others than its owner may read the key file {path} (mode {mode & 0o777:o}). If anybody could have, make "
+            f"a new key; otherwise: chmod 600 {path}"
+        )
+    return path
+
+
+def _listed(line: str, given: str) -> bytes:
+    try:
+        found = serialization.load_ssh_public_key(line.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise KeysError(f"tacit-clients={given}: expected a public key on every line, got {line[:40]!r}") from error
+    if not isinstance(found, Ed25519PublicKey):
+        raise KeysError(f"tacit-clients={given}: expected Ed25519 keys, got {line[:40]!r}")
+    return found.public_bytes_raw()
+
+
 def _identity(text: str) -> bytes:
     try:
         found = bytes.fromhex(text.replace(":", ""))
@@ -66,14 +138,14 @@ def _identity(text: str) -> bytes:
     return found if len(found) == _FINGERPRINT_BYTES else b""
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, setting: str = "tacit-pin") -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise KeysError(
-            f"tacit-pin={path}: expected a fingerprint, or a file that can be read: {reason}. A node's paths start in "
-            "the folder it was started in"
+            f"{setting}={path}: expected {'a fingerprint, or ' * (setting == 'tacit-pin')}a file that can be read: "
+            f"{reason}. A node's paths start in the folder it was started in"
         ) from error
 
 

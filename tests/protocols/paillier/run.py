@@ -1,0 +1,149 @@
+"""A run under attack: honest clients and key holders, and a server that has all frames and asks what it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from tacit import wire
+from tacit.crypto import paillier
+from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
+from tacit.engines.in_process import InProcessEngine
+from tacit.flow import ClientId, Frames, drive
+from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
+from tacit.protocols.paillier.holders import Holder
+from tacit.protocols.paillier.member import SEAL_BYTES
+from tacit.protocols.paillier.opening import Opening
+from tacit.protocols.paillier.session import SETUP, Session
+from tests.protocols.test_conformance import key_pair, key_shares, layout
+
+LENGTH = 20
+Numbers = NDArray[np.float64]
+KEYS = ("authority", "threshold")
+
+
+def holders_of(keys: str, caution: Caution) -> dict[ClientId, Holder]:
+    """Return key holders that go by ``caution``."""
+    if keys == "threshold":
+        return {-share.index: ShareHolder(share=share, caution=caution) for share in key_shares()}
+    kind = Authority if keys == "authority" else KeyCopy
+    return {-1: kind(private=key_pair()[1], caution=caution)}
+
+
+class Run:
+    """Clients with secret vectors, key holders with rules, and what a server has of both."""
+
+    def __init__(
+        self,
+        keys: str,
+        *,
+        clients: int = 4,
+        rules: Rules = Rules(minimum_clients=3, rounds=6),  # noqa: B008
+        told: Rules | None = None,
+        holders: Mapping[ClientId, Holder] | None = None,
+        identities: Mapping[ClientId, Ed25519PrivateKey] | None = None,
+        **caution: Any,
+    ) -> None:
+        """Set a run up: clients go by ``rules``, key holders by what they were ``told``, which is the same."""
+        self.keys = keys
+        self.rules = rules
+        self.holders = dict(holders or holders_of(keys, Caution(rules=told or rules, layout=layout, **caution)))
+        self.protocol = PaillierSum(
+            minimum_clients=rules.minimum_clients,
+            rounds=rules.rounds,
+            layout=layout,
+            keys=keys,  # type: ignore[arg-type]
+            holders=tuple(self.holders),
+            needed=2 if keys == "threshold" else 1,
+            insecure_key_size=True,
+        )
+        self.identities = identities or {}
+        self.states: dict[ClientId, bytes] = {}
+        self.vectors = list(np.random.default_rng(7).normal(size=(clients, LENGTH)).astype(np.float32))
+        ready = drive(self.protocol.setup(range(clients)), InProcessEngine(answer=self.answer))
+        assert ready.session is not None
+        self.session: Session = ready.session
+        self.ready = ready
+
+    def answer(self, requests: Frames) -> Frames:
+        """Answer for all parties."""
+        return {party: self._answer(party, request) for party, request in requests.items()}
+
+    def _answer(self, party: ClientId, request: bytes) -> bytes:
+        kind = wire.unpack(request).kind
+        if kind in wire.FOR_HOLDERS:
+            return self.holders[party].answer(request)
+        vector = self.vectors[party] if kind is wire.Kind.TASK else None
+        own = replace(self.protocol, identity=self.identities.get(party))
+        self.states[party], reply = own.client(self.states.get(party, b""), request, vector, number=party)
+        return reply
+
+    def reply(self, client: ClientId, round_number: int = 1, attempt: int = 0) -> tuple[bytes, bytes]:
+        """Return a client's seal and ciphertext for a turn."""
+        turn = wire.Turn(round_number=round_number, attempt=attempt)
+        task = wire.Task(turn=turn, model=np.zeros(1, np.float32))
+        frame = wire.unpack(self._answer(client, wire.pack_task(task)))
+        assert frame.kind is wire.Kind.CIPHER, bytes(frame.body)
+        size = SEAL_BYTES[self.protocol.keys]
+        return bytes(frame.body[:size]), bytes(frame.body[size:])
+
+    def replies(self, round_number: int = 1, attempt: int = 0) -> dict[ClientId, tuple[bytes, bytes]]:
+        """Return what all clients send for a turn."""
+        return {client: self.reply(client, round_number, attempt) for client in range(len(self.vectors))}
+
+    def opening(self, replies: Mapping[ClientId, tuple[bytes, bytes]]) -> Opening:
+        """Return what an honest server asks to open of replies."""
+        seals = {client: seal for client, (seal, _) in replies.items()}
+        bodies = [body for _, body in replies.values()]
+        return Opening(seals=seals, vectors=bodies if self.keys == "threshold" else [self.added(bodies).to_bytes()])
+
+    def added(self, bodies: Sequence[bytes]) -> paillier.CiphertextVector:
+        """Return the sum of ciphertexts."""
+        return paillier.total([paillier.CiphertextVector.from_bytes(body, self.session.key) for body in bodies])
+
+    def ask(self, opening: Opening, round_number: int = 1, attempt: int = 0) -> Numbers | str:
+        """Return what the key holders open, or why they don't."""
+        turn = wire.Turn(round_number=round_number, attempt=attempt)
+        request = wire.pack(wire.Kind.OPEN, turn, opening.to_bytes())
+        frames = {party: wire.unpack(holder.answer(request)) for party, holder in self.holders.items()}
+        parts = [bytes(frame.body) for frame in frames.values() if frame.kind is wire.Kind.OPENED]
+        if len(parts) < self.protocol.needed:
+            return next(wire.unpack_failure(f)[1] for f in frames.values() if f.kind is wire.Kind.FAILURE)
+        public = self.session.public
+        if isinstance(public, ThresholdPublic):
+            product = self.added([bytes(body) for body in opening.vectors])
+            partials = [PartialDecryption.from_bytes(part, public) for part in parts[:2]]
+            return np.asarray(public.combine(product, partials).value, np.float64)
+        units = np.frombuffer(parts[0], "<i8").astype(np.int64)
+        return np.asarray(layout(LENGTH, 256).worth(units), np.float64)
+
+    def open(self, clients: Sequence[ClientId], round_number: int = 1) -> Numbers | str:
+        """Return the sum of some clients' fresh replies of a round, as key holders open it."""
+        replies = {client: self.reply(client, round_number) for client in clients}
+        return self.ask(self.opening(replies), round_number)
+
+    def exact(self, clients: Sequence[ClientId]) -> Numbers:
+        """Return the true sum."""
+        total: Numbers = np.sum([self.vectors[client] for client in clients], axis=0, dtype=np.float64)
+        return total
+
+    def admit(self, body: bytes) -> dict[ClientId, wire.Frame]:
+        """Tell all key holders of enrolments."""
+        request = wire.pack(wire.Kind.ADMIT, SETUP, body)
+        return {party: wire.unpack(holder.answer(request)) for party, holder in self.holders.items()}
+
+
+def opens(given: Numbers | str, expected: NDArray[np.floating[Any]]) -> None:
+    """Check that a sum was opened, and that it is the expected one."""
+    assert not isinstance(given, str), given
+    assert np.abs(given - expected).max() < 1e-6
+
+
+def refused(given: Numbers | str, words: str) -> bool:
+    """Return whether nothing was opened, for the reason."""
+    return isinstance(given, str) and words in given

@@ -1,0 +1,481 @@
+"""A server that lies: what it can have opened of ciphertexts that are bound to run, round and client."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit import wire
+from tacit.crypto import paillier
+from tacit.crypto.rows import not_below, to_integers
+from tacit.engines.in_process import InProcessEngine
+from tacit.flow import drive
+from tacit.protocols.paillier import Caution, Rules, binding
+from tacit.protocols.paillier.enrolment import Admission, Agreement, identified, shown_to_shares, unpack_clients
+from tacit.protocols.paillier.member import Member, pack_invitation
+from tacit.protocols.paillier.opening import Opening
+from tacit.protocols.paillier.session import SETUP
+from tests.protocols.paillier.run import KEYS, LENGTH, Run, holders_of, opens, refused
+from tests.protocols.test_conformance import key_pair, layout
+
+BOTH = pytest.mark.parametrize("keys", KEYS)
+NOTHING = {"authority": "nothing of it is told", "threshold": "has not signed"}
+
+
+@BOTH
+def test_what_a_round_asked_for_is_opened_and_again_where_an_answer_was_lost(keys: str) -> None:
+    run = Run(keys)
+    for number in (1, 2, 6):
+        opening = run.opening(run.replies(number))
+        for _ in range(2):
+            opens(run.ask(opening, number), run.exact(range(4)))
+
+
+# The differencing attack
+
+
+@BOTH
+def test_a_part_of_a_rounds_sum_is_not_opened_as_another_round(keys: str) -> None:
+    """The review's attack: the sum of four as round 1 and of three of them as round 2 gave client 3's vector."""
+    run = Run(keys)
+    replies = run.replies()
+    opens(run.ask(run.opening(replies), 1), run.exact(range(4)))
+    del replies[3]
+    assert refused(run.ask(run.opening(replies), 2), NOTHING[keys])
+
+
+@BOTH
+def test_no_ciphertext_is_opened_in_any_other_round(keys: str) -> None:
+    """The review went on with 37 more openings of the same ciphertexts."""
+    run = Run(keys, rules=Rules(minimum_clients=3, rounds=60))
+    replies = run.replies()
+    for left_out in range(37):
+        some = {client: reply for client, reply in replies.items() if client != left_out % 5}
+        assert isinstance(run.ask(run.opening(some), 2 + left_out), str)
+
+
+@BOTH
+def test_a_part_of_a_round_is_not_opened_after_the_whole(keys: str) -> None:
+    run = Run(keys)
+    replies = run.replies()
+    run.ask(run.opening(replies))
+    del replies[3]
+    assert refused(run.ask(run.opening(replies)), "a second sum for round 1")
+    assert refused(run.ask(run.opening(replies), 1, attempt=1), NOTHING[keys] if keys == "threshold" else "a second")
+
+
+@BOTH
+def test_another_try_of_a_round_is_not_opened_with_the_first_ones_ciphertexts(keys: str) -> None:
+    run = Run(keys)
+    assert refused(run.ask(run.opening(run.replies(1, 0)), 1, attempt=1), NOTHING[keys])
+
+
+@BOTH
+def test_a_client_that_answers_a_turn_twice_is_bound_twice(keys: str) -> None:
+    """Two replies of one turn: their masks are independent, so the one that was not listed stays hidden."""
+    run = Run(keys)
+    first, second = run.replies(), run.replies()
+    assert all(first[client][0] != second[client][0] for client in first)
+    mixed = {**first, 3: (first[3][0], second[3][1])}
+    assert refused(run.ask(run.opening(mixed)), NOTHING[keys])
+    other = {**first, 3: second[3]}
+    answers = [run.ask(run.opening(replies)) for replies in (other, first)]
+    assert sum(not isinstance(answer, str) for answer in answers) <= 1
+
+
+# New runs
+
+
+@BOTH
+def test_a_run_that_begins_anew_opens_nothing_of_the_last_one(keys: str) -> None:
+    """The review's attack: a new run id made the holder forget which sums it had opened."""
+    run = Run(keys)
+    replies = run.replies()
+    run.ask(run.opening(replies))
+    del replies[3]
+    for holder in run.holders.values():
+        holder.answer(wire.pack(wire.Kind.KEY, SETUP, b""))
+    assert refused(run.ask(run.opening(replies)), "not enrolled in this run")
+    old = Admission(challenges=list(run.session.challenges.values()), enrolments=run.session.enrolments)
+    assert all(frame.kind is wire.Kind.FAILURE for frame in run.admit(old.to_bytes()).values())
+    assert refused(run.ask(run.opening(replies)), "not enrolled in this run")
+
+
+@BOTH
+def test_enrolments_of_one_run_are_not_admitted_in_another(keys: str) -> None:
+    run = Run(keys)
+    again = Run(keys, clients=0, holders=run.holders)
+    stolen = Admission(challenges=list(again.session.challenges.values()), enrolments=run.session.enrolments)
+    for frame in run.admit(stolen.to_bytes()).values():
+        assert unpack_clients(frame.body) == [0, 1, 2, 3]
+    assert refused(run.ask(run.opening(run.replies())), "not enrolled in this run")
+
+
+@BOTH
+def test_ciphertexts_of_one_run_are_not_opened_in_another_with_the_same_clients(keys: str) -> None:
+    run = Run(keys)
+    replies = run.replies()
+    again = Run(keys, holders=run.holders)
+    assert refused(again.ask(again.opening(replies)), NOTHING[keys])
+
+
+@BOTH
+def test_a_holder_that_lost_its_memory_opens_nothing_of_what_it_forgot(keys: str) -> None:
+    run = Run(keys)
+    replies = run.replies()
+    run.ask(run.opening(replies))
+    del replies[3]
+    run.holders = dict(holders_of(keys, Caution(rules=run.rules, layout=layout)))
+    assert refused(run.ask(run.opening(replies)), "not enrolled in this run")
+
+
+@BOTH
+def test_a_swapped_holder_is_of_no_use(keys: str) -> None:
+    """One holder of another run in place of this run's: it knows other secrets, or none."""
+    run, other = Run(keys), Run(keys)
+    run.holders[-1] = other.holders[-1]
+    if keys == "threshold":
+        run.holders = {-1: other.holders[-1], -2: run.holders[-2]}
+    given = run.ask(run.opening(run.replies()))
+    assert isinstance(given, str)
+
+
+# What a holder was told
+
+
+@BOTH
+@pytest.mark.parametrize("number", [0, 7, 4_000_000_000])
+def test_a_round_that_the_run_does_not_have_is_not_opened(keys: str, number: int) -> None:
+    run = Run(keys)
+    turn = wire.Turn(round_number=number)
+    replies = {}
+    for client in range(4):  # made by clients that would answer such a task
+        member = Member.from_bytes(run.states[client])
+        use, key = run.protocol.keys, run.session.key
+        body = member.reply(run.vectors[client], layout(LENGTH, 256), turn, use, run.rules, key)
+        size = 16 if keys == "authority" else 64
+        replies[client] = body[:size], body[size:]
+    assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
+
+
+@BOTH
+def test_a_sum_of_one_is_not_opened_whatever_the_settings_say(keys: str) -> None:
+    """``federate.minimum_clients=1`` in the server's settings."""
+    run = Run(keys, rules=Rules(minimum_clients=1, rounds=6))
+    assert refused(run.open([2]), "a sum of 1 vectors was not opened, expected at least 2")
+    opens(run.open([2, 3]), run.exact([2, 3]))
+    allowed = Run(keys, rules=Rules(minimum_clients=1, rounds=6), floor=1)  # by the holder's own operator
+    opens(allowed.open([2]), allowed.exact([2]))
+
+
+@BOTH
+@pytest.mark.parametrize("told", [Rules(minimum_clients=2, rounds=6), Rules(minimum_clients=3, rounds=600)])
+def test_a_holder_that_was_told_other_rules_than_the_clients_admits_nobody(keys: str, told: Rules) -> None:
+    """Clients size their noise for the smallest sum; a server that tells holders of a smaller one gets nowhere."""
+    run = Run(keys, told=told)
+    assert not run.session.members(range(4))
+    assert refused(run.open([0, 1, 2]), "not enrolled")
+
+
+@BOTH
+def test_rules_can_not_be_changed_during_a_run(keys: str) -> None:
+    run = Run(keys)
+    lower = Rules(minimum_clients=2, rounds=6)
+    memories = {party: holder.memory for party, holder in run.holders.items()}
+    for party in run.holders:
+        run.holders[party] = holders_of(keys, Caution(rules=lower, layout=layout, memory=memories[party]))[party]
+    assert refused(run.open([0, 1]), "the run began with")
+
+
+# Sums that are none
+
+
+def test_rows_of_two_rounds_are_not_opened_together() -> None:
+    run = Run("authority")
+    first, second = run.opening(run.replies(1)), run.opening(run.replies(2))
+    rows = run.added([bytes(first.vectors[0])]).rows.copy()
+    rows[0] = run.added([bytes(second.vectors[0])]).rows[0]
+    forged = replace(run.added([bytes(first.vectors[0])]), rows=rows).to_bytes()
+    assert refused(run.ask(Opening(seals=first.seals, vectors=[forged])), "nothing of it is told")
+
+
+def test_rows_in_another_order_are_not_opened() -> None:
+    run = Run("authority")
+    opening = run.opening(run.replies())
+    vector = run.added([bytes(opening.vectors[0])])
+    forged = replace(vector, rows=vector.rows[::-1].copy()).to_bytes()
+    assert refused(run.ask(Opening(seals=opening.seals, vectors=[forged])), "nothing of it is told")
+
+
+@pytest.mark.parametrize("factors", [(2, 1, 1, 1), (1, 1, 1, 0), (4, 0, 0, 0), (0, 0, 0, 1), (5, 1, 1, -1)])
+def test_a_sum_with_other_factors_than_one_is_not_opened(factors: tuple[int, ...]) -> None:
+    """Scaled, left out, or one client's alone, with truthful lists and counts: a mask is left over."""
+    run = Run("authority")
+    replies, ring = run.replies(), run.session.key.ring
+    vectors = [run.added([body]) for _, body in replies.values()]
+    powers = [ring.power(v.rows, abs(f), secret=False) for v, f in zip(vectors, factors, strict=True)]
+    rows = ring.product([ring.inverse(p) if f < 0 else p for p, f in zip(powers, factors, strict=True)])
+    forged = replace(vectors[0], rows=rows, summands=4).to_bytes()
+    seals = {client: seal for client, (seal, _) in replies.items()}
+    assert refused(run.ask(Opening(seals=seals, vectors=[forged])), "nothing of it is told")
+
+
+def test_what_is_left_of_a_forged_sum_is_uniform_and_so_tells_nothing() -> None:
+    """Even an authority that told what it found would tell no number: the mask of client 3 is left over."""
+    run = Run("authority", clients=4)
+    key, private = key_pair()
+    found = []
+    for _ in range(40):
+        replies = run.replies()
+        rows = run.added([body for _, body in replies.values()]).rows
+        turn = wire.Turn(round_number=1)
+        secrets = [_secret(run, client) for client in range(3)]
+        taken_off = [binding.masks(s, turn, replies[c][0], key, len(rows)) for c, s in enumerate(secrets)]
+        found += to_integers(binding.unmasked(private.open(rows), taken_off, key))
+    shares = np.array([number / key.n for number in found])
+    assert len(set(found)) == len(found) == 120
+    assert abs(shares.mean() - 0.5) < 4 / np.sqrt(12 * len(shares))
+    assert abs((shares < 0.25).mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(shares))
+
+
+def _secret(run: Run, client: int) -> bytes:
+    member = Member.from_bytes(run.states[client])
+    return Agreement.of(member.secret, member.key, binding.statement(run.session.run, client, run.rules)).secret
+
+
+@BOTH
+def test_a_client_can_not_be_listed_twice(keys: str) -> None:
+    run = Run(keys)
+    seal, body = run.reply(2)
+    size = 3
+    seals = (struct.pack(">Q", 2) + seal) * size
+    doubled = run.added([body]) * size
+    vectors = body * size if keys == "threshold" else doubled.to_bytes()
+    request = wire.pack(wire.Kind.OPEN, wire.Turn(round_number=1), struct.pack(">I", size) + seals + vectors)
+    for holder in run.holders.values():
+        frame = wire.unpack(holder.answer(request))
+        assert frame.kind is wire.Kind.FAILURE
+        assert "client 2 twice" in wire.unpack_failure(frame)[1]
+
+
+@BOTH
+def test_a_client_can_not_be_enrolled_under_two_numbers(keys: str) -> None:
+    """Its double would count as a second client, and their sum is twice its vector."""
+    run = Run(keys, rules=Rules(minimum_clients=2, rounds=6))
+    twin = Admission(challenges=list(run.session.challenges.values()), enrolments={9: run.session.enrolments[2]})
+    for frame in run.admit(twin.to_bytes()).values():
+        assert unpack_clients(frame.body) == [9]
+    seal, body = run.reply(2)
+    opening = Opening(seals={2: seal, 9: seal}, vectors=[(run.added([body]) * 2).to_bytes()])
+    if keys == "threshold":
+        opening = Opening(seals={2: seal, 9: seal}, vectors=[body, body])
+    assert refused(run.ask(opening), "client 9 is not enrolled")
+
+
+@BOTH
+def test_a_seal_that_the_server_invents_opens_nothing(keys: str) -> None:
+    run = Run(keys)
+    opening = run.opening(run.replies())
+    seals = {**opening.seals, 3: bytes(len(opening.seals[3]))}
+    assert refused(run.ask(Opening(seals=seals, vectors=opening.vectors)), NOTHING[keys])
+
+
+@BOTH
+def test_a_list_of_other_clients_than_the_sums_opens_nothing(keys: str) -> None:
+    run = Run(keys)
+    replies = run.replies()
+    opening = run.opening({client: replies[client] for client in (0, 1, 2)})
+    seals = {client: replies[client][0] for client in (0, 1, 3)}
+    assert refused(run.ask(Opening(seals=seals, vectors=opening.vectors)), NOTHING[keys])
+
+
+@BOTH
+def test_a_ciphertext_that_is_a_sum_is_no_clients(keys: str) -> None:
+    run = Run(keys)
+    replies = {client: run.reply(client) for client in range(3)}
+    opening = run.opening(replies)
+    seals = dict(opening.seals)
+    if keys == "authority":
+        seals[3] = run.reply(3)[0]  # four are named, and three were added
+    else:
+        member = Member.from_bytes(run.states[2])
+        doubled = (run.added([replies[2][1]]) * 2).to_bytes()
+        signed = binding.contribution(run.session.run, 2, wire.Turn(round_number=1), doubled)
+        seals[2] = binding.signing_key(member._seed).sign(signed)  # by a client that helps the server
+        opening = replace(opening, vectors=[*opening.vectors[:2], doubled])
+    assert refused(run.ask(replace(opening, seals=seals)), "summands" if keys == "authority" else "claims to be a sum")
+
+
+# Enrolments that are none
+
+
+def test_a_clients_update_is_not_accepted_as_an_enrolment() -> None:
+    """The authority decrypts enrolments: it must not do so for whoever wants to know what is in a ciphertext."""
+    run = Run("authority")
+    challenges = list(run.session.challenges.values())
+    for proof in (bytes(32), run.session.enrolments[1][-32:]):
+        row = run.added([run.reply(0)[1]]).rows[0].tobytes()
+        (frame,) = run.admit(Admission(challenges=challenges, enrolments={9: row + proof}).to_bytes()).values()
+        assert unpack_clients(frame.body) == [9]
+    assert sorted(run.holders[-1]._register.members) == [0, 1, 2, 3]
+
+
+def test_an_enrolment_can_not_be_changed_into_one_that_is_related() -> None:
+    """Paillier ciphertexts are malleable: r + 1 from r. The proof of it takes r, which the server does not know."""
+    run = Run("authority")
+    key = run.session.key
+    given = run.session.enrolments[1]
+    row = np.frombuffer(given[: key.ring.width], np.uint8).reshape(1, -1)
+    moved = (paillier.Ciphertext(key=key, row=row) + 1).row.tobytes() + given[key.ring.width :]
+    admission = Admission(challenges=list(run.session.challenges.values()), enrolments={9: moved})
+    (frame,) = run.admit(admission.to_bytes()).values()
+    assert unpack_clients(frame.body) == [9]
+
+
+@BOTH
+def test_who_came_first_under_a_number_stays(keys: str) -> None:
+    """The server can't put a key of its own in the place of a client's during the run."""
+    run = Run(keys)
+    replaced = Admission(challenges=list(run.session.challenges.values()), enrolments={2: _invented(run, 2)})
+    for frame in run.admit(replaced.to_bytes()).values():
+        assert unpack_clients(frame.body) == [2]
+    opens(run.open([1, 2, 3]), run.exact([1, 2, 3]))
+
+
+def _invented(run: Run, client: int, identity: Ed25519PrivateKey | None = None) -> bytes:
+    """Return an enrolment that the server makes itself."""
+    stated = binding.statement(run.session.run, client, run.rules)
+    body = shown_to_shares(bytes(32), stated)
+    if run.keys == "authority":
+        body = Agreement.of(bytes(32), run.session.key, stated).enrolment(run.session.key)
+    return body if identity is None else identified(body, stated, identity)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["zero", "beyond", "factor", "short", "long", "empty"])
+def test_a_forged_enrolment_is_refused_and_the_others_are_admitted(keys: str, kind: str) -> None:
+    key = key_pair()[0]
+    width = key.ring.width
+    wrong = {
+        "zero": bytes(width + 32),
+        "beyond": b"\xff" * (width + 32),
+        "factor": key_pair()[1].p.to_bytes(width, "big") + bytes(32),
+        "short": bytes(5),
+        "long": bytes(width + 33),
+        "empty": b"",
+    }[kind]
+    run = Run(keys, clients=0)
+    right = {client: _invented(run, client) for client in range(3)}
+    admission = Admission(challenges=list(run.session.challenges.values()), enrolments={**right, 7: wrong})
+    for frame in run.admit(admission.to_bytes()).values():
+        assert (frame.kind, unpack_clients(frame.body)) == (wire.Kind.ADMIT, [7])
+
+
+@BOTH
+@pytest.mark.parametrize("body", [b"", b"\x00", b"\xff" * 4, bytes(4) + b"\x01", bytes(4) + b"\x00" * 8 + b"\xff" * 4])
+def test_an_admission_that_can_not_be_read_is_refused(keys: str, body: bytes) -> None:
+    run = Run(keys)
+    assert all(frame.kind is wire.Kind.FAILURE for frame in run.admit(body).values())
+
+
+@BOTH
+@pytest.mark.parametrize("body", [b"", b"\x00" * 4, b"\xff" * 4, b"\x00\x00\x00\x01", b"\x00\x00\x00\x02" + bytes(300)])
+def test_an_opening_that_can_not_be_read_is_refused(keys: str, body: bytes) -> None:
+    run = Run(keys)
+    request = wire.pack(wire.Kind.OPEN, wire.Turn(round_number=1), body)
+    assert all(wire.unpack(h.answer(request)).kind is wire.Kind.FAILURE for h in run.holders.values())
+
+
+# Clients that a server invents
+
+
+@BOTH
+def test_invented_clients_are_not_admitted_where_the_holder_knows_the_true_ones(keys: str) -> None:
+    true = {client: Ed25519PrivateKey.generate() for client in range(4)}
+    known = frozenset(identity.public_key().public_bytes_raw() for identity in true.values())
+    holders = holders_of(keys, Caution(rules=Rules(minimum_clients=3, rounds=6), layout=layout, clients=known))
+    run = Run(keys, holders=holders, identities=true)
+    opens(run.open([0, 1, 2]), run.exact([0, 1, 2]))
+    invented = {
+        8: _invented(run, 8),
+        9: _invented(run, 9, Ed25519PrivateKey.generate()),
+        10: _invented(run, 10, true[1]),  # client 1 helps the server, and would count twice
+    }
+    admission = Admission(challenges=list(run.session.challenges.values()), enrolments=invented)
+    for frame in run.admit(admission.to_bytes()).values():
+        assert unpack_clients(frame.body) == [8, 9, 10]
+
+
+@BOTH
+def test_an_identity_does_not_vouch_for_what_another_client_sent(keys: str) -> None:
+    true = Ed25519PrivateKey.generate()
+    holders = holders_of(
+        keys,
+        Caution(rules=Rules(minimum_clients=3, rounds=6), clients=frozenset([true.public_key().public_bytes_raw()])),
+    )
+    run = Run(keys, clients=0, holders=holders)
+    vouched, other = _invented(run, 0, true), _invented(run, 1, true)
+    grafted = _invented(run, 0) + other[-96:]
+    for body, admitted in ((grafted, False), (vouched, True)):
+        admission = Admission(challenges=list(run.session.challenges.values()), enrolments={0: body})
+        for frame in run.admit(admission.to_bytes()).values():
+            assert (unpack_clients(frame.body) == []) is admitted
+
+
+@BOTH
+def test_without_a_list_the_guarantee_is_only_as_good_as_the_clients_that_enrolled(keys: str) -> None:
+    """What does not hold: a server that may invent clients sees what is left of a sum without them."""
+    run = Run(keys)
+    run.vectors += [np.zeros(LENGTH, np.float32)] * 2  # clients 4 and 5 are the server's
+    run.admit(_enrol(run, (4, 5)))
+    opens(run.open([2, 4, 5]), run.vectors[2])
+
+
+def _enrol(run: Run, clients: tuple[int, ...]) -> bytes:
+    invitation = wire.pack(wire.Kind.ENROL, SETUP, pack_invitation(run.session.run, run.session.key))
+    bodies = {client: bytes(wire.unpack(run.answer({client: invitation})[client]).body) for client in clients}
+    return Admission(challenges=list(run.session.challenges.values()), enrolments=bodies).to_bytes()
+
+
+@BOTH
+def test_a_client_that_was_started_anew_comes_back_with_its_identity_and_not_without(keys: str) -> None:
+    for identities in ({1: Ed25519PrivateKey.generate()}, {}):
+        run = Run(keys, identities=identities)
+        run.states[1] = b""  # what a node forgets when it is started anew
+        run.session.forget(1)
+        drive(run.ready.setup(range(4)), InProcessEngine(answer=run.answer))
+        assert (1 in run.session.members(range(4))) is bool(identities)
+        if identities:
+            opens(run.open([0, 1, 2]), run.exact([0, 1, 2]))
+
+
+# Masks
+
+
+def test_masks_differ_by_everything_they_are_made_of() -> None:
+    key, secret, turn = key_pair()[0], bytes(32), wire.Turn(round_number=1)
+    usual = binding.masks(secret, turn, bytes(16), key, 3)
+    others = [
+        binding.masks(b"\x01" + bytes(31), turn, bytes(16), key, 3),
+        binding.masks(secret, wire.Turn(round_number=2), bytes(16), key, 3),
+        binding.masks(secret, wire.Turn(round_number=1, attempt=1), bytes(16), key, 3),
+        binding.masks(secret, turn, b"\x01" + bytes(15), key, 3),
+        binding.masks(secret, turn, bytes(16), key, 4)[:3],
+    ]
+    assert not any((other == usual).all(axis=1).any() for other in others)
+    assert (binding.masks(secret, turn, bytes(16), key, 3) == usual).all()
+    assert len({row.tobytes() for row in usual}) == 3
+    assert len(not_below(usual, key.n)) == 3  # wider than n, so that they are uniform modulo n
+
+
+@pytest.mark.parametrize("height", sorted(binding._SMALL_ORDER))
+@pytest.mark.parametrize("sign", [0, 1])
+def test_a_key_that_signs_anything_signs_nothing(height: int, sign: int) -> None:
+    """Points of small order: with an all-zero signature they verify for a part of all messages."""
+    public = (height | sign << 255).to_bytes(32, "little")
+    signatures = [bytes(64), (1).to_bytes(64, "little")]
+    assert not any(binding.verified(public, s, bytes([m])) for s in signatures for m in range(64))
