@@ -10,6 +10,7 @@
     │   ├── StorageError         a file could not be written or read
     │   ├── KeysError            a key file is damaged or of the wrong kind, or a passphrase is wrong
     │   ├── BudgetError          the next release would cost more than the budget allows
+    │   ├── AccountingError      two bounds on the same epsilon contradict each other: no number is given
     │   └── RunError             the run's folder or state does not allow the request
     └── RemoteError              a peer's fault, or the network's
         ├── WireError            bytes that are no valid frame
@@ -55,6 +56,10 @@ class KeysError(LocalError):
 
 class BudgetError(LocalError):
     """The privacy budget does not allow the next release."""
+
+
+class AccountingError(LocalError):
+    """Two bounds on the same epsilon contradict each other, so that neither is reported."""
 
 
 class RunError(LocalError):

@@ -1,13 +1,16 @@
 """The epsilon of a ledger, by the tightest accountant that is proved for what it holds.
 
 - Everyone contributes to every release: exact, no bound is lost (``profile.py``).
-- Poisson samples, pure releases, shuffled reports, and mixtures: privacy loss distributions (``pld.py``).
+- Poisson samples, pure releases, shuffled reports, and mixtures: privacy loss distributions (``pld.py``), or Rényi
+  moments (``moments.py``) where those are the smaller bound.
 - Pure releases alone: basic and advanced composition too, and the smallest of the three.
 - Shuffled passes: nothing better than one full release a pass is proved and tight. Under zero-out a shuffled epoch of
   100 batches at noise 1 truly costs between 4.06 and 4.38 at delta = 1e-5, where the Poisson value would claim 0.72.
 - Skellam noise, alone or beside releases without sampling: its Rényi bound (``renyi.py``).
 - Sets of fixed size: Rényi bounds with their own amplification under replace-one and zero-out, full price under
   add-remove.
+
+Every value that is reported is held against lower bounds of the same ledger (``guard.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from tacit.accounting import guard
 from tacit.accounting.ledger import Ledger, Neighbours, Unit
 from tacit.accounting.parts import Parts
 from tacit.errors import ConfigError
 
-Name = Literal["exact-gaussian", "pld", "pld-google", "rdp", "rdp-skellam", "basic", "advanced"]
+Name = Literal["exact-gaussian", "pld", "pld-google", "rdp", "rdp-skellam", "renyi", "basic", "advanced"]
 NAMES: tuple[Name, ...] = get_args(Name)
 _WORTHWHILE = 1e-3  # the share of epsilon that a distribution has to be able to save before one is computed
 
@@ -63,11 +67,19 @@ def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> 
 
     Raises:
         ConfigError: delta is out of range, or the accountant does not apply to what the ledger holds.
+        AccountingError: the value that was found is less than the ledger certainly costs.
     """
     if not 0.0 < delta < 1.0:
         raise ConfigError(f"Expected a delta strictly between 0 and 1, got {delta}.")
     if accountant is not None and accountant not in NAMES:
         raise ConfigError(f"Unknown accountant {accountant!r}. Choose one of {', '.join(NAMES)}.")
+    answer = estimate(ledger, delta, accountant=accountant)
+    guard.check([Parts.of(own) for own in ledger.of_clients()], delta, answer.epsilon, answer.accountant)
+    return answer
+
+
+def estimate(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Answer:
+    """Return what :func:`epsilon` does, unguarded: for a search, whose last value is asked for again."""
     return max((_of_client(own, delta, accountant) for own in ledger.of_clients()), key=lambda answer: answer.epsilon)
 
 
@@ -99,7 +111,7 @@ def _tightest(parts: Parts, delta: float) -> tuple[float, Name]:
         if savings(parts, delta) > _WORTHWHILE:
             candidates.append("pld")
     else:
-        candidates = ["pld"]
+        candidates = ["pld", "renyi"] if parts.poisson else ["pld"]
     answers: list[tuple[float, Name]] = [(_account(name, parts, delta), name) for name in candidates]
     return min(answers, key=lambda answer: answer[0])
 
@@ -136,6 +148,10 @@ def _function(name: Name) -> Callable[[Parts, float], float]:
         from tacit.accounting import composition
 
         return composition.basic if name == "basic" else composition.advanced
+    if name == "renyi":
+        from tacit.accounting import moments
+
+        return moments.epsilon
     if name == "rdp-skellam":
         from tacit.accounting import renyi
 

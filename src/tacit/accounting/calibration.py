@@ -70,11 +70,12 @@ def calibrate(
         return whole_run(noise_multiplier=noise, rounds=rounds, rate=rate, sampling=sampling, neighbours=neighbours)
 
     @functools.cache
+    def excess(noise: float) -> float:
+        found = accounting.estimate(ledger(noise), delta, accountant=accountant).epsilon
+        return _log_excess(found, epsilon * (1.0 - _MARGIN))
+
     def answer(noise: float) -> Answer:
         return accounting.epsilon(ledger(noise), delta, accountant=accountant)
-
-    def excess(noise: float) -> float:
-        return _log_excess(answer(noise).epsilon, epsilon * (1.0 - _MARGIN))
 
     one = Parts.of(ledger(1.0))
     # Without amplification the whole run is one Gaussian release with mu proportional to 1/noise.

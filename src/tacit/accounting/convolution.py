@@ -14,41 +14,86 @@ from typing import Any
 import numpy as np
 
 from tacit.accounting.losses import Array, Losses
+from tacit.accounting.tilting import ROUGHLY, cumulant, steepness
 
-_ROUGHLY = 4096  # points for the choice of theta
-_STEEPEST = 60.0  # the largest theta, in units of one over the total's deviation; a normal law needs 21 at delta 1e-100
 _OUTSIDE = 1e-11  # tilted mass outside the window, on either side
 _LARGEST_EXPONENT = 600.0  # so far below the guess delta is beyond all bounds, whatever the exact sum
-_SLACK = 1e-9  # bounds what wraps around (2e-11) and what the transform rounds off, relative to the tilted tail
+_NEAR = 300.0  # losses this close to the point that a sum is scaled by neither overflow nor vanish
+_SLACK = 1e-10  # bounds what wraps around (2e-11)
+_ROUNDING = 2.0**-52
+_VANISHED = -80.0  # the logarithm of a frequency's share that is left out; the transform rounds off at -36
 
 
 class Total:
-    """The distribution of the summed loss, tilted so that the tail at ``delta`` is its middle."""
+    """The distribution of the summed loss, tilted so that the tail at ``delta`` is its middle.
+
+    What is left out of the tilted masses, or added to them, is at most ``slack`` in all: what lies outside the window
+    wraps around (Chernoff), and the transform of n points, raised to the power T, rounds off. An error of r in each
+    frequency becomes T r in its power, and T r sqrt(n sum of squared masses) in the sum of all masses (Parseval and
+    Cauchy-Schwarz), with r a few roundings for every level of the transform.
+    """
 
     def __init__(self, releases: Sequence[tuple[Losses, int]], delta: float) -> None:
         self._releases = releases
         self._step = releases[0][0].step
-        self._theta, self.guess = _chernoff([(losses.thinned(_ROUGHLY), times) for losses, times in releases], delta)
-        self._log_mass = _cumulant(releases, self._theta)
+        self._theta = steepness([(*losses.thinned(ROUGHLY), times) for losses, times in releases], delta)
+        self._log_mass = self._cumulant(self._theta)
+        self.guess = (self._log_mass - math.log(delta)) / self._theta  # Chernoff's bound
         self._infinite = min(1.0, sum(times * losses.infinite for losses, times in releases))
-        first, tilted = self._convolve(*self._window())
-        # Sums from each loss to the largest, of mass(l) and of mass(l) e^-l, both scaled so that the guess is at one.
-        self._points = np.arange(first, first + tilted.size, dtype=np.float64) * self._step
-        away = np.minimum(self.guess - self._points, _LARGEST_EXPONENT / (self._theta + 1.0))
-        self._upper = _suffix_sums(tilted * np.exp(self._theta * away))
-        self._lower = _suffix_sums(tilted * np.exp((self._theta + 1.0) * away))
+        first, self._tilted = self._convolve(*self._window())
+        size, count = self._tilted.size, sum(times for _, times in releases)
+        error = _ROUNDING * (math.log2(size + 1) + 8.0)
+        self._slack = _SLACK + error * count * math.sqrt(size * float(np.square(self._tilted).sum()))
+        # Sums from each loss to the largest: of mass(l) scaled by the guess, and of mass(l) e^-l scaled by `_near`.
+        self._points = np.arange(first, first + size, dtype=np.float64) * self._step
+        self._away = self._theta * (self.guess - self._points)
+        self._upper = _suffix_sums(self._tilted * np.exp(np.minimum(self._away, _LARGEST_EXPONENT)))
+        self._scale(self.guess)
+
+    @property
+    def reach(self) -> float:
+        """How far delta(eps) takes to fall by a factor of about e."""
+        return 1.0 / self._theta
 
     def log_delta(self, epsilon_: float) -> float:
         """Return the logarithm of an upper bound on delta(eps)."""
+        if abs(epsilon_ - self._near) > _NEAR:
+            self._scale(epsilon_)
         start = int(np.searchsorted(self._points, epsilon_, side="right"))
         finite = 0.0
         if start < self._points.size:
-            factor = math.exp(min(epsilon_ - self.guess, _LARGEST_EXPONENT))  # less is taken off: still a bound
-            finite = float(self._upper[start] - factor * self._lower[start])
+            taken = self._lower[min(start - self._start, self._lower.size - 1)]
+            finite = float(self._upper[start] - math.exp(epsilon_ - self._near) * taken)
         # What is not in the sums lies above eps or wrapped around to there, so it weighs at most what mass at eps does.
-        slack = math.log(_SLACK) + self._theta * (self.guess - epsilon_)
+        slack = math.log(self._slack) + self._theta * (self.guess - epsilon_)
         logarithm = self._log_mass - self._theta * self.guess + np.logaddexp(_log(finite), slack)
         return float(np.logaddexp(logarithm, _log(self._infinite)))
+
+    def log_delta_below(self, epsilon_: float) -> float:
+        """Return the logarithm of a lower bound on delta(eps), minus infinity where nothing is left of it.
+
+        It is summed anew, in logarithms and without the sums that :meth:`log_delta` looks up, so that an error in one
+        of the two does not hide in the other. Infinite mass and what hardly weighs are left out, and the slack is taken
+        off; so it says something only within a few :attr:`reach` of the guess.
+        """
+        start, end = np.searchsorted(self._points, (epsilon_, epsilon_ + 40.0 * self.reach), side="right")
+        points, masses = self._points[start:end], self._tilted[start:end]
+        there = masses > 0.0
+        if not there.any():
+            return -math.inf
+        points = points[there]
+        logs = np.log(masses[there]) - self._theta * (points - epsilon_) + np.log(-np.expm1(epsilon_ - points))
+        largest = float(logs.max())
+        left = math.exp(largest) * float(np.exp(logs - largest).sum()) - self._slack
+        return self._log_mass - self._theta * epsilon_ + _log(left)
+
+    def _scale(self, near: float) -> None:
+        """Prepare the sums of mass(l) e^-l for an epsilon that is near this one; losses far above it weigh nothing."""
+        self._near = near
+        self._start, end = np.searchsorted(self._points, (near - _NEAR, near + 2.0 * _NEAR))
+        part = slice(self._start, end)
+        exponents = np.minimum(self._away[part] + (near - self._points[part]), _LARGEST_EXPONENT)
+        self._lower = _suffix_sums(self._tilted[part] * np.exp(exponents))
 
     def _window(self) -> tuple[int, int]:
         """Return the first and last index outside of which at most _OUTSIDE of the tilted mass lies, by Chernoff."""
@@ -63,14 +108,19 @@ class Total:
         if deviation > 0.0:
             right, left = (
                 min(
-                    (_cumulant(self._releases, self._theta + sign * rate) - self._log_mass - math.log(_OUTSIDE)) / rate
-                    for rate in (2.0 / deviation, 4.0 / deviation, 7.0 / deviation)  # 7 for a normal law
+                    (self._cumulant(self._theta + sign * rate) - self._log_mass - math.log(_OUTSIDE)) / rate
+                    # 7 for a normal law; untilting by theta, and no further, where the losses have a long lower tail
+                    for rate in (2.0 / deviation, 4.0 / deviation, 7.0 / deviation, self._theta)
                 )
                 for sign in (1.0, -1.0)
             )
             low = max(low, math.floor(-left / self._step))
             high = min(high, math.ceil(right / self._step))
         return low, max(low, high)
+
+    def _cumulant(self, theta: float) -> float:
+        """Return ln E e^(theta l) of the total's finite part."""
+        return sum(times * cumulant(losses.points, losses.log_masses, theta) for losses, times in self._releases)
 
     def _tilt(self, losses: Losses) -> Array:
         exponents = self._theta * losses.points + losses.log_masses
@@ -86,54 +136,18 @@ class Total:
         for losses, times in self._releases:
             tilted = self._tilt(losses)
             folded = np.pad(tilted, (0, -tilted.size % size)).reshape(-1, size).sum(axis=0)
-            transform = transform * np.fft.rfft(folded) ** times
+            transform = transform * _power(np.fft.rfft(folded), times)
             start += times * losses.first
         masses: Array = np.maximum(np.fft.irfft(transform, size), 0.0)
         return low, np.roll(masses, -((low - start) % size))
 
 
-def _cumulant(releases: Sequence[tuple[Losses, int]], theta: float) -> float:
-    """Return ln E e^(theta l) of the finite part of the total."""
-    total = 0.0
-    for losses, times in releases:
-        exponents = theta * losses.points + losses.log_masses
-        largest = float(exponents.max())
-        total += times * (largest + math.log(float(np.exp(exponents - largest).sum())))
-    return total
-
-
-def _chernoff(releases: Sequence[tuple[Losses, int]], delta: float) -> tuple[float, float]:
-    """Return about the theta with the smallest Chernoff bound on epsilon, (ln E e^(theta l) - ln delta)/theta, and it.
-
-    Any theta is valid, so a rough minimum by golden section is as good as a fine one. It is kept within what a normal
-    law of the same spread could ask for: where the largest loss is an atom that decides alone, the minimum lies at
-    infinity, and what is rounded off would be blown up with it.
-    """
-    variance = 0.0
-    for losses, times in releases:
-        weights = losses.masses / losses.masses.sum()
-        center = float((weights * losses.points).sum())
-        variance += times * float((weights * (losses.points - center) ** 2).sum())
-
-    def bound(log_theta: float) -> float:
-        theta = math.exp(log_theta)
-        return (_cumulant(releases, theta) - math.log(delta)) / theta
-
-    ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    low, high = math.log(1e-3), math.log(min(1e4, max(_STEEPEST / math.sqrt(variance), 2e-3) if variance else 1e4))
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = bound(left), bound(right)
-    while high - low > 0.1:
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = bound(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = bound(right)
-    best = (low + high) / 2.0
-    return math.exp(best), bound(best)
+def _power(transform: Any, times: int) -> Any:
+    """Return the power of a transform; after many releases all but its lowest frequencies have vanished."""
+    seen = np.abs(transform) > math.exp(_VANISHED / times)
+    power = np.zeros_like(transform)
+    power[seen] = transform[seen] ** times
+    return power
 
 
 def _log(x: float) -> float:

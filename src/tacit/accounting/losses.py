@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -58,14 +58,15 @@ class Losses:
             logs: Array = np.log(self.masses)
         return logs
 
-    def thinned(self, points: int) -> Self:
-        """Return about ``points`` masses in place of all of them: a rough picture, no bound."""
-        width = self.masses.size // points
-        if width < 2:
-            return self
-        masses = np.pad(self.masses, (0, -self.masses.size % width)).reshape(-1, width).sum(axis=1)
-        first = round(self.first / width)
-        return replace(self, step=self.step * width, first=first, masses=masses)
+    def thinned(self, most: int) -> tuple[Array, Array]:
+        """Return about ``most`` points and masses in place of all, of the same mean: a rough picture, no bound."""
+        width = max(1, self.masses.size // most)
+        masses, moments = (
+            np.pad(values, (0, -values.size % width)).reshape(-1, width).sum(axis=1)
+            for values in (self.masses, self.masses * self.points)
+        )
+        there = masses > 0.0
+        return moments[there] / masses[there], masses[there]
 
 
 def _logistic(x: float) -> float:
@@ -104,6 +105,18 @@ class Pair:
         masses[1:] += upper - left
         masses[0] += self._below(edges[0])
         return Losses(step=step, first=first, masses=masses, infinite=self._above(edges[-1]))
+
+    def cells(self, *, step: float, tail: float) -> tuple[int, Array, Array]:
+        """Return what P and Q have in cells around the multiples of ``step``, and the first of them.
+
+        A cell is all outcomes whose loss is within half a step; the last one holds all that lose more too. At most
+        ``tail`` of P, with the smallest losses, is left out.
+        """
+        low, high = self.reach(tail)
+        first, last = math.floor(low / step), math.ceil(high / step)
+        edges = self._outcome((np.arange(first, last + 2, dtype=np.float64) - 0.5) * step)
+        edges[-1] = math.inf
+        return first, self._masses(edges, self.means[0]), self._masses(edges, self.means[1])
 
     def _loss(self, x: Array) -> Array:
         return self._log_density(x, self.means[0]) - self._log_density(x, self.means[1])

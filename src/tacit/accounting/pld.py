@@ -21,6 +21,7 @@ from tacit.accounting.losses import ADD, REMOVE, REPLACE, Losses, Pair
 from tacit.accounting.parts import Parts
 from tacit.accounting.roots import bracket_up, first_at_most_zero
 from tacit.accounting.shuffling import shuffled
+from tacit.accounting.tilting import width
 
 _STEP = 1e-4  # dp-accounting's
 _FINEST = 1e-10  # for releases that cost next to nothing
@@ -28,6 +29,7 @@ _LEAST_NOISE = 1e-3  # less, and one release already costs half a million; sampl
 _BEYOND = 1e5  # likewise of what is not sampled
 _COARSE = 4096  # points of a first look
 _POINTS = 1 << 19  # the most points of a grid; beyond, the step grows and with it the bound
+_LONGEST = 1 << 20  # likewise of the total
 _TRUNCATED = 1e-8  # share of delta that truncated losses may cost
 _PLAIN = 12.0  # pure releases beyond this add up: one in e^12 loses less than all, so no theorem saves 1e-5 of it
 
@@ -50,10 +52,14 @@ def epsilon(parts: Parts, delta: float, *, coarser: float = 1.0) -> float:
     ceiling = _unamplified(parts, delta)
     if any(group.noise_multiplier < _LEAST_NOISE for group in parts.poisson) or _largest(parts) > _BEYOND:
         return ceiling
-    directions = [REPLACE] if parts.neighbours == "replace-one" else [REMOVE, ADD]
-    if not parts.poisson:
-        directions = directions[:1]  # Gaussian and pure losses look the same from both sides
-    return min(ceiling, max(_epsilon(_Releases.of(parts, means), delta, coarser) for means in directions))
+    removed = REPLACE if parts.neighbours == "replace-one" else REMOVE
+    found = _epsilon(_Releases.of(parts, removed), delta, coarser)
+    # Gaussian and pure losses look the same from both sides, and so does what one replaces. One more among a sample
+    # loses at most -ln(1-q), and mostly that is less than one fewer.
+    most = -sum(group.count * math.log1p(-group.rate) for group in parts.poisson)
+    if removed == REMOVE and parts.poisson and (parts.mu > 0.0 or parts.unmixed or most > found):
+        found = max(found, _epsilon(_Releases.of(parts, ADD), delta, coarser))
+    return min(ceiling, found)
 
 
 def _largest(parts: Parts) -> float:
@@ -86,7 +92,7 @@ class _Releases:
             pairs.append((Pair(means=REMOVE, rate=1.0, deviation=1.0 / parts.mu), 1))
         return cls(pairs=tuple(pairs), pure=parts.pure, mixed=parts.mixed)
 
-    def step(self, tail: float) -> float:
+    def step(self, tail: float, delta: float) -> float:
         """Return a step that keeps the width of a bin, and the sum of all roundings, far below the spread of the total.
 
         Connecting the dots widens each release by up to step^2/4 in variance and half of that in mean. The step is
@@ -94,23 +100,28 @@ class _Releases:
         nested grids the coarser answer is the larger one, so that the two never contradict each other.
         """
         variance, range_, count = 0.0, 0.0, 0
+        looks = []
         for pair, times in self.pairs:
             low, high = pair.reach(tail)
             look = pair.losses(step=max((high - low) / _COARSE, _FINEST), tail=tail)
+            looks.append((look, times))
             mean = float((look.masses * look.points).sum())
             variance += times * float((look.masses * (look.points - mean) ** 2).sum())
             range_, count = max(range_, high - low), count + times
         for epsilon_, times in self.pure:
             variance += times * epsilon_**2
+            looks.append((Losses.pure(epsilon_, step=epsilon_), times))
             range_, count = max(range_, 2.0 * epsilon_), count + times
         for (epsilon_, reports), times in self.mixed:
             look = shuffled(epsilon_, reports, step=max(2.0 * epsilon_ / _COARSE, _FINEST), tail=tail)
             variance += times * float((look.masses * look.points**2).sum())
+            looks.append((look, times))
             range_, count = max(range_, 2.0 * epsilon_), count + times
         spread = math.sqrt(variance)
         finest = min(spread / 256.0, math.sqrt(1e-2 * spread / count))
-        coarsest = min(spread / 4e4, math.sqrt(2e-5 * spread / count), 1e-3)
-        wanted = max(min(max(coarsest, _STEP), finest), range_ / _POINTS, spread * 1e-5, _FINEST)
+        coarsest = min(spread / 4e4, math.sqrt(2e-5 * spread / count), max(1e-3, spread * 1e-4))
+        longest = max(range_ / _POINTS, width(looks, delta) / _LONGEST)
+        wanted = max(min(max(coarsest, _STEP), finest), longest, spread * 1e-5, _FINEST)
         return _STEP * 2.0 ** math.floor(math.log2(wanted / _STEP))
 
     def losses(self, step: float, tail: float) -> list[tuple[Losses, int]]:
@@ -123,7 +134,7 @@ class _Releases:
 def _epsilon(releases: _Releases, delta: float, coarser: float) -> float:
     count = sum(times for _, times in (*releases.pairs, *releases.pure, *releases.mixed))
     tail = max(delta * _TRUNCATED / max(count, 1), 1e-300)
-    total = Total(releases.losses(releases.step(tail) * coarser, tail), delta)
+    total = Total(releases.losses(releases.step(tail, delta) * coarser, tail), delta)
 
     def excess(epsilon_: float) -> float:
         return total.log_delta(epsilon_) - math.log(delta)

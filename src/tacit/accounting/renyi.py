@@ -74,8 +74,12 @@ def epsilon(parts: Parts, delta: float) -> float:
         below, above = _scaled(parts, _BELOW), _scaled(parts, _ABOVE)
     if not math.isfinite(above[-1]):  # noise that is next to none
         return math.inf
-    total = below + (_ORDERS - _BELOW) * (above - below)
-    bounds = (total - math.log(delta) - np.log(_ORDERS)) / (_ORDERS - 1.0) + np.log1p(-1.0 / _ORDERS)
+    return bound(_ORDERS, below + (_ORDERS - _BELOW) * (above - below), delta)
+
+
+def bound(orders: Array, scaled: Array, delta: float) -> float:
+    """Return the smallest epsilon over all orders, given ``(order - 1) * divergence`` at each."""
+    bounds = (scaled - math.log(delta) - np.log(orders)) / (orders - 1.0) + np.log1p(-1.0 / orders)
     return max(0.0, float(bounds.min()) * (1.0 + _MARGIN))
 
 

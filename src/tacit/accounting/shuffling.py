@@ -15,6 +15,7 @@ for :math:`\varepsilon_0 \le \ln(n/(16\ln(2/\delta)))` only. Outside, it claims 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import gammaln
@@ -35,24 +36,45 @@ def shuffled(epsilon: float, reports: int, *, step: float, tail: float) -> Losse
         step: the step of the grid.
         tail: at most this much of the outcomes is left out, and charged as infinite.
     """
+    last = math.ceil(epsilon / step) + 1
+    masses = np.zeros(2 * last + 1)
+    for mass, loss in _outcomes(epsilon, reports, tail):
+        # Between two points of the grid the mass and its counterpart, mass e^-loss, are kept (connecting the dots).
+        below = np.floor(loss / step)
+        left = mass * np.clip((np.exp(below * step - loss) - math.exp(-step)) / -math.expm1(-step), 0.0, 1.0)
+        index = np.clip(below.astype(np.int64) + last, 0, 2 * last - 1)
+        masses += np.bincount(index, left, 2 * last + 1) + np.bincount(index + 1, mass - left, 2 * last + 1)
+    return Losses(step=step, first=-last, masses=masses, infinite=max(0.0, 1.0 - float(masses.sum())))
+
+
+def shuffled_cells(epsilon: float, reports: int, *, step: float, tail: float) -> tuple[int, Array, Array]:
+    """Return what both distributions have in cells around the multiples of ``step``, and the first of them."""
+    last = math.ceil(epsilon / step) + 1
+    upper, lower = np.zeros(2 * last + 1), np.zeros(2 * last + 1)
+    for mass, loss in _outcomes(epsilon, reports, tail):
+        index = np.clip(np.floor(loss / step + 0.5).astype(np.int64) + last, 0, 2 * last)
+        upper += np.bincount(index, mass, 2 * last + 1)
+        lower += np.bincount(index, mass * np.exp(-loss), 2 * last + 1)
+    return -last, upper, lower
+
+
+def _outcomes(epsilon: float, reports: int, tail: float) -> Iterator[tuple[Array, Array]]:
+    """Yield the masses and losses of all outcomes but for ``tail`` of them, a block at a time."""
     reports = min(reports, _MOST)
     clone = math.exp(-epsilon)
     lowest = max(0, int(binom.ppf(tail / 4.0, reports - 1, clone)) - 1)
     others = max(0, int(binom.ppf(tail / 4.0, reports - 1, 1.0 - clone)) - 1)  # the upper end, from the other side:
     highest = reports - 1 - others  # scipy's isf is 1 - ppf and gives up below 1e-16
-    last = math.ceil(epsilon / step) + 1
-    masses = np.zeros(2 * last + 1)
     reach = int(math.sqrt(-0.5 * (highest + 1.0) * math.log(tail / 4.0))) + 2  # Hoeffding's bound for A, and B
     block = max(1, _BLOCK // (2 * reach + 1))
     for start in range(lowest, highest + 1, block):
         clones = np.arange(start, min(start + block, highest + 1), dtype=np.float64)[:, None]
         side = np.floor(clones / 2.0) + np.arange(-reach, reach + 1, dtype=np.float64)
-        masses += _masses(clones, side, epsilon, reports, step=step, last=last)
-    return Losses(step=step, first=-last, masses=masses, infinite=max(0.0, 1.0 - float(masses.sum())))
+        yield _masses(clones, side, epsilon, reports)
 
 
-def _masses(clones: Array, side: Array, epsilon: float, reports: int, *, step: float, last: int) -> Array:
-    """Return the masses of outcomes with ``side`` of ``clones`` + 1 reports on the first side, on the grid."""
+def _masses(clones: Array, side: Array, epsilon: float, reports: int) -> tuple[Array, Array]:
+    """Return the masses and losses of outcomes with ``side`` of ``clones`` + 1 reports on the first side."""
     inside = (side >= 0.0) & (side <= clones + 1.0)
     side = np.clip(side, 0.0, clones + 1.0)
     other = clones + 1.0 - side
@@ -62,11 +84,4 @@ def _masses(clones: Array, side: Array, epsilon: float, reports: int, *, step: f
     log += binom.logpmf(clones, reports - 1, math.exp(-epsilon)) - np.log(clones + 1.0)
     first, second = own * side + (1.0 - own) * other, (1.0 - own) * side + own * other
     mass = np.where(inside, np.exp(log) * first, 0.0)
-    loss = np.log(first) - np.log(second)
-    # Between two points of the grid both the mass and its counterpart, mass e^-loss, are kept (connecting the dots).
-    below = np.floor(loss / step)
-    left = mass * np.clip((np.exp(below * step - loss) - math.exp(-step)) / -math.expm1(-step), 0.0, 1.0)
-    index = np.clip(below.astype(np.int64) + last, 0, 2 * last - 1).ravel()
-    lower, upper = np.bincount(index, left.ravel(), 2 * last + 1), np.bincount(index + 1, (mass - left).ravel())
-    lower[: len(upper)] += upper
-    return np.asarray(lower)
+    return mass.ravel(), (np.log(first) - np.log(second)).ravel()

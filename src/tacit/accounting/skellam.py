@@ -6,7 +6,6 @@ import math
 
 from tacit.accounting import accountant as accounting
 from tacit.accounting import profile
-from tacit.accounting.accountant import Answer
 from tacit.accounting.calibration import Calibrated
 from tacit.accounting.events import RepeatedEvent, SkellamEvent
 from tacit.accounting.ledger import Ledger, Neighbours
@@ -42,12 +41,12 @@ def calibrate_skellam(
     if rounds < 1:
         raise ConfigError(f"Expected 1 round or more, got rounds={rounds}.")
 
-    def answer(noise: float) -> Answer:
+    def ledger(noise: float) -> Ledger:
         event = RepeatedEvent(event=SkellamEvent(noise_multiplier=noise, sensitivity=sensitivity), count=rounds)
-        return accounting.epsilon(Ledger(neighbours=neighbours).charged(event, round_number=1), delta)
+        return Ledger(neighbours=neighbours).charged(event, round_number=1)
 
     def excess(noise: float) -> float:
-        return answer(noise).epsilon - epsilon
+        return accounting.estimate(ledger(noise), delta).epsilon - epsilon
 
     # What Gaussian noise would need, by its exact cost, is a good first guess, and a little too small.
     low = math.sqrt(rounds) / profile.largest_mu(epsilon=epsilon, delta=delta)
@@ -57,4 +56,4 @@ def calibrate_skellam(
     while excess(high) > 0.0:
         low, high = high, 2.0 * high
     noise = first_at_most_zero(excess, low, high, relative=_TOLERANCE)
-    return Calibrated(noise_multiplier=noise, answer=answer(noise))
+    return Calibrated(noise_multiplier=noise, answer=accounting.epsilon(ledger(noise), delta))

@@ -32,7 +32,8 @@ Neighbours = Annotated[
 Accountant = Annotated[
     str | None,
     typer.Option(
-        help="exact-gaussian, pld, pld-google, rdp, basic or advanced.", show_default="the tightest that is proved"
+        help="exact-gaussian, pld, renyi, pld-google, rdp, basic or advanced.",
+        show_default="the tightest that is proved",
     ),
 ]
 
