@@ -61,7 +61,7 @@ def test_local_names_a_port_that_is_taken(tacit_command: Tacit, tmp_path: Path) 
 
 def test_local_leaves_another_run_alone(tacit_command: Tacit, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "journal.jsonl").write_text("")
+    (tmp_path / "run" / "journal.jsonl").write_text('{"type": "start"}\n')
     failed = tacit_command.refused("deploy", "local", "--data", "digits", "--out", "run")
     assert "holds another run" in failed
 

@@ -164,6 +164,7 @@ def local(
         config.out,
         quiet=quiet,
         as_json=as_json,
+        again="the same command and --out",
     )
 
 

@@ -78,9 +78,18 @@ def run(
 
 
 def watch(
-    go: Callable[[Observer], Result], folder: Path | None, *, quiet: bool, as_json: bool, units: str = "clients"
+    go: Callable[[Observer], Result],
+    folder: Path | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+    units: str = "clients",
+    again: str = "tacit resume",
 ) -> None:
-    """Run something with the terminal watching; with ``--json`` the result is all that stdout gets."""
+    """Run something with the terminal watching; with ``--json`` the result is all that stdout gets.
+
+    ``again`` is the command that goes on with what is in ``folder``.
+    """
     from tacit.cli.output import console
     from tacit.report.terminal import TerminalObserver
 
@@ -89,7 +98,7 @@ def watch(
         result = go(observer)
     except KeyboardInterrupt:
         observer.stop()
-        words = f"Stopped. What is done is kept; go on with: tacit resume {folder}"
+        words = f"Stopped. What is done is kept; go on with: {again} {folder}"
         console(stderr=True).print(words, soft_wrap=True, markup=False)
         raise typer.Exit(130) from None
     finally:
