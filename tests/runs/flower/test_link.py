@@ -94,6 +94,21 @@ def test_a_client_that_was_missing_may_come_and_a_stranger_stops_nothing() -> No
     assert sum("is left out" in note for note in notes) == 2
 
 
+def test_a_stranger_that_never_answers_does_not_hold_up_every_round() -> None:
+    link, made, _ = _link({31: _node(0), 32: _node(1)}, {0, 1, 2})
+    _assemble(link)
+    greetings: list[Message] = []
+
+    def silent(message: Message) -> list[Message]:
+        greetings.append(message)
+        return []
+
+    made.nodes[42] = silent
+    for _ in range(6):
+        assert link.exchange({0: b"x" * 20, 2: b"x" * 20}) == {0: b"work"}
+    assert len(greetings) == 3
+
+
 def test_a_client_whose_examples_were_not_counted_is_not_asked() -> None:
     link, made, notes = _link({31: _node(0, examples=100), 32: _node(1, examples=60)}, {0, 1, 2})
     _assemble(link)

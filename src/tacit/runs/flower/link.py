@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from tacit.runs.config import RunConfig
 from tacit.runs.flower import hello
 
 _PAUSE = 0.5
+_GREETINGS = 3  # of a node that does not answer: each takes as long as a trip may, and who never answers is no party
 _OF_NODES: tuple[Stage, ...] = ("train", "protect", "recover")
 
 
@@ -39,6 +41,7 @@ class Link:
     introductions: dict[ClientId, hello.Introduction] = field(default_factory=dict)
     note: Callable[[str], None] = lambda _: None
     _greeted: set[int] = field(default_factory=set)
+    _asked: Counter[int] = field(default_factory=Counter)
     _assembled: bool = False
 
     @property
@@ -81,9 +84,10 @@ class Link:
         self.note(f"{_named(missing)} did not come; the run goes on without.")
 
     def _greet(self, present: Iterable[int]) -> None:
-        new = sorted(set(present) - self._greeted)
+        new = sorted(node for node in set(present) - self._greeted if self._asked[node] < _GREETINGS)
         if not new:
             return
+        self._asked.update(new)
         replies = self.engine.greet(hello.greeting(self.config), new)
         for node, frame in sorted(replies.items()):
             try:
