@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 
 import elgamal
-from tacit.bench.crypto import measure
-from tacit.bench.crypto_table import table
-from tacit.bench.files import write
+from tacit_labs.bench.crypto import measure
+from tacit_labs.bench.crypto_table import table
+from tacit_labs.bench.files import write
 
 RESULTS = Path(__file__).parent / "results"
 

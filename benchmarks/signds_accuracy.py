@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import tacit
-from tacit.reproduce import nbafl_jobs as table
 from tacit.runs.config import from_mapping, from_yaml
 from tacit.runs.overrides import merge
+from tacit_labs.nbafl_femnist import jobs as table
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES, RESULTS = ROOT / "examples", ROOT / "benchmarks" / "results"

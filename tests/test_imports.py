@@ -12,7 +12,8 @@ import pytest
 
 import tacit
 
-ROOT = Path(tacit.__file__).parent
+ROOT = Path(tacit.__file__).parents[1]
+PACKAGES = {"tacit": "", "tacit_labs": "labs"}  # and what its rooms are called here
 BASE = {"errors", "foreign", "grid", "randomness", "vectors", "flow", "wire", "storage"}
 MAY_IMPORT = {
     "errors": set[str](),
@@ -35,21 +36,6 @@ MAY_IMPORT = {
     "runs": BASE
     | {"logs", "accounting", "crypto", "mechanisms", "protocols", "engines", "training", "tasks", "federated", "tacit"},
     "report": BASE | {"runs"},
-    "bench": BASE | {"crypto", "tasks", "runs", "report", "tacit"},  # measurements beside other libraries
-    "reproduce": BASE  # the source experiments: whatever they need, but never the command line
-    | {
-        "accounting",
-        "bench",
-        "crypto",
-        "mechanisms",
-        "protocols",
-        "training",
-        "tasks",
-        "federated",
-        "runs",
-        "report",
-        "tacit",
-    },
     "flower": BASE  # for people's own Flower apps
     | {"engines", "mechanisms", "protocols", "federated", "training", "runs", "report", "tacit"},
     "deploy": BASE | {"crypto", "runs", "tacit"},
@@ -57,7 +43,6 @@ MAY_IMPORT = {
     | {
         "deploy",
         "accounting",
-        "bench",
         "crypto",
         "mechanisms",
         "protocols",
@@ -67,12 +52,22 @@ MAY_IMPORT = {
         "federated",
         "runs",
         "report",
-        "reproduce",
         "tacit",
     },
     "dpsgd": BASE | {"accounting", "training"},  # the Python way into DP-SGD
     "tacit": BASE | {"runs", "training", "dpsgd"},  # the names of `import tacit`
 }
+_CORE = {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "runs", "report", "tacit"}
+_LAB = BASE | _CORE | {"labs.harness", "labs.bench"}  # never the command line, and never another experiment
+_LABS = ("lab_dp", "lab_dpsgd", "lab_elgamal", "lab_paillier", "nbafl_femnist", "signds_lenet")
+MAY_IMPORT |= {f"labs.{name}": _LAB for name in _LABS}
+MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
+    "labs": set(),
+    "labs.bench": BASE | {"crypto", "tasks", "runs", "report", "tacit"},  # measurements beside other libraries
+    "labs.harness": BASE | {"crypto", "runs", "report", "tacit", "labs.bench"},
+    "labs.commands": BASE | {"cli", "report", "labs.bench", "labs.harness", "labs.lab_dpsgd"},
+}
+LOADS_LABS = "tacit/cli/labs.py"  # when one of their commands is named
 OUTSIDERS = {  # packages that only some rooms may import
     "torch": {"training", "tasks", "runs", "dpsgd", "flower"},
     "dp_accounting": {"accounting"},
@@ -83,21 +78,26 @@ OUTSIDERS = {  # packages that only some rooms may import
     "pickle": set[str](),
     "random": {"randomness"},
     "secrets": {"randomness"},
-    "rich": {"report", "cli", "tasks"},  # tasks: the bar of a download
-    "typer": {"cli"},
+    "rich": {"report", "cli", "tasks", "labs.commands", "labs.lab_dpsgd"},  # tasks: the bar of a download
+    "typer": {"cli", "labs.commands"},
     "pydantic": {"runs"},
 }
-PEERS = "bench/peers/"  # other libraries' ways, as their users write them: their packages, optimisers and randomness
-REPORTS_DATA = {"report/holdings.py"}  # draws data sets, so it reads their types and the splits
+PEERS = "tacit_labs/bench/peers/"  # other libraries as their users use them: their optimisers, their randomness
+REPORTS_DATA = {"tacit/report/holdings.py"}  # draws data sets, so it reads their types and the splits
 
 
 def _files() -> list[Path]:
-    return sorted(ROOT.rglob("*.py"))
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def _room(path: Path) -> str:
-    first = path.relative_to(ROOT).parts[0]
-    return "tacit" if first == "__init__.py" else first.removesuffix(".py")
+    package, first = path.relative_to(ROOT).parts[:2]
+    return _named(package, "" if first == "__init__.py" else first.removesuffix(".py"))
+
+
+def _named(package: str, first: str) -> str:
+    """Return the room of a file or module; what stands in a package itself is in the room of its name."""
+    return ".".join(filter(None, (PACKAGES[package], first))) or package
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
@@ -113,8 +113,10 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 def _breaches(room: str, tree: ast.AST) -> Iterator[str]:
     for name in _imported(tree):
         top, *rest = name.split(".")
-        if top == "tacit":
-            target = rest[0] if rest and rest[0] in MAY_IMPORT else "tacit"
+        if top in PACKAGES:
+            target = _named(top, rest[0] if rest else "")
+            if target not in MAY_IMPORT:  # a name that the package itself has
+                target = _named(top, "")
             beyond_events = room == "mechanisms" and target == "accounting" and rest[1] not in ("events", "profile")
             if target not in MAY_IMPORT[room] | {room} or beyond_events:
                 yield f"{room} imports {name}"
@@ -143,9 +145,11 @@ def _by_name(path: Path) -> str:
 def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
     breaches = list(_breaches(_room(path), ast.parse(path.read_text())))
     if _by_name(path).startswith(PEERS):
-        breaches = [breach for breach in breaches if breach.startswith("bench imports tacit.")]
+        breaches = [breach for breach in breaches if breach.startswith("labs.bench imports tacit")]
     if _by_name(path) in REPORTS_DATA:
         breaches = [breach for breach in breaches if not breach.startswith("report imports tacit.tasks")]
+    if _by_name(path) == LOADS_LABS:
+        breaches = [breach for breach in breaches if breach != "cli imports tacit_labs.commands.app"]
     assert not breaches
 
 
@@ -169,6 +173,11 @@ def test_randomness_and_optimisers_are_called_in_their_room_only(path: Path) -> 
         ("training", "import random", "training imports random"),
         ("wire", "from tacit.randomness import Randomness", "wire imports tacit.randomness.Randomness"),
         ("report", "from tacit.training.hooks import Hooks", "report imports tacit.training.hooks.Hooks"),
+        ("runs", "import tacit_labs", "runs imports tacit_labs"),
+        ("cli", "from tacit_labs.commands import app", "cli imports tacit_labs.commands.app"),
+        ("labs.lab_dp", "from tacit.cli import main", "labs.lab_dp imports tacit.cli.main"),
+        ("labs.lab_dp", "import tacit_labs.lab_elgamal.run", "labs.lab_dp imports tacit_labs.lab_elgamal.run"),
+        ("labs.harness", "import torch", "labs.harness imports torch"),
     ],
 )
 def test_the_rules_catch_a_breach(room: str, code: str, breach: str) -> None:
@@ -182,6 +191,28 @@ def test_the_rules_see_calls_and_pass_over_annotations() -> None:
 
 def test_every_room_is_under_the_rules() -> None:
     assert {_room(path) for path in _files()} <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("path", [path for path in _files() if _by_name(path) != LOADS_LABS], ids=_by_name)
+def test_tacit_knows_of_its_labs_in_one_place(path: Path) -> None:
+    assert _by_name(path).startswith("tacit_labs/") or "tacit_labs" not in path.read_text()
+
+
+def test_tacit_works_without_its_labs(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["tacit_labs"] = None  # an import of it fails
+import tacit
+from tacit.cli.main import app
+assert [getattr(tacit, name) for name in tacit.__all__]
+for line in ("config", "epsilon --noise 1 --rounds 10 --delta 1e-5", "data list", "doctor", "run --help",
+             "run --data digits --rounds 1 --seed 1 --quiet --out run", "ledger run", "report run", "deploy --help"):
+    app(line.split(), standalone_mode=False)
+print("\\nall of them ran", [name for name in sys.modules if name.startswith("tacit_labs.")])
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("\nall of them ran []\n"), done.stderr
 
 
 def test_a_nodes_first_message_waits_for_no_torch() -> None:

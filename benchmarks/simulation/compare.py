@@ -12,10 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from tacit.bench.files import write
-from tacit.bench.peers.jobs import JOBS
-from tacit.bench.simulation import PEERS, measure
-from tacit.bench.simulation_table import table
+from tacit_labs.bench.files import write
+from tacit_labs.bench.peers.jobs import JOBS
+from tacit_labs.bench.simulation import PEERS, measure
+from tacit_labs.bench.simulation_table import table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -43,11 +43,13 @@ def test_every_mode_has_a_tutorial() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=_name)
 def test_the_commands_of_a_page_exist(page: Path) -> None:
-    from typer.main import get_command
+    from click import Context
+    from typer.main import get_group
 
     from tacit.cli.main import app
 
-    known = set(get_command(app).commands)  # type: ignore[attr-defined]
+    group = get_group(app)
+    known = set(group.list_commands(Context(group)))
     for block in COMMAND.findall(page.read_text()):
         named = re.findall(r"^(?:\S+/)?tacit ([a-z]+)", block, re.MULTILINE)
         assert set(named) <= known

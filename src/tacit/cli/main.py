@@ -11,7 +11,6 @@ import typer
 import tacit
 from tacit.cli import (
     addition,
-    bench,
     calibrate,
     combine,
     compare,
@@ -26,18 +25,18 @@ from tacit.cli import (
     keys,
     ledger,
     report,
-    reproduce,
     resume,
     run,
     signds,
     sweep,
 )
-from tacit.cli import lab as laboratory
 from tacit.cli import train as training
+from tacit.cli.labs import WithLabs
 from tacit.errors import TacitError
 
 app = typer.Typer(
     name="tacit",
+    cls=WithLabs,
     help="Privacy-preserving federated learning: one command, one switch between protections.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -56,12 +55,9 @@ app.command("ledger")(ledger.ledger)
 app.command("report")(report.report)
 app.command("sweep")(sweep.sweep)
 app.command("compare")(compare.compare)
-app.command("lab")(laboratory.lab)
-app.command("reproduce")(reproduce.reproduce)
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(data.app, name="data")
 app.add_typer(keys.app, name="keys")
-app.add_typer(bench.app, name="bench")
 app.add_typer(signds.app, name="signds")
 app.command("encrypt")(encrypt.encrypt)
 app.command("sum")(addition.sum_vectors)

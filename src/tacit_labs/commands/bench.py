@@ -1,0 +1,149 @@
+"""``tacit bench``: measure on this machine, beside the peers that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tacit.cli.output import JsonFlag, console, emit_json
+
+app = typer.Typer(help="Measure speed and size on this machine, beside other libraries.", no_args_is_help=True)
+
+Quick = Annotated[bool, typer.Option("--quick", help="Smaller samples, in about a minute.")]
+PeersPython = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--peers-python",
+        help="The Python of an environment with peers that this one lacks; may be given several times.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Also write JSON, figure and page to this folder.", metavar="FOLDER"),
+]
+Jobs = Annotated[list[str] | None, typer.Option("--job", help="device or silo; both if left out.", show_default=False)]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option("--peer", help="student, flower, pfl; all that are installed if left out.", show_default=False),
+]
+Repeats = Annotated[
+    int | None, typer.Option(min=1, help="Processes a side, in turn: 3, or 1 with --quick.", show_default=False)
+]
+
+
+@app.command("crypto")
+def crypto(
+    *, quick: Quick = False, peers_python: PeersPython = None, out: Out = None, as_json: JsonFlag = False
+) -> None:
+    """Compare encryptions: Tacit's Paillier, phe, lightphe, pypaillier, TenSEAL and Python integers.
+
+    Peers that are not installed (the extra `bench` brings them) are left out, and named.
+
+    Examples:
+      tacit bench crypto --quick
+      tacit bench crypto --out results --json
+    """
+    measured = {"crypto": _crypto(quick, peers_python)}
+    _finish(measured, out, as_json=as_json)
+
+
+@app.command("simulation")
+def simulation(
+    *,
+    quick: Quick = False,
+    jobs: Jobs = None,
+    peers: Peers = None,
+    repeats: Repeats = None,
+    peers_python: PeersPython = None,
+    out: Out = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare simulations: rounds a second of Tacit, a student's loop, Flower's simulation and pfl-research.
+
+    Two jobs on MNIST: cross-device (100 of 1,000 clients a round) and cross-silo (10 clients). Peers that are not
+    installed are left out, and named with how to get them.
+
+    Examples:
+      tacit bench simulation --quick
+      tacit bench simulation --peers-python .bench/pfl/bin/python --out results
+    """
+    measured = {"simulation": _simulation(quick, peers_python, jobs=jobs, peers=peers, repeats=repeats)}
+    _finish(measured, out, as_json=as_json)
+
+
+@app.command("all")
+def everything(
+    *,
+    quick: Quick = False,
+    peers_python: PeersPython = None,
+    out: Annotated[Path, typer.Option(help="Folder of the page, the figures and the numbers.")] = Path("runs/bench"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Run all benchmarks and write one page.
+
+    Examples:
+      tacit bench all --quick
+      tacit bench all --out results
+    """
+    measured = {"simulation": _simulation(quick, peers_python), "crypto": _crypto(quick, peers_python)}
+    _finish(measured, out, as_json=as_json)
+
+
+def _crypto(quick: bool, peers_python: list[Path] | None) -> dict[str, Any]:
+    from tacit_labs.bench.crypto import measure
+    from tacit_labs.bench.environments import first_with
+
+    named = [str(path) for path in peers_python or ()]
+    python = named[0] if len(named) == 1 else first_with(["phe"], named)
+    return _watched(lambda progress: measure(quick=quick, peers_python=python, progress=progress))
+
+
+def _simulation(
+    quick: bool,
+    peers_python: list[Path] | None,
+    *,
+    jobs: list[str] | None = None,
+    peers: list[str] | None = None,
+    repeats: int | None = None,
+) -> dict[str, Any]:
+    from tacit_labs.bench.peers.jobs import JOBS
+    from tacit_labs.bench.simulation import PEERS, measure
+
+    return _watched(
+        lambda progress: measure(
+            quick=quick,
+            jobs=jobs or list(JOBS),
+            peers=peers or list(PEERS),
+            repeats=repeats,
+            peers_python=[str(path) for path in peers_python or ()],
+            progress=progress,
+        )
+    )
+
+
+def _watched(work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[str, Any]:
+    """Do the work and show on stderr what is being measured."""
+    with console(stderr=True).status("keys, tables and data") as status:
+        return work(lambda what: status.update(what.replace("[", r"\[")))
+
+
+def _finish(measured: dict[str, dict[str, Any]], out: Path | None, *, as_json: bool) -> None:
+    """Write the files where a folder was named, and print: one benchmark's results, or all by their names."""
+    from tacit_labs.bench import crypto_table, simulation_table
+
+    written: list[Path] = []
+    if out is not None:
+        from tacit_labs.bench.files import write
+
+        written = write(measured, out)
+    if as_json:
+        emit_json(measured if len(measured) > 1 else next(iter(measured.values())))
+        return
+    tables = {"crypto": crypto_table.table, "simulation": simulation_table.table}
+    texts = [tables[name](results) for name, results in measured.items()]
+    texts += ["\n".join(f"written to {path}" for path in written)] if written else []
+    console().print("\n\n".join(texts), markup=False, emoji=False, soft_wrap=True)

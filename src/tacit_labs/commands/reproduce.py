@@ -1,0 +1,185 @@
+"""``tacit reproduce``: the source experiments again, each with a page, its data and its tables."""
+
+from __future__ import annotations
+
+import shutil
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli.options import DataFolder
+from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.cli.run import Quiet
+from tacit.errors import TacitError
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from tacit.report.page import Table
+    from tacit_labs.harness.experiment import Progress
+    from tacit_labs.harness.record import Outcome
+
+_LINES = 40  # of a table in the terminal
+_STYLES = {"good": "green", "bad": "bold red", "warn": "yellow"}
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        help="lab-dp, lab-paillier, lab-dpsgd, lab-elgamal, signds-lenet, nbafl-femnist, or all.",
+        show_default=False,
+    ),
+]
+
+
+def reproduce(
+    names: Names,
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, each within a minute or so.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("reproductions"),
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same results (but for times).")] = 1,
+    gpu: Annotated[int, typer.Option(min=-1, help="Number of the GPU; -1 is the CPU.")] = -1,
+    data_dir: DataFolder = None,
+    opened: Annotated[bool, typer.Option("--open", help="Open the pages in a browser.")] = False,
+    quiet: Quiet = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run the source experiments again: what each had, what we get, and why they differ.
+
+    Each writes NAME.html, NAME.json and its tables as CSV into --out. One that fails does not stop the others.
+
+    Examples:
+      tacit reproduce lab-dp --quick --open
+      tacit reproduce all --out reproductions
+    """
+    from tacit_labs.harness import catalogue, files
+    from tacit_labs.harness.experiment import Settings
+    from tacit_labs.harness.record import perform
+
+    wanted = catalogue.chosen(names)
+    settings = Settings(quick=quick, out=out, seed=seed, gpu=gpu, data_dir=data_dir)
+    done: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for name in wanted:
+        try:
+            with _watching(name, quiet=quiet) as progress:
+                outcome = perform(catalogue.load(name), settings, progress)
+            paths = files.write(outcome, out)
+            shutil.rmtree(settings.work(name), ignore_errors=True)  # it is there for runs that were stopped
+        except Exception as error:
+            if len(wanted) == 1:
+                raise
+            failed[name] = _reason(error)
+            continue
+        done.append(outcome.to_dict() | {"files": [str(path) for path in paths]})
+        if not (quiet or as_json):
+            _show(outcome, paths)
+        if opened:
+            import webbrowser
+
+            webbrowser.open(paths[0].resolve().as_uri())
+    if as_json:
+        emit_json({"done": done, "failed": failed})
+    if failed:
+        _complain(failed, len(wanted))
+        raise typer.Exit(1)
+
+
+def _reason(error: Exception) -> str:
+    """Return why an experiment failed; a mistake of ours leaves its traceback on stderr too."""
+    if isinstance(error, TacitError):
+        return str(error)
+    traceback.print_exc()
+    return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def _watching(name: str, *, quiet: bool) -> Iterator[Progress]:
+    """Show on stderr what is being done: a bar where that is a terminal, otherwise nothing."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    errors = console(stderr=True)
+    columns = (TextColumn("{task.fields[name]}"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=quiet or not errors.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None, name=name)
+
+        def report(what: str, *, done: float | None = None, total: float | None = None) -> None:
+            words = what.replace("[", r"\[")
+            if total is None:
+                bar.update(task, description=words)
+            else:
+                counted = f"{words} {done or 0:g}/{total:g}"
+                bar.update(task, description=counted, completed=done or 0, total=total)
+
+        yield report
+
+
+def _show(outcome: Outcome, paths: list[Path]) -> None:
+    from rich.text import Text
+
+    from tacit_labs.harness import page
+
+    terminal = console()
+    terminal.print(Text(f"\n{outcome.experiment.title}", style="bold"), soft_wrap=True)
+    terminal.print(outcome.reproduction.settings, markup=False, emoji=False, soft_wrap=True)
+    if outcome.record.quick:
+        terminal.print(Text(_plain(page.quick_words(outcome)), style="yellow"), soft_wrap=True)
+    terminal.print(_findings(outcome))
+    for name, table in outcome.reproduction.tables.items():
+        terminal.print(_table(table.caption or name, table))
+        if len(table.rows) > _LINES:
+            terminal.print(f"{len(table.rows) - _LINES:,} more lines are in the CSV file.", markup=False)
+    for path in paths:
+        terminal.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
+
+
+def _findings(outcome: Outcome) -> RichTable:
+    """Return the findings one below the other: four columns of sentences would be too narrow to read."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable.grid(padding=(0, 1))
+    shown.add_column(style="dim", no_wrap=True)
+    shown.add_column()
+    for found in outcome.reproduction.findings:
+        shown.add_row("", "")
+        shown.add_row("", Text(_plain(found.what), style="bold"))
+        for name, text in (("original", found.original), ("ours", found.ours), ("why", found.why)):
+            shown.add_row(name, Text(_plain(text)))
+    shown.add_row("", "")
+    return shown
+
+
+def _table(title: str, table: Table) -> RichTable:
+    """Return a table of the page kit for the terminal, with its tones as colours."""
+    from rich.box import SIMPLE
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from tacit.report.page.markup import cell
+
+    shown = RichTable(title=Text(_plain(title), style="bold"), title_justify="left", box=SIMPLE, pad_edge=False)
+    for name, side in zip(table.columns, table.sides, strict=True):
+        shown.add_column(Text(_plain(name)), justify="right" if side == "r" else "left", header_style="dim")
+    for number, row in enumerate(table.rows[:_LINES]):
+        styles = [_STYLES.get(table.tones.get((number, place), ""), "") for place in range(len(row))]
+        shown.add_row(*(Text(_plain(cell(value)), style=style) for value, style in zip(row, styles, strict=True)))
+    return shown
+
+
+def _plain(text: str) -> str:
+    """Return the page kit's text without its marks for code and bold."""
+    return text.replace("**", "").replace("`", "")
+
+
+def _complain(failed: dict[str, str], wanted: int) -> None:
+    from rich.text import Text
+
+    errors = console(stderr=True)
+    for name, reason in failed.items():
+        errors.print(Text("failed: ", style="bold red") + Text(f"{name}: {reason}"), soft_wrap=True)
+    errors.print(f"{len(failed)} of {wanted} experiments failed; the others are written.", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""What all experiments share: what an experiment is, how it is measured, shown and written down."""

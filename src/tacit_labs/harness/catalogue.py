@@ -1,0 +1,48 @@
+"""The names of the experiments; a module is loaded only when its experiment is run."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from tacit.errors import ConfigError
+from tacit_labs.harness.experiment import Experiment
+
+ALL = "all"
+MODULES: Mapping[str, str] = {  # name -> the module whose EXPERIMENT it is
+    "lab-dp": "tacit_labs.lab_dp.run",
+    "lab-paillier": "tacit_labs.lab_paillier.run",
+    "lab-dpsgd": "tacit_labs.lab_dpsgd.run",
+    "lab-elgamal": "tacit_labs.lab_elgamal.run",
+    "signds-lenet": "tacit_labs.signds_lenet.run",
+    "nbafl-femnist": "tacit_labs.nbafl_femnist.run",
+}
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Return the experiments that a command line names, each once; ``all`` is every one.
+
+    >>> chosen(["lab-dp", "lab-dp"]), len(chosen(["all"])) == len(MODULES)
+    (['lab-dp'], True)
+    >>> chosen(["lab-pallier"])
+    Traceback (most recent call last):
+    tacit.errors.ConfigError: Unknown experiment 'lab-pallier'. Did you mean 'lab-paillier'? There are ...
+    """
+    found: list[str] = []
+    for name in names:
+        if name == ALL:
+            found += MODULES
+        elif name in MODULES:
+            found.append(name)
+        else:
+            near = difflib.get_close_matches(name.lower().replace("_", "-"), (*MODULES, ALL), n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"Unknown experiment {name!r}.{hint} There are {', '.join(MODULES)}, and {ALL}.")
+    return list(dict.fromkeys(found))
+
+
+def load(name: str) -> Experiment:
+    """Return an experiment by its name."""
+    experiment: Experiment = import_module(MODULES[name]).EXPERIMENT
+    return experiment

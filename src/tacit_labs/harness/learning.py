@@ -1,0 +1,82 @@
+"""Several ways to train the same thing: runs that can be gone on with, and what is shown of them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import RunError
+from tacit.report.page import Chart, Series, line
+from tacit.runs.pool import Planned, finished, run_all, with_values, workers_for
+from tacit.runs.result import Result
+from tacit_labs.harness.experiment import Progress
+
+
+def learned(
+    ways: Mapping[str, Mapping[str, Any]],
+    folder: Path,
+    *,
+    what: str,
+    progress: Progress,
+    workers: int | None = None,
+) -> dict[str, Result]:
+    """Return the result of each way; those that an earlier session finished are read, those it began go on.
+
+    Args:
+        ways: the settings of each run by its name.
+        folder: where the runs are kept.
+        what: said to ``progress``.
+        progress: is told of the rounds of all runs together.
+        workers: how many run at once; by default one a core, or one on a GPU.
+    """
+    planned = []
+    for index, settings in enumerate(ways.values()):
+        own = folder / f"{index}-{zlib.crc32(repr(sorted(settings.items())).encode()):08x}"  # other settings, other run
+        planned.append(Planned(index=index, settings=with_values(settings, {"out": str(own)}), folder=own))
+    done = {one.index: result for one in planned if (result := finished(one.folder)) is not None}
+    left = [one for one in planned if one.index not in done]
+    rounds = {index: len(result.rounds) for index, result in done.items()}
+    total = sum(int(settings["federate"]["rounds"]) for settings in ways.values())
+
+    def on_round(index: int, number: int) -> None:
+        rounds[index] = number
+        progress(f"{what}, rounds", done=sum(rounds.values()), total=total)
+
+    if left:
+        progress(f"{what}, rounds", done=sum(rounds.values()), total=total)
+        at_once = workers_for(workers, left[0].settings, len(left))
+        with closing(run_all(left, workers=at_once, on_round=on_round)) as outcomes:
+            for outcome in outcomes:
+                if outcome.result is None:
+                    raise RunError(f"{what} ({list(ways)[outcome.index]}) failed: {outcome.error}")
+                done[outcome.index] = outcome.result
+    return {name: done[index] for index, name in enumerate(ways)}
+
+
+def upload(result: Result) -> float:
+    """Return the bytes that a client sent up in a round, in the mean."""
+    replies = sum(record.senders for record in result.rounds)
+    return result.bytes_up / replies if replies else 0.0
+
+
+def curves(
+    results: Mapping[str, Result],
+    *,
+    title: str,
+    measure: str,
+    y_title: str,
+    y_format: str,
+    styles: Mapping[str, int],
+) -> Chart:
+    """Return a measure of the rounds, ``test_accuracy`` or ``test_loss``, as one line a way in the way's own style."""
+    series = []
+    for name, result in results.items():
+        seen = [(record.round, getattr(record, measure)) for record in result.rounds]
+        known = [(number, value) for number, value in seen if value is not None]
+        series.append(
+            Series(name=name, x=[number for number, _ in known], y=[value for _, value in known], style=styles[name])
+        )
+    return line(title=title, series=series, x_title="round", y_title=y_title, y_format=y_format)

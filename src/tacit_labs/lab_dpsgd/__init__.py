@@ -1,0 +1,1 @@
+"""The DP-SGD lab: private logistic regression on breast cancer, and what its accounting left on the table."""

@@ -1,0 +1,1 @@
+"""The lab on ElGamal: checks, times and safe primes."""

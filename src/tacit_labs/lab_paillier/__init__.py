@@ -1,0 +1,1 @@
+"""The lab on Paillier: checks, times and encrypted learning."""

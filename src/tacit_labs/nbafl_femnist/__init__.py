@@ -1,0 +1,1 @@
+"""FederatedScope's table of NbAFL on FEMNIST, with the epsilons that hold."""

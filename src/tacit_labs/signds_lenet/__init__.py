@@ -1,0 +1,1 @@
+"""MindSpore Federated's example of SignDS with LeNet."""

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import json
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+
+from tacit.errors import ConfigError, RunError
+from tacit_labs.commands import reproduce as command
+from tacit_labs.commands.reproduce import reproduce
+from tacit_labs.harness import catalogue
+from tacit_labs.harness.experiment import Experiment
+from tests.labs.common import toy
+
+
+class Command:
+    """Runs the command in this process and returns its exit status and what it wrote on both streams."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capture = capfd
+        self._app = typer.Typer()
+        self._app.command()(reproduce)
+
+    def __call__(self, *arguments: str | Path) -> tuple[int | None, str, str]:
+        status = self._app(list(map(str, arguments)), standalone_mode=False)
+        out, err = self._capture.readouterr()
+        return status, out, err
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("COLUMNS", "100")
+    return Command(capfd)
+
+
+def _with(monkeypatch: pytest.MonkeyPatch, **errors: Exception) -> None:
+    """Put toys in the place of all experiments; some fail."""
+
+    def load(name: str) -> Experiment:
+        return toy(name, error=errors.get(name.replace("-", "_")))
+
+    monkeypatch.setattr(catalogue, "load", load)
+
+
+def test_an_experiment_prints_and_writes_what_it_found(
+    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _with(monkeypatch)
+    status, out, err = run("lab-dp", "--quick", "--out", tmp_path / "r", "--seed", "5")
+    assert (status, err) == (None, "")
+    for words in (
+        "The counting lab",
+        "Quick run, with smaller settings. Two operations instead of ten.",
+        "original 240 s",
+        "ours     3 s",
+        "why      the original used <one> core",
+        "[multiply]",
+        "FAIL",
+        f"written to {tmp_path / 'r' / 'lab-dp.html'}",
+    ):
+        assert words in out
+    files = sorted(path.name for path in (tmp_path / "r").iterdir())
+    assert files == ["lab-dp-checks.csv", "lab-dp-times.csv", "lab-dp.html", "lab-dp.json", "unfinished"]
+    assert list((tmp_path / "r" / "unfinished").iterdir()) == []  # what a finished experiment kept is gone
+    assert json.loads((tmp_path / "r" / "lab-dp.json").read_text())["record"]["seed"] == 5
+
+
+def test_all_goes_on_after_a_failure_and_says_what_failed(
+    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _with(monkeypatch, lab_dp=RunError("there is no data"), signds_lenet=ZeroDivisionError("by nought"))
+    status, out, err = run("all", "--out", tmp_path)
+    assert status == 1
+    assert "failed: lab-dp: there is no data" in err
+    assert "failed: signds-lenet: ZeroDivisionError: by nought" in err
+    assert "2 of 6 experiments failed; the others are written." in err
+    assert err.count("Traceback") == 1  # of our mistake, not of a user's
+    assert out.count("The counting lab") == 4
+    assert (tmp_path / "nbafl-femnist.html").exists()
+    assert not (tmp_path / "lab-dp.html").exists()
+    kept = sorted(path.name for path in (tmp_path / "unfinished").iterdir())  # the next run goes on with them
+    assert kept == [
+        "lab-dp-full-seed-1-cpu",
+        "signds-lenet-full-seed-1-cpu",
+    ]
+
+
+def test_one_that_fails_alone_is_an_error(run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _with(monkeypatch, lab_dp=RunError("there is no data"))
+    with pytest.raises(RunError, match="there is no data"):
+        run("lab-dp", "--out", tmp_path)
+
+
+def test_an_unknown_name_is_refused_before_anything_runs(
+    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _with(monkeypatch)
+    with pytest.raises(ConfigError, match="Did you mean 'lab-dpsgd'"):
+        run("lab-dp", "lab-dpsdg", "--out", tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_json_is_one_object_with_failures_inside(run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _with(monkeypatch, lab_dpsgd=RunError("no"))
+    status, out, _ = run("lab-dp", "lab-dpsgd", "--json", "--out", tmp_path)
+    printed: dict[str, Any] = json.loads(out)
+    assert status == 1
+    assert printed["failed"] == {"lab-dpsgd": "no"}
+    assert printed["done"][0]["name"] == "lab-dp"
+    assert printed["done"][0]["files"][0] == str(tmp_path / "lab-dp.html")
+
+
+def test_quiet_prints_nothing_and_open_opens_the_page(
+    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _with(monkeypatch)
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    assert run("lab-dp", "--quiet", "--open", "--out", tmp_path) == (None, "", "")
+    assert opened == [(tmp_path / "lab-dp.html").as_uri()]
+
+
+def test_the_bar_says_what_is_being_done_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(command, "console", lambda **_: Console(file=screen, force_terminal=True, width=100))
+    with command._watching("lab-dp", quiet=False) as progress:
+        progress("keys [a, b]", done=3, total=7)
+    assert "keys [a, b] 3/7" in screen.getvalue()

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tacit.errors import ConfigError
+from tacit_labs.harness import catalogue
+
+
+@pytest.mark.parametrize("name", catalogue.MODULES)
+def test_an_experiment_is_loaded_by_its_name_and_says_what_the_original_was(name: str) -> None:
+    experiment = catalogue.load(name)
+    assert experiment.name == name
+    assert experiment.title
+    assert experiment.source.endswith(".")
+
+
+def test_all_is_every_experiment_once() -> None:
+    assert catalogue.chosen(["lab-dpsgd", "all"]) == [
+        "lab-dpsgd",
+        "lab-dp",
+        "lab-paillier",
+        "lab-elgamal",
+        "signds-lenet",
+        "nbafl-femnist",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("lab-dpsg", "lab-dpsgd"), ("lab_elgamal", "lab-elgamal"), ("SignDS", "signds-lenet"), ("al", "all")],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(word: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"Unknown experiment '{word}'. Did you mean '{near}'\\? There are lab-dp, "):
+        catalogue.chosen(["lab-dp", word])
+
+
+def test_a_name_like_no_other_has_no_suggestion() -> None:
+    with pytest.raises(ConfigError, match=r"Unknown experiment 'zzz'\. There are"):
+        catalogue.chosen(["zzz"])
+
+
+def test_the_catalogue_loads_no_experiment() -> None:
+    code = "import sys, tacit_labs.harness.catalogue as c; print([m for m in c.MODULES.values() if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
