@@ -17,8 +17,8 @@ from tacit.errors import ConfigError, RunError
 from tacit.federated.sampling import Poisson
 from tacit.flow import ClientId
 from tacit.logs.log import Step
-from tacit.report.run_page import run_page
-from tacit.report.terminal import TerminalObserver
+from tacit.report.live import TerminalObserver
+from tacit.report.run.page import run_page
 from tacit.runs import remarks
 from tacit.runs.config import RunConfig
 from tacit.runs.history import read

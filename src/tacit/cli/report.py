@@ -28,7 +28,7 @@ def report(
       tacit report runs/a --open
       tacit report runs/a --out a.html
     """
-    from tacit.report.run_page import run_page
+    from tacit.report.run.page import run_page
     from tacit.runs.folder import REPORT
     from tacit.runs.history import read
     from tacit.storage import write_atomically

@@ -91,7 +91,7 @@ def watch(
     ``again`` is the command that goes on with what is in ``folder``.
     """
     from tacit.cli.output import console
-    from tacit.report.terminal import TerminalObserver
+    from tacit.report.live import TerminalObserver
 
     observer = TerminalObserver(console(stderr=as_json), quiet=quiet or as_json, units=units)
     try:

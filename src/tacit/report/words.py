@@ -1,10 +1,19 @@
-"""Numbers for people."""
+"""Numbers and facts of runs in words: the one place that decides how they are told."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tacit.runs.result import RoundRecord
+if TYPE_CHECKING:
+    from tacit.runs.history import History
+    from tacit.runs.levels import Level
+    from tacit.runs.result import RoundRecord
+
+MOST_ROWS = 1_000  # of a long table; the page stays small
+STAGES = ("train", "protect", "travel", "aggregate", "recover", "evaluate")  # of a round, in its order
 
 
 def bytes_text(count: float) -> str:
@@ -54,15 +63,19 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f}%"
 
 
-def epsilon_text(value: float) -> str:
-    """Return an epsilon.
+def epsilon_text(value: float | None, *, digits: int = 3) -> str:
+    """Return an epsilon; None is infinite.
 
     >>> epsilon_text(0.37765), epsilon_text(1350.42), epsilon_text(2.57e6), epsilon_text(float("inf"))
-    ('0.378', '1350', '2.6e+06', 'infinite')
+    ('0.378', '1,350', '2.57e+06', 'infinite')
+    >>> epsilon_text(4.88046, digits=4)
+    '4.88'
     """
-    if value == math.inf:
+    if value is None or value == math.inf:
         return "infinite"
-    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}" if value < 99_999.5 else f"{value:.1e}"
+    if value < 999.5:
+        return f"{value:.{digits}g}"
+    return f"{value:,.0f}" if value < 999_999.5 else f"{value:.{digits}g}"
 
 
 def value_text(value: object) -> str:
@@ -72,3 +85,54 @@ def value_text(value: object) -> str:
     ('0.3', 'iid')
     """
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def places(history: History) -> tuple[str, list[int]]:
+    """Return what the horizontal axis counts, and where each round stands on it."""
+    if history.alone:
+        return "step", [record.steps or record.round for record in history.rounds]
+    return "round", [record.round for record in history.rounds]
+
+
+def keeps_training_scores(history: History, *, full: bool) -> bool:
+    """Return whether scores on the training data stay out: no noise protects them, and the data are not public."""
+    return history.own_data and bool(history.levels) and not full
+
+
+def short(value: float) -> str:
+    """Return a setting as a person would write it.
+
+    >>> short(1e-5), short(8.0)
+    ('1e-5', '8')
+    """
+    return f"{value:g}".replace("e-0", "e-")
+
+
+def guarantee(level: Level) -> str:
+    """Return what belongs to an epsilon: delta, unit, neighbours, and against whom it holds."""
+    privacy = level.privacy
+    delta = short(privacy.delta or 0.0)
+    return f"delta {delta}, unit: {privacy.unit}, neighbours: {privacy.neighbours}, against {privacy.against}"
+
+
+def without_names(text: str) -> str:
+    """Return a sentence that does not say which client it is about.
+
+    >>> without_names("Epsilon is that of the worst of 40 clients (client 7); client 12 failed.")
+    'Epsilon is that of the worst of 40 clients; a client failed.'
+    """
+    return re.sub(r"\b[Cc]lient \d+\b", "a client", re.sub(r" \(client \d+\)", "", text))
+
+
+def stages(rounds: Sequence[RoundRecord]) -> list[str]:
+    """Return the stages that took time, in the order of a round; unknown ones come last."""
+    known = [*STAGES, *sorted({stage for record in rounds for stage in record.seconds} - {*STAGES})]
+    return [stage for stage in known if any(record.seconds.get(stage) for record in rounds)]
+
+
+def shortened(rows: Sequence[tuple[object, ...]]) -> tuple[list[tuple[object, ...]], str]:
+    """Return the rows of a long table that are shown, and the sentence on those that are not."""
+    if len(rows) <= MOST_ROWS:
+        return list(rows), ""
+    half = MOST_ROWS // 2
+    return [*rows[:half], *rows[-half:]], f"The first and the last {half:,} of {len(rows):,} rows."

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.report.page import Chart, Note, Part, Section, Table, Text, bars, heatmap
-from tacit.report.run.words import shortened, without_names
-from tacit.report.words import cohort_text
+from tacit.report.words import cohort_text, shortened, without_names
 from tacit.runs.history import History, Participation
 
 _MOST_CLIENTS = 150  # with more, clients are shown by how many there are of each kind

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tacit.report.page import Chart, Part, Row, Section, Series, Table, Text, bars, line
-from tacit.report.run.words import places, stages
-from tacit.report.words import bytes_text, seconds_text
+from tacit.report.words import bytes_text, places, seconds_text, stages
 from tacit.runs import remarks
 from tacit.runs.disclosure import Disclosure
 from tacit.runs.history import History

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tacit.report.page import Fold, Part, Row, Section, Series, Table, Text, line
-from tacit.report.run.words import keeps_training_scores, places, shortened
-from tacit.report.words import percent
+from tacit.report.words import keeps_training_scores, percent, places, shortened
 from tacit.runs.history import History
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tacit.report.page import Chart, Fold, Note, Part, Section, Series, Table, Text, line
-from tacit.report.run.words import guarantee, number_text, places, short, shortened, without_names
+from tacit.report.words import epsilon_text, guarantee, places, short, shortened, without_names
 from tacit.runs.history import History
 from tacit.runs.levels import Level
 
@@ -69,9 +69,9 @@ def ledger(history: History) -> Section:
 
 def _row(level: Level, place: int) -> tuple[object, ...]:
     release = level.releases[place]
-    spent = "" if release.epsilon is None else number_text(release.epsilon)
+    spent = "" if release.epsilon is None else epsilon_text(release.epsilon, digits=4)
     if place == len(level.releases) - 1:
-        spent = number_text(level.privacy.epsilon)  # also where the last round did not end
+        spent = epsilon_text(level.privacy.epsilon, digits=4)  # also where the last round did not end
     return release.round_number, release.attempt, release.release, spent
 
 
@@ -96,7 +96,7 @@ def _chart(history: History, level: Level) -> Chart | Text:
 def _claim(level: Level) -> Table:
     told = level.privacy
     rows: list[tuple[object, ...]] = [
-        ("epsilon", number_text(told.epsilon)),
+        ("epsilon", epsilon_text(told.epsilon, digits=4)),
         ("delta", short(told.delta or 0.0)),
         ("unit", f"one {told.unit}"),
         ("neighbours", told.neighbours),

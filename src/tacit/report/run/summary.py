@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from tacit.report.page import Card, Cards, Note, Part, Section, Table
-from tacit.report.run.words import guarantee, keeps_training_scores, number_text, places, short, without_names
-from tacit.report.words import bytes_text, percent, seconds_text
+from tacit.report.words import (
+    bytes_text,
+    epsilon_text,
+    guarantee,
+    keeps_training_scores,
+    percent,
+    places,
+    seconds_text,
+    short,
+    without_names,
+)
 from tacit.runs.history import History
 from tacit.runs.remarks import ON_COHORTS, ON_SECONDS, ON_TRAINING
 
@@ -59,7 +68,7 @@ def _privacy(history: History) -> list[Card]:
         cards.append(
             Card(
                 label=f"epsilon for one {level.privacy.unit}",
-                value=number_text(level.privacy.epsilon),
+                value=epsilon_text(level.privacy.epsilon, digits=4),
                 detail=budget + guarantee(level),
                 tone="warn" if level.privacy.epsilon is None or level.privacy.epsilon > 20 else "good",
             )

@@ -11,12 +11,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tacit.report.words import bytes_text, cohort_text, percent, seconds_text
+from tacit.report.words import STAGES, bytes_text, cohort_text, percent, seconds_text
 from tacit.runs.remarks import ON_COHORTS, ON_SECONDS, ON_TRAINING
 from tacit.runs.result import Result, RoundRecord
 
 _NOTABLE = 0.05
-_STAGES = ("train", "protect", "travel", "aggregate", "recover", "evaluate")
 _ROWS = 12  # rounds the live table shows; earlier ones are summed up in a line
 
 
@@ -132,8 +131,8 @@ def rounds_table(title: str, records: list[RoundRecord]) -> Table:
 def _stages(records: Sequence[RoundRecord]) -> list[str]:
     """Return the stages worth a column: training, evaluation, and what took a twentieth of the time."""
     whole = sum(record.lasted for record in records)
-    spent = {stage: sum(record.seconds.get(stage, 0.0) for record in records) for stage in _STAGES}
-    return [stage for stage in _STAGES if stage in ("train", "evaluate") or spent[stage] > _NOTABLE * whole]
+    spent = {stage: sum(record.seconds.get(stage, 0.0) for record in records) for stage in STAGES}
+    return [stage for stage in STAGES if stage in ("train", "evaluate") or spent[stage] > _NOTABLE * whole]
 
 
 def _steps_table(table: Table, records: list[RoundRecord]) -> Table:

@@ -11,7 +11,7 @@ from torch import nn
 
 from tacit.report.page import Chart, Fold, Page, Row, Table
 from tacit.report.page.markup import json_block
-from tacit.report.run_page import run_page
+from tacit.report.run.page import run_page
 from tacit.runs.federation import Federation
 from tacit.runs.history import History, Participation, read
 from tacit.runs.start import run
@@ -292,4 +292,4 @@ def test_a_browser_draws_the_report_and_its_console_is_clean(both: History, tmp_
     assert 'data-charts="drawn"' in seen.root
     assert "data-errors" not in seen.root
     assert seen.trouble == ""
-    assert drawn(seen) == len(_charts(page)) >= 7
+    assert drawn(seen) == len(_charts(page)) >= 5  # what a secret cohort leaves

@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from tacit.federated.plan import NO_CLAIM, Privacy
-from tacit.report.terminal import TerminalObserver, rounds_table, summary
+from tacit.report.live import TerminalObserver, rounds_table, summary
 from tacit.runs.result import Result, RoundRecord
 
 SECONDS = {"train": 1.25, "protect": 0.0, "aggregate": 0.01, "recover": 0.002, "evaluate": 0.5}
