@@ -1,4 +1,4 @@
-"""docs/threat-model.md: every cell is filled, every test it names is there, and every claim that is printed has a row."""
+"""docs/threat-model.md: every cell is filled, every test it names is there, and every mode has a row."""
 
 from __future__ import annotations
 
