@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 REQUIREMENTS := pyproject.toml constraints.txt $(wildcard setup.py) $(wildcard src/tacit/*/*.c src/tacit/*/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench sanitize valgrind clean
+.PHONY: help run test lint bench fuzz sanitize valgrind clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,12 @@ lint: $(VENV)/.ready-test ## Set up, then ruff and mypy
 
 bench: $(VENV)/.ready-test ## Run the benchmarks; results go to benchmarks/results
 	$(BIN)/python benchmarks/simulation/compare.py $(ARGS)
+
+# What it finds lies in tests/fuzz/corpus, where `make test` tries it from then on.
+SECONDS = 600
+
+fuzz: $(VENV)/.ready-test ## Search for inputs that escape the error tree, for SECONDS=600; TARGETS="keys frames" for some
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(TARGETS) $(ARGS)
 
 # The core is built a second time, with checks, beside a copy of the package, and its tests run over that copy.
 # LD_PRELOAD: the interpreter itself is built without them. Leaks are not looked for: Python keeps much until its end.

@@ -15,13 +15,17 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tacit.errors import WireError
+
+if TYPE_CHECKING:
+    from gzip import GzipFile
 
 LARGEST = 1 << 20  # bytes of a document, unless its reader says otherwise
 DEEPEST = 32  # lists and mappings inside each other
 
+_PART = 1 << 20  # bytes read at a time
 _MOST_DIGITS = 40  # of a whole number: 128 bits; longer ones travel in hexadecimal
 _MOST_NODES = 100_000  # of a YAML document whose aliases are written out
 _TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
@@ -135,11 +139,19 @@ def open_plain(path: Path) -> BinaryIO:
 def read_plain(path: Path, *, largest: int) -> bytes:
     """Return the bytes of a plain file of at most ``largest``; any other raises OSError."""
     with open_plain(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        data = stream.read(largest + 1) if size <= largest else b""  # of what grows meanwhile no more either
-    if max(size, len(data)) > largest:
-        raise OSError(errno.EFBIG, f"it is longer than {largest} bytes", str(path))
-    return data
+        return read_all(stream, largest=largest)
+
+
+def read_all(stream: BinaryIO | GzipFile, *, largest: int) -> bytes:
+    """Return what is left of a stream; more than ``largest`` bytes raise OSError, and take no memory."""
+    parts: list[bytes] = []
+    left = largest
+    while part := stream.read(_PART):  # to ask for all that is allowed would claim the memory for it
+        left -= len(part)
+        if left < 0:
+            raise OSError(errno.EFBIG, f"it is longer than {largest} bytes")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _text(data: bytes | memoryview | str, largest: int) -> str:

@@ -116,19 +116,19 @@ def test_other_files_are_nobodys_run_and_survive_force(tmp_path: Path) -> None:
     for name in (CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT):
         (tmp_path / name).write_text("old\n")
     folder = RunFolder.create(tmp_path, config="new", force=True)
-    folder.journal.append({"type": "start"})
-    assert list(folder.records()) == [{"type": "start"}]
+    folder.journal.append({"type": "end"})
+    assert list(folder.records()) == [{"type": "end"}]
     folder.close()
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [CONFIG, JOURNAL, "notes.txt"]
 
 
 def test_force_does_not_replace_a_run_that_goes_on(tmp_path: Path) -> None:
     first = RunFolder.create(tmp_path, config="first", force=False)
-    first.journal.append({"type": "start"})
+    first.journal.append({"type": "end"})
     with pytest.raises(RunError, match="in use by another process"):
         RunFolder.create(tmp_path, config="second", force=True)
     assert (tmp_path / CONFIG).read_text() == "first"
-    assert list(first.records()) == [{"type": "start"}]
+    assert list(first.records()) == [{"type": "end"}]
     first.close()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING
 
+from tacit import foreign
 from tacit.errors import ConfigError, DataError
 from tacit.storage import write_atomically
 
@@ -23,7 +25,7 @@ def read_vector(path: Path) -> tuple[Numbers, tuple[int, ...]]:
     import numpy as np
 
     try:
-        with path.open("rb") as stream:
+        with foreign.open_plain(path) as stream:
             start = stream.read(len(_MAGIC))
         if start != _MAGIC:
             raise DataError(f"{path} is no .npy file. Write one with numpy.save.")
@@ -31,7 +33,16 @@ def read_vector(path: Path) -> tuple[Numbers, tuple[int, ...]]:
         surplus = path.stat().st_size - array.offset - array.nbytes
     except OSError as error:
         raise DataError(f"Can't read {path}: {error.strerror or error}. Mend the path or its permissions.") from error
-    except (ValueError, EOFError, OverflowError, MemoryError, SyntaxError) as error:
+    except (
+        ValueError,
+        TypeError,
+        EOFError,
+        OverflowError,
+        MemoryError,
+        SyntaxError,
+        TokenError,
+        RecursionError,
+    ) as error:
         hint = "Python objects are never read" if "object" in str(error).lower() else "it is cut off or damaged"
         raise DataError(
             f"{path} can't be read as an array of numbers: {hint} ({error}). Expected floats or integers, written by "

@@ -14,7 +14,7 @@ from tacit.runs import journal
 from tacit.runs.config import RunConfig
 from tacit.runs.defaults import resolve
 from tacit.runs.flower.marks import ERROR, NOTE
-from tacit.runs.folder import JOURNAL, RESULT
+from tacit.runs.folder import JOURNAL, RESULT, records_of
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
 
@@ -98,7 +98,7 @@ class _Records:
     def new(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        records = journal.read(self.path)[self._read :]
+        records = list(records_of(self.path.parent))[self._read :]
         self._read += len(records)
         return records
 

@@ -121,7 +121,7 @@ class Introduction:
             version, holder = str(body["version"]), body["holder"]
             said = cls(
                 client=body["client"] is True,
-                holder=None if holder is None else int(holder),
+                holder=None if holder is None else hello.whole(holder),
                 simulated=body["simulated"] is True,
             )
         except (WireError, KeyError, TypeError, ValueError) as error:

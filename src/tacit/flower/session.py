@@ -21,7 +21,7 @@ from tacit.runs import journal
 from tacit.runs.account import Account
 from tacit.runs.config import RunConfig, from_yaml
 from tacit.runs.flower.hello import settings_of
-from tacit.runs.folder import CONFIG, JOURNAL
+from tacit.runs.folder import CONFIG, JOURNAL, records_of
 from tacit.runs.overrides import merge
 from tacit.storage import is_there, make_folder, write_atomically
 from tacit.vectors import Vector, first_not_finite
@@ -197,7 +197,7 @@ class _Book:
 
     def charges(self) -> list[Mapping[str, Any]]:
         """Return what was charged so far."""
-        return [record["charge"] for record in journal.read(self._path) if record.get("charge") is not None]
+        return [record["charge"] for record in records_of(self._path.parent) if record.get("charge") is not None]
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Write a record, and wait until it is on disk."""

@@ -48,7 +48,7 @@ def held(out: Path) -> Asked | None:
         )
     except OSError as error:
         raise cannot_read(path, error) from error
-    except (WireError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (WireError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(
             f"{path} is damaged, so nothing tells which comparison {out} holds. Choose another folder with --out, or "
             "begin anew with --force."

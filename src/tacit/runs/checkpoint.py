@@ -11,13 +11,15 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from tacit.errors import RunError
+from tacit import foreign
+from tacit.errors import RunError, WireError
 from tacit.federated.server import State
 from tacit.storage import cannot_read, write_atomically
 from tacit.vectors import Vector
 
 WALL = "wall"
 _SERVER = "server."
+_LARGEST = 1 << 26  # bytes of a record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +57,8 @@ class Checkpoint:
             return cls(
                 round_number=int(metadata["round"]),
                 mechanism=bytes.fromhex(metadata["mechanism"]),
-                seconds={stage: float(spent) for stage, spent in json.loads(metadata["seconds"]).items()},
-                record=json.loads(metadata["record"]),
+                seconds={stage: float(spent) for stage, spent in foreign.json_object(metadata["seconds"]).items()},
+                record=foreign.json_value(metadata["record"], largest=_LARGEST),
                 model=tensors.pop("model"),
                 state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
             )
@@ -64,5 +66,5 @@ class Checkpoint:
             raise cannot_read(path, error) from error
         except SafetensorError as error:
             raise RunError(f"The checkpoint {path} is damaged: {error}.") from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (WireError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(f"{path} is not a checkpoint of a run: {error!r}.") from error

@@ -35,9 +35,9 @@ from tacit.runs.sections import (
 def _names(value: Any) -> Any:
     """Return a list of names, also from ``a,b``; none twice."""
     names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list | tuple):
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         return names
-    return tuple(dict.fromkeys(name.strip().lower() if isinstance(name, str) else name for name in names))
+    return tuple(dict.fromkeys(name.strip().lower() for name in names))
 
 
 class RunConfig(Section):

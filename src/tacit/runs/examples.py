@@ -9,7 +9,7 @@ from typing import Any
 from tacit.accounting import events
 from tacit.accounting.accountant import Answer
 from tacit.accounting.events import RepeatedEvent
-from tacit.errors import BudgetError, ConfigError
+from tacit.errors import BudgetError, ConfigError, RunError
 from tacit.federated.examples import AGAINST, BUDGETS, ExampleLevel, Examples, noise_for
 from tacit.federated.plan import Claim, Privacy
 from tacit.runs.config import RunConfig
@@ -124,6 +124,11 @@ class ExampleAccount:
         for charge in earlier:
             for group, (clients, steps) in zip(charge, read(charge), strict=True):
                 for client in clients:
+                    if not 0 <= client < len(self.taken):
+                        raise RunError(
+                            f"The journal charges client {client}, and the run has clients 0 to {len(self.taken) - 1}: "
+                            "it is damaged. Restore it, or run anew with --force."
+                        )
                     self._refuse_other(client, steps, events.from_dict(group["event"]))
                     self.taken[client] += steps
         self._worst: tuple[int, Answer] | None = None

@@ -10,6 +10,7 @@ from tacit.logs import tensorboard
 from tacit.logs.mlflow import RECORD as MLFLOW
 from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.records import wrong_with
 from tacit.storage import cannot_write, is_there, make_folder, remove, write_atomically
 
 CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT, REPORT = (
@@ -128,8 +129,7 @@ def must_have_begun(path: Path) -> None:
 def records_of(path: Path) -> Iterator[journal.Record]:
     """Yield the records of the journal in a run's folder."""
     for number, record in enumerate(journal.each(path / JOURNAL), start=1):
-        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-            raise RunError(
-                f"{path / JOURNAL} is damaged in line {number}: expected a record with a type, got {record!r:.60}."
-            )
+        wrong = wrong_with(record)
+        if wrong is not None:
+            raise RunError(f"{path / JOURNAL} is damaged in line {number}: {wrong}.")
         yield record

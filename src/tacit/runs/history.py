@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tacit.errors import RunError
 from tacit.federated.plan import Plan
 from tacit.runs import config as configuration
 from tacit.runs import journal
 from tacit.runs.config import RunConfig
-from tacit.runs.folder import CONFIG, JOURNAL, must_have_begun, records_of
+from tacit.runs.folder import CONFIG, must_have_begun, records_of
 from tacit.runs.levels import Level, levels_of
 from tacit.runs.modes import plan_of
 from tacit.runs.progress import result_of
@@ -87,7 +86,7 @@ def read(folder: Path) -> History:
     records = list(records_of(folder))
     result = result_of(folder)
     start = _first(records, "start")
-    rounds = result.rounds if result is not None else _rounds(folder / JOURNAL, records)
+    rounds = result.rounds if result is not None else _rounds(records)
     plan = plan_of(config, config.federate.clients or 1)
     status, reason = _status(records, result)
     return History(
@@ -113,15 +112,12 @@ def read(folder: Path) -> History:
     )
 
 
-def _rounds(path: Path, records: Sequence[journal.Record]) -> tuple[RoundRecord, ...]:
+def _rounds(records: Sequence[journal.Record]) -> tuple[RoundRecord, ...]:
     """Return the rounds of the journal; of a round that is there twice, the later counts."""
     by_number = {}
     for record in records:
         if record["type"] == "round":
-            try:
-                told = RoundRecord.of(record)
-            except TypeError as error:
-                raise RunError(f"{path} is damaged: the record of a round lacks fields ({error}).") from error
+            told = RoundRecord.of(record)
             by_number[told.round] = told
     return tuple(by_number[number] for number in sorted(by_number))
 

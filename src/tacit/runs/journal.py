@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tacit.errors import RunError
+from tacit import foreign
+from tacit.errors import RunError, WireError
 from tacit.storage import cannot_read
 from tacit.storage.growing import GrowingFile, whole_lines
 from tacit.storage.lock import Lock
 
 Record = dict[str, Any]
+
+_LONGEST = 1 << 26  # bytes of a line, which may name every client of a round
 
 
 class Journal:
@@ -71,14 +75,15 @@ def read(path: Path) -> list[Record]:
 def each(path: Path) -> Iterator[Record]:
     """Yield the records of a journal one by one; a last line that was cut short does not count."""
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
+        with foreign.open_plain(path) as file:
+            for number in itertools.count(1):
+                line = file.readline(_LONGEST + 1)
+                if not line.endswith(b"\n") and len(line) <= _LONGEST:
                     return
                 try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise RunError(f"{path} is damaged in line {number}: {line[:60]!r} is not JSON.") from error
+                    record = foreign.json_value(line, largest=_LONGEST)
+                except WireError as error:
+                    raise RunError(f"{path} is damaged in line {number}: {line[:60]!r} is not JSON. {error}") from error
                 yield record
     except FileNotFoundError as error:
         raise RunError(f"Can't read {path}: {error.strerror}. Is {path.parent} the folder of a run?") from error

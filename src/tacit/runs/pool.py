@@ -54,7 +54,7 @@ def finished(folder: Path) -> Result | None:
     """Return the result of a run that is complete, or None."""
     try:
         return Result.read(folder / RESULT)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, RunError):
         return None
 
 

@@ -100,11 +100,6 @@ def result_of(folder: Path) -> Result | None:
         return Result.read(path)
     except OSError as error:
         raise cannot_read(path, error) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(
-            f"{path} is damaged ({type(error).__name__}: {error}). "
-            f"Remove it; `tacit resume {folder}` then makes a new one."
-        ) from error
 
 
 @contextmanager

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import RunError
+from pydantic import TypeAdapter, ValidationError
+
+from tacit import foreign
+from tacit.errors import RunError, WireError
 from tacit.federated.plan import Privacy
+
+_LARGEST = 1 << 30  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +65,14 @@ class RoundRecord:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> RoundRecord:
-        """Build from a journal's record; fields of a later version are left out."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{key: value for key, value in values.items() if key in known})
+        """Build from a journal's record; fields of a later version are left out. What is damaged raises RunError."""
+        try:
+            return _round().validate_json(json.dumps(values), strict=True)
+        except ValidationError as error:
+            raise RunError(
+                f"The journal is damaged: the record of a round lacks fields, or has others "
+                f"({' '.join(str(error).split())[:200]}). Restore it, or run anew with --force."
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,15 +119,23 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> Result:
-        """Read a ``result.json``."""
-        values = json.loads(path.read_text())
-        known = {field.name for field in fields(cls)}
-        values = {key: value for key, value in values.items() if key in known}
-        values["rounds"] = tuple(RoundRecord.of(record) for record in values["rounds"])
-        values["privacy"] = Privacy(**values["privacy"] | {"notes": tuple(values["privacy"]["notes"])})
-        if values.get("example_privacy") is not None:
-            values["example_privacy"] = Privacy(
-                **values["example_privacy"] | {"notes": tuple(values["example_privacy"]["notes"])}
-            )
-        values["notes"] = tuple(values["notes"])
-        return cls(**values)
+        """Read a ``result.json``; fields of a later version are left out. What is damaged raises RunError."""
+        data = foreign.read_plain(path, largest=_LARGEST)
+        try:
+            foreign.json_object(data, largest=_LARGEST)  # refuses what the next parser takes: NaN, names given twice
+            return _result().validate_json(data, strict=True)
+        except (WireError, ValidationError) as error:
+            raise RunError(
+                f"{path} is damaged ({' '.join(str(error).split())[:200]}). Remove it; `tacit resume {path.parent}` "
+                "then makes a new one."
+            ) from error
+
+
+@functools.cache
+def _round() -> TypeAdapter[RoundRecord]:
+    return TypeAdapter(RoundRecord)
+
+
+@functools.cache
+def _result() -> TypeAdapter[Result]:
+    return TypeAdapter(Result)

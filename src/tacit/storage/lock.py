@@ -83,5 +83,5 @@ def _named(descriptor: int) -> str:
     try:
         told = json.loads(os.pread(descriptor, 4096, 0))
         return f" (process {int(told['process'])} on {told['host']}, since {told['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -116,12 +116,12 @@ def _read_file(path: Path) -> Iterator[tuple[str, NDArray[np.float32], NDArray[n
     try:
         with foreign.open_plain(path) as stream:
             packed = path.name.endswith(".gz")
-            data = (gzip.GzipFile(fileobj=stream) if packed else stream).read(_LARGEST + 1)
+            data = foreign.read_all(gzip.GzipFile(fileobj=stream) if packed else stream, largest=_LARGEST)
         document = foreign.json_value(data, largest=_LARGEST, finite=False)
         users = [(str(user), document["user_data"][user]) for user in document["users"]]
     except OSError as error:
         raise DataError(f"Can't read {path}: {error.strerror or error}. Delete it or make it again.") from error
-    except (EOFError, zlib.error, WireError, KeyError, TypeError) as error:
+    except (EOFError, zlib.error, WireError, LookupError, TypeError) as error:
         raise DataError(f"{path} is damaged or no LEAF file ({error!r}). Delete it or make it again.") from error
     for writer, rows in users:
         yield writer, *_rows(rows, path=path, writer=writer)
@@ -129,7 +129,8 @@ def _read_file(path: Path) -> Iterator[tuple[str, NDArray[np.float32], NDArray[n
 
 def _rows(rows: Any, *, path: Path, writer: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     try:
-        pixels = np.array(rows["x"], dtype=np.float32).reshape(-1, _PIXELS)
+        with np.errstate(over="ignore"):  # what is beyond a float32 is beyond 1
+            pixels = np.array(rows["x"], dtype=np.float32).reshape(-1, _PIXELS)
         labels = np.array(rows["y"], dtype=np.int64)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise DataError(

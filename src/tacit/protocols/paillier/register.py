@@ -136,7 +136,7 @@ class Register:
         try:
             record = foreign.json_object(memory, largest=_LARGEST)
             last, layout = record["last"], record["layout"]
-            return cls(
+            found = cls(
                 rules=Rules(minimum_clients=int(record["minimum"]), rounds=int(record["rounds"])),
                 floor=floor,
                 challenge=bytes.fromhex(record["challenge"]),
@@ -147,8 +147,17 @@ class Register:
                 digest=bytes.fromhex(record["digest"]),
                 layout=None if layout is None else Layout.from_bytes(bytes.fromhex(layout)),
             )
+            found._check()
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, WireError, CipherError) as error:
             raise KeysError(
                 f"The key holder's memory of what it has opened can't be read: {type(error).__name__}. Without it a "
                 "sum could be opened twice. Restore it, or remove it and begin the run anew."
             ) from error
+        return found
+
+    def _check(self) -> None:
+        """Refuse a memory that no run leaves behind, such as one of clients without a challenge."""
+        lengths = {len(self.challenge), len(self.run), len(self.digest)} - {0, CHALLENGE_BYTES}
+        numbers = (self.rules.minimum_clients, self.rules.rounds, *self.members, *self.identities)
+        if lengths or min(numbers) < 0 or (self.members and not (self.challenge and self.run)):
+            raise ValueError("its parts don't belong together")

@@ -100,13 +100,20 @@ def introduced(node: int, frame: bytes) -> Introduction:
         body = _parsed(wire.unpack(_hello(node, frame)))
         given = Introduction(
             version=str(body["version"]),
-            parties=tuple(int(party) for party in body["parties"]),
-            examples=None if body.get("examples") is None else int(body["examples"]),
+            parties=tuple(whole(party) for party in body["parties"]),
+            examples=None if body.get("examples") is None else whole(body["examples"]),
         )
     except (WireError, KeyError, TypeError, ValueError) as error:
         raise WireError(f"Node {node} did not say who it is: {error}") from error
     same_version(f"node {node} runs tacit {given.version}", given.version, "the server")
     return given
+
+
+def whole(value: Any) -> int:
+    """Return a number that a peer said, where it is a whole one and no longer than numbers of parties and examples."""
+    if type(value) is not int or abs(value) >= 1 << 63:
+        raise WireError(f"Expected a whole number below 2^63, got {value!r:.40}.")
+    return value
 
 
 def _hello(node: int, frame: bytes) -> bytes:

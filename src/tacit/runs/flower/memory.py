@@ -27,9 +27,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from tacit import wire
+from tacit import foreign, wire
 from tacit.engines.flower.app import Value
-from tacit.errors import StorageError
+from tacit.errors import StorageError, WireError
 from tacit.runs.flower.refusals import RefusalError
 from tacit.storage import write_atomically
 
@@ -92,11 +92,11 @@ class Memory:
         if not data:
             return cls()
         try:
-            plain = json.loads(data)
+            plain = foreign.json_object(data)
             last = int(plain["last"][0]), int(plain["last"][1])
             told = {str(name): str(text) for name, text in plain["told"].items()}
             return cls(told=told, last=last, state=bytes.fromhex(plain["state"]))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, WireError) as error:
             raise StorageError(f"This node's memory of the run is damaged ({error!r}). Send a new run.") from error
 
 
