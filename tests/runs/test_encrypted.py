@@ -238,6 +238,37 @@ def test_colluding_clients_are_made_up_for() -> None:
     assert guarded.rate == pytest.approx(2 * alone.rate)  # type: ignore[attr-defined]
 
 
+# What key holders refuse
+
+
+def test_a_sum_of_one_is_not_opened_even_if_the_settings_allow_it() -> None:
+    config = _config(paillier=SMALL, federate={"drop": 0.85, "minimum_clients": 1, "retries": 0})
+    with pytest.raises(DropoutError, match="a sum of 1 vectors was not opened, expected at least 2"):
+        run(config)
+
+
+def test_a_federation_of_one_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(ConfigError, match="the sum of one is that client's update"):
+        run(_config(paillier=SMALL, federate={"clients": 1}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("authority", "a server and the key authority together can break that rule"),
+        ("threshold", "a server and 1 of 3 key holders together can break that rule"),
+        ("shared", "a server that lies to any one client, as all have the key, can break that rule"),
+    ],
+)
+def test_the_report_says_who_could_break_the_rule(keys: str, words: str) -> None:
+    from tacit.runs.modes import plan_of
+
+    config = _config(paillier=SMALL | {"dp": True, "keys": keys}, dp={"epsilon": 8.0, "clip": 0.3})
+    claim = plan_of(config, CLIENTS).claim
+    assert claim is not None
+    assert any(words in note for note in claim.notes)
+
+
 # Keys from files
 
 

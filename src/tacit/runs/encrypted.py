@@ -88,10 +88,11 @@ def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None
         RepeatedEvent(event=mechanism.alone, count=rounds), round_number=rounds
     )
     left = accountant.epsilon(single, config.dp.delta).epsilon
+    holders, needed = holder_numbers(settings)
     who = {
-        "authority": "the key authority",
-        "threshold": f"{holder_numbers(settings)[1]} key holders",
-        "shared": "any one client, as all have the key,",
+        "authority": "a server and the key authority together",
+        "threshold": f"a server and {2 * needed - len(holders)} of {len(holders)} key holders together",
+        "shared": "a server that lies to any one client, as all have the key,",
     }[settings.keys]
     more = "" if settings.colluding else " (paillier.colluding allows for more)"
     return Claim(
@@ -102,10 +103,12 @@ def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None
         max_epsilon=limit,
         notes=(
             "Every sum that is opened already has its noise: clients add it before they encrypt.",
-            f"It holds while only sums of at least {mechanism.smallest_cohort} clients are opened: a server and {who} "
-            f"who break that rule together, and open single ciphertexts, meet a client's own share of the noise only, "
-            f"epsilon {left:.3g}.",
-            f"It holds while at most {settings.colluding} clients of a round tell their noise{more}.",
+            f"It holds while one sum of at least {mechanism.smallest_cohort} clients is opened in a round, as "
+            f"ciphertexts are bound to it: {who} can break that rule, and then meet a client's own share of the noise "
+            f"only, epsilon {left:.3g}.",
+            f"It holds while at most {settings.colluding} clients of a round tell their noise{more}. Clients that a "
+            "server invents count among them: key holders with a list of the true ones (tacit-clients) admit nobody "
+            "else.",
             "A client is charged for every round: no amplification by sampling is claimed, and who takes part is not "
             "hidden, only what it contributed: a client that stays away takes its share of the noise along, which can "
             "be seen.",
@@ -140,6 +143,11 @@ def protocol_of(
     settings = config.paillier
     holders, needed = holder_numbers(settings)
     largest = min(clients, round(sampler.expected + 12 * sampler.expected**0.5))  # more is a Poisson draw nobody sees
+    if largest < 2:
+        raise ConfigError(
+            "A round has one client, and the sum of one is that client's update: no key holder opens it. Let at least "
+            "two take part (federate.clients, federate.per_round), or use --mode plain or local-dp."
+        )
     return PaillierSum(
         minimum_clients=minimum,
         rounds=config.federate.rounds,

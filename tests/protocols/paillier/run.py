@@ -47,6 +47,7 @@ class Run:
         told: Rules | None = None,
         holders: Mapping[ClientId, Holder] | None = None,
         identities: Mapping[ClientId, Ed25519PrivateKey] | None = None,
+        needed: int = 2,
         **caution: Any,
     ) -> None:
         """Set a run up: clients go by ``rules``, key holders by what they were ``told``, which is the same."""
@@ -59,7 +60,7 @@ class Run:
             layout=layout,
             keys=keys,  # type: ignore[arg-type]
             holders=tuple(self.holders),
-            needed=2 if keys == "threshold" else 1,
+            needed=needed if keys == "threshold" else 1,
             insecure_key_size=True,
         )
         self.identities = identities or {}

@@ -10,12 +10,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
-from tacit.crypto import paillier
+from tacit.crypto import paillier, threshold
 from tacit.crypto.rows import not_below, to_integers
+from tacit.crypto.threshold import PartialDecryption
 from tacit.engines.in_process import InProcessEngine
 from tacit.flow import drive
-from tacit.protocols.paillier import Caution, Rules, binding
+from tacit.protocols.paillier import Caution, Rules, ShareHolder, binding
 from tacit.protocols.paillier.enrolment import Admission, Agreement, identified, shown_to_shares, unpack_clients
+from tacit.protocols.paillier.holders import Holder
 from tacit.protocols.paillier.member import Member, pack_invitation
 from tacit.protocols.paillier.opening import Opening
 from tacit.protocols.paillier.session import SETUP
@@ -479,3 +481,36 @@ def test_a_key_that_signs_anything_signs_nothing(height: int, sign: int) -> None
     public = (height | sign << 255).to_bytes(32, "little")
     signatures = [bytes(64), (1).to_bytes(64, "little")]
     assert not any(binding.verified(public, s, bytes([m])) for s in signatures for m in range(64))
+
+
+# Key holders that help the server
+
+
+def _two_sums(needed: int, holders: int) -> int:
+    """Return how many of two sums of one round are opened with one key holder that gives parts of anything."""
+    shares = threshold.generate(shares=holders, threshold=needed, bits=256, insecure_key_size=True)[1]
+    caution = Caution(rules=Rules(minimum_clients=3, rounds=6), layout=layout)
+    parties: dict[int, Holder] = {-s.index: ShareHolder(share=s, caution=caution) for s in shares}
+    run = Run("threshold", holders=parties, needed=needed)
+    replies = run.replies()
+    whole, part = run.opening(replies), run.opening({c: replies[c] for c in range(3)})
+    turn = wire.Turn(round_number=1)
+    opened = 0
+    honest = sorted(parties)[1:]
+    for opening, asked in ((whole, honest[: needed - 1]), (part, honest[needed - 1 :])):
+        product = run.added([bytes(body) for body in opening.vectors])
+        parts = [shares[holders - 1].partial(product)]  # the liar's, of either sum
+        request = wire.pack(wire.Kind.OPEN, turn, opening.to_bytes())
+        frames = [wire.unpack(parties[party].answer(request)) for party in asked]
+        public = shares[0].public
+        parts += [PartialDecryption.from_bytes(f.body, public) for f in frames if f.kind is wire.Kind.OPENED]
+        opened += len(parts) >= needed and not isinstance(public.combine(product, parts[:needed]).value, str)
+    return opened
+
+
+@pytest.mark.parametrize(("needed", "holders", "opened"), [(2, 3, 2), (3, 4, 1)])
+def test_a_lying_key_holder_opens_two_sums_of_a_round_only_where_it_alone_is_in_both_groups(
+    needed: int, holders: int, opened: int
+) -> None:
+    """What does not hold, and is stated: of 2 in 3 one liar is enough; of 3 in 4 it takes two (2t - l)."""
+    assert _two_sums(needed, holders) == opened

@@ -586,3 +586,87 @@ def test_whole_numbers_are_summed_exactly() -> None:
     numbers = np.random.default_rng(3).integers(-(2**40), 2**40, (4, LENGTH))
     federation.vectors = list(numbers)
     assert federation.sum().vector.tolist() == numbers.sum(axis=0).astype(np.float64).tolist()
+
+
+# Who is there when
+
+
+def test_a_client_that_was_away_at_first_enrols_when_it_is_asked() -> None:
+    federation = Federation(encrypted(1, "authority"))
+    engine = InProcessEngine(answer=federation.answer)
+    ready = drive(federation.parts.protocol.setup([0, 1, 3]), engine)
+    assert drive(ready.server(range(4), TASK, LENGTH), engine).clients == (0, 1, 3)
+    again = drive(ready.setup(range(4)), engine)
+    later = replace(TASK, turn=wire.Turn(round_number=4))
+    total = drive(again.server(range(4), later, LENGTH), engine)
+    assert total.clients == (0, 1, 2, 3)
+    np.testing.assert_allclose(total.vector, federation.exact, atol=1e-6)
+    assert [asked for kind, asked in federation.asked if kind is wire.Kind.ENROL] == [[0, 1, 3], [2]]
+
+
+@pytest.mark.parametrize("keys", ["authority", "threshold"])
+def test_a_client_that_forgot_its_enrolment_is_left_out_and_named(keys: str) -> None:
+    federation = Federation(encrypted(1, keys))
+    engine = InProcessEngine(answer=federation.answer)
+    ready = drive(federation.parts.protocol.setup(range(4)), engine)
+    federation.states[2] = b""
+    first = drive(ready.server(range(4), TASK, LENGTH), engine)
+    assert first.clients == (0, 1, 3)
+    assert first.notes == (
+        "Client 2 failed in round 3: it is not enrolled in this run, or has forgotten it. The sum is without it.",
+    )
+    drive(ready.setup(range(4)), engine)
+    second = drive(ready.server(range(4), replace(TASK, turn=wire.Turn(round_number=4)), LENGTH), engine)
+    assert second.clients == (0, 1, 3)
+    assert "Client 2 was not admitted by the key holders" in second.notes[0]
+
+
+def test_a_key_holder_that_was_away_at_set_up_is_not_asked_to_open() -> None:
+    away = _only(wire.Kind.KEY, lambda replies: {h: f for h, f in replies.items() if h != -1})
+    federation = Federation(encrypted(1, "threshold"), meddle=away)
+    np.testing.assert_allclose(federation.sum().vector, federation.exact, atol=1e-6)
+    assert [asked for kind, asked in federation.asked if kind is wire.Kind.OPEN] == [[-3, -2]]
+
+
+def test_a_key_holder_that_admits_nobody_is_done_without() -> None:
+    def lost(replies: Frames) -> Frames:
+        return {holder: b"garbage" if holder == -1 else frame for holder, frame in replies.items()}
+
+    federation = Federation(encrypted(1, "threshold"), meddle=_only(wire.Kind.ADMIT, lost))
+    total = federation.sum()
+    np.testing.assert_allclose(total.vector, federation.exact, atol=1e-6)
+    assert "Key holder 1 admitted nobody" in total.notes[0]
+
+
+def test_garbage_for_an_enrolment_is_named_and_the_others_go_on() -> None:
+    def garbage(replies: Frames) -> Frames:
+        wrong = wire.pack(wire.Kind.ENROL, wire.Turn(round_number=0), bytes(96))
+        return {**replies, 1: wrong, 2: b"garbage"}
+
+    federation = Federation(encrypted(1, "authority"), meddle=_only(wire.Kind.ENROL, garbage))
+    total = federation.sum()
+    assert total.clients == (0, 3)
+    assert "Client 1 was not admitted" in total.notes[0]
+    assert "Client 2 sent a damaged reply" in total.notes[1]
+
+
+def test_a_second_reply_of_a_client_does_not_change_what_the_first_is_bound_by() -> None:
+    """Of two replies the first counts: with the nonce of the second the sum could not be opened."""
+    federation = Federation(encrypted(1, "authority"))
+    engine = InProcessEngine(answer=federation.answer)
+    ready = drive(federation.parts.protocol.setup(range(4)), engine)
+    flow = ready.server(range(4), TASK, LENGTH)
+    requests = next(flow)
+    for _ in range(2):
+        for client, reply in federation.answer(requests).items():
+            requests.receive(client, reply)  # type: ignore[attr-defined]
+    with pytest.raises(StopIteration) as stop:
+        flow.send(federation.answer(flow.send({})))
+    np.testing.assert_allclose(stop.value.value.vector, federation.exact, atol=1e-6)
+
+
+@pytest.mark.parametrize(("needed", "holders", "liars"), [(2, 3, 1), (3, 5, 1), (3, 4, 2), (4, 5, 3), (3, 3, 3)])
+def test_the_report_says_how_many_key_holders_could_help_the_server(needed: int, holders: int, liars: int) -> None:
+    numbers = tuple(-number for number in range(1, holders + 1))
+    protocol = replace(encrypted(1, "threshold").protocol, needed=needed, holders=numbers)  # type: ignore[type-var]
+    assert f"only together with {liars} of {holders} key holders" in protocol.guarantee.server

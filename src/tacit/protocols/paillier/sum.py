@@ -37,8 +37,8 @@ _SEES = {
         outsider="nothing: updates travel encrypted to the key authority's key",
     ),
     "threshold": Guarantee(
-        server="ciphertexts it cannot read, and the opened sum of each round; one update only together with as many "
-        "key holders as it takes to decrypt, or with all other clients of a sum",
+        server="ciphertexts it cannot read, and the opened sum of each round; one update only together with {liars} of "
+        "{all} key holders, or with all other clients of a sum",
         clients="the global model of each round; one holder's share opens nothing",
         outsider="nothing: updates travel encrypted, and no one party has the key",
     ),
@@ -93,7 +93,19 @@ class PaillierSum:
     @property
     def guarantee(self) -> Guarantee:
         """Who sees what, by who holds the key."""
-        return _SEES[self.keys]
+        found = _SEES[self.keys]
+        if self.keys != "threshold":
+            return found
+        return replace(found, server=found.server.format(liars=self.liars, all=len(self.holders)))
+
+    @property
+    def liars(self) -> int:
+        """How many holders of shares can help the server to open two sums of a round, and so one client's vector.
+
+        Any t open a sum, and each honest holder gives its part of one sum a round. Two groups of t among l holders
+        have 2t - l in common at least: where those are all liars, both groups give parts, of different sums.
+        """
+        return 2 * self.needed - len(self.holders)
 
     @property
     def rules(self) -> Rules:
