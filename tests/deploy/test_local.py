@@ -122,7 +122,7 @@ class _Killer(Watching):
         self._thread.join()
 
     def _kill(self) -> None:
-        while self._received() < self._before + 2:  # a greeting, then the task
+        while self._received() < self._before + 3:  # a greeting, the enrolment, then the task
             if self._over:
                 return
             time.sleep(0.05)
