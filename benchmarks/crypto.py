@@ -14,9 +14,9 @@ import json
 import sys
 from pathlib import Path
 
-import elgamal
 from tacit_labs.bench.crypto import measure
 from tacit_labs.bench.crypto_table import table
+from tacit_labs.bench.documented import elgamal
 from tacit_labs.bench.files import write
 
 RESULTS = Path(__file__).parent / "results"

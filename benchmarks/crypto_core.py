@@ -1,135 +1,30 @@
 """Time the native core against gmpy2, operation by operation, in one run.
 
-    python benchmarks/crypto_core.py            # a few minutes; writes benchmarks/results/crypto_core.json
-    python benchmarks/crypto_core.py --quick    # 4096 bits only, writes nothing
-
-Moduli are squares, as Paillier's are: 4096 bits are n^2 of a 2048-bit key, and encryption with the public key takes
-exponents of a quarter of that; 2048 bits are p^2 of the same key, whose holder encrypts and decrypts, once for each
-of two primes, with exponents of half that length. Every figure is the best of several turns, and the backends take
-turns, so that a busy machine hurts both. Times of one thread are the processor's, times of all threads the clock's.
-gmpy2 multiplies in one thread whatever it is given.
+python benchmarks/crypto_core.py            # a few minutes; writes benchmarks/results/crypto_core.json
+python benchmarks/crypto_core.py --quick    # 4096 bits only, writes nothing
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import gmpy2
-from rich.console import Console
-from rich.table import Table
-
-from tacit.crypto import native
-from tacit.crypto.gmp import GmpBackend, cores
-from tacit.crypto.native import NativeBackend
-from tacit.crypto.ring import Backend
-from tacit.crypto.rows import random_below
-
-SIZES = [2048, 3072, 4096, 6144]
-ROWS = 336  # 42 groups of eight; the MNIST network's vector is 331 ciphertexts
-TURNS = 5
-RESULTS = Path(__file__).parent / "results" / "crypto_core.json"
-
-Job = Callable[[], object]
-
-
-def _prime(bits: int) -> int:
-    return int(gmpy2.next_prime(int.from_bytes(random_below(1 << bits, 1).tobytes(), "big") | 3 << (bits - 2)))
-
-
-def _jobs(backend: Backend, root: int) -> dict[str, tuple[int, Job]]:
-    """Return for every operation how many rows it makes, and the operation."""
-    ring, bits = backend.ring(root * root), root.bit_length()
-    few = 40  # powers are slow with gmpy2
-    left, right = (random_below(root * root, ROWS) for _ in range(2))
-    messages = random_below(root, ROWS)
-    multiples = ring.affine([(messages, root)], 0)
-    short, long = random_below(1 << (bits // 2), ROWS), random_below(1 << bits, ROWS)
-    vectors = [random_below(root * root, ROWS) for _ in range(4)] * 25
-    public, holder = ring.table(3, bits=bits // 2), ring.table(3, bits=bits)
-    return {
-        "parse and write": (ROWS, lambda: ring.product([left])),
-        "multiply": (ROWS, lambda: ring.multiply(left, right)),
-        "product of 100 vectors": (100 * ROWS, lambda: ring.product(vectors)),
-        "(1 + m n) times noise": (ROWS, lambda: ring.affine([(messages, root)], 1, times=left)),
-        "inverse": (ROWS, lambda: ring.inverse(left)),
-        "table, exponents of 1/4 length": (ROWS, lambda: public.powers(short)),
-        "table, exponents of 1/2 length": (ROWS, lambda: holder.powers(long)),
-        "power, secret exponent of 1/2 length": (few, lambda: ring.power(left[:few], root - 1, secret=True)),
-        "exact quotient": (ROWS, lambda: backend.quotient(multiples, root)),
-    }
-
-
-def _best(jobs: list[Job], clock: Callable[[], float]) -> list[float]:
-    """Return each job's best time, the jobs taking turns."""
-    best = [float("inf")] * len(jobs)
-    for _ in range(TURNS):
-        for place, job in enumerate(jobs):
-            start = clock()
-            job()
-            best[place] = min(best[place], clock() - start)
-    return best
-
-
-def measure(size: int) -> list[dict[str, Any]]:
-    root = _prime(size // 2)
-    everywhere = os.sched_getaffinity(0)
-    jobs = {name: _jobs(backend, root) for name, backend in (("gmpy2", GmpBackend()), ("native", NativeBackend()))}
-    found = []
-    for operation, (rows, _) in jobs["native"].items():
-        pair = [jobs[name][operation][1] for name in ("gmpy2", "native")]
-        try:
-            os.sched_setaffinity(0, {min(everywhere)})
-            one = _best(pair, time.process_time)
-        finally:
-            os.sched_setaffinity(0, everywhere)
-        every = _best(pair, time.perf_counter)
-        found.append(
-            {
-                "bits": size,
-                "operation": operation,
-                "gmpy2_us": round(one[0] / rows * 1e6, 3),
-                "native_us": round(one[1] / rows * 1e6, 3),
-                "ratio": round(one[0] / one[1], 2),
-                "gmpy2_all_cores_us": round(every[0] / rows * 1e6, 3),
-                "native_all_cores_us": round(every[1] / rows * 1e6, 3),
-                "ratio_all_cores": round(every[0] / every[1], 2),
-            }
-        )
-    return found
-
-
-def _processor() -> str:
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0].partition(": ")[2] if names else platform.machine()
-
-
-def show(rows: list[dict[str, Any]], count: int) -> None:
-    table = Table(title=f"Microseconds a row: one thread, and {count} threads")
-    for heading in ("bits", "operation", "gmpy2", "native", "ratio", f"gmpy2 x{count}", f"native x{count}", "ratio"):
-        table.add_column(heading, justify="left" if heading == "operation" else "right")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()), end_section=row["operation"] == "exact quotient")
-    Console().print(table)
+from tacit.errors import TacitError
+from tacit_labs.bench.documented.common import keep
+from tacit_labs.bench.documented.crypto_core import measure, table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="4096 bits only; writes nothing")
-    arguments = parser.parse_args()
-    if obstacle := native.why_not():
-        parser.exit(1, f"The native backend can't run: {obstacle}.\n")
-    rows = [row for size in ([4096] if arguments.quick else SIZES) for row in measure(size)]
-    show(rows, cores())
-    if not arguments.quick:
-        machine = {"processor": _processor(), "cores": cores(), "load": round(os.getloadavg()[0], 1)}
-        RESULTS.write_text(json.dumps({"machine": machine, "rows_a_vector": ROWS, "results": rows}, indent=2) + "\n")
+    options = parser.parse_args()
+    try:
+        found = measure(quick=options.quick)
+    except TacitError as error:
+        parser.exit(1, f"{error}\n")
+    print(table(found["results"]))
+    if not options.quick:
+        keep(found, Path(__file__).parent / "results" / "crypto_core.json")
 
 
 if __name__ == "__main__":

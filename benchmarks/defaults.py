@@ -8,35 +8,10 @@ Results go to benchmarks/results/defaults.json.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
-import tacit
-
-RESULTS = Path(__file__).parent / "results" / "defaults.json"
-
-
-def accuracy(seed: int, **settings: Any) -> dict[str, Any]:
-    """Run once and return the accuracy of each round and the seconds."""
-    result = tacit.run(tacit.RunConfig(seed=seed, **settings))
-    return {
-        "seed": seed,
-        "settings": settings,
-        "accuracy": [record.test_accuracy for record in result.rounds],
-        "seconds": result.seconds,
-        "setup_seconds": result.setup_seconds,
-    }
-
-
-def show(title: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Print the final accuracies of some runs."""
-    final = [row["accuracy"][-1] for row in rows]
-    seconds = min(row["seconds"] for row in rows)
-    each = ", ".join(f"{100 * value:.2f}" for value in final)
-    mean = 100 * sum(final) / len(final)
-    print(f"{title:28} mean {mean:.2f}%  least {100 * min(final):.2f}%  ({each})  {seconds:.1f} s")
-    return rows
+from tacit_labs.bench.documented.common import keep
+from tacit_labs.bench.documented.defaults import measure
 
 
 def main() -> None:
@@ -44,16 +19,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--splits", action="store_true", help="also compare server rates on three splits")
     options = parser.parse_args()
-    seeds = range(1, options.seeds + 1)
-    tables = {"default, 6 rounds": show("default, 6 rounds", [accuracy(seed) for seed in seeds])}
-    if options.splits:
-        for split in ("iid", "dirichlet:0.3", "shards:2"):
-            for rate in (1.0, 1.5):
-                title = f"{split}, server.lr={rate}"
-                runs = [accuracy(seed, data={"split": split}, server={"lr": rate}) for seed in seeds]
-                tables[title] = show(title, runs)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(tables, indent=2) + "\n")
+    found = measure(seeds=options.seeds, splits=options.splits)
+    keep(found, Path(__file__).parent / "results" / "defaults.json")
 
 
 if __name__ == "__main__":

@@ -8,53 +8,22 @@ Results go to benchmarks/results/dp_mnist.json. On a GPU a run takes about ten s
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 from pathlib import Path
-from typing import Any
 
-import tacit
-from tacit.runs.config import from_yaml
+from tacit_labs.bench.documented.recipes import measure
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "dp_mnist.json"
-
-
-def measure(path: Path, seeds: int, **changes: Any) -> dict[str, Any]:
-    """Run a recipe with several seeds."""
-    results = [tacit.run(tacit.RunConfig(**from_yaml(path) | changes, seed=seed)) for seed in range(1, seeds + 1)]
-    accuracies = [result.test_accuracy or 0.0 for result in results]
-    row: dict[str, Any] = {
-        "recipe": path.stem,
-        "epsilon": max(result.privacy.epsilon or float("inf") for result in results),
-        "delta": results[0].privacy.delta,
-        "accountant": results[0].privacy.accountant,
-        "neighbours": results[0].privacy.neighbours,
-        "accuracy": accuracies,
-        "mean": statistics.mean(accuracies),
-        "rounds": len(results[0].rounds),
-        "seconds": results[0].seconds,
-        "device": results[0].device,
-    }
-    each = ", ".join(f"{100 * value:.2f}" for value in accuracies)
-    print(f"{path.stem:18} epsilon {row['epsilon']:.4f}  mean {100 * row['mean']:.2f}%  ({each})", flush=True)
-    return row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", type=int, default=-1)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", action="append")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "dp_mnist.json")
     options = parser.parse_args()
-    recipes = sorted((ROOT / "examples" / "dp-mnist").glob("*.yaml"))
-    chosen = [path for path in recipes if not options.only or path.stem in options.only]
-    rows = []
-    for path in chosen:
-        rows.append(measure(path, options.seeds, gpu=options.gpu))
-        options.results.parent.mkdir(exist_ok=True)
-        options.results.write_text(json.dumps(rows, indent=2) + "\n")
+    recipes = ROOT / "examples" / "dp-mnist"
+    measure(recipes, seeds=options.seeds, gpu=options.gpu, only=options.only, results=options.results)
 
 
 if __name__ == "__main__":

@@ -8,35 +8,14 @@ Amplification is off in the private rounds: with it the seconds of single rounds
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-import tacit
-
-RESULTS = Path(__file__).parent / "results" / "dp_overhead.json"
-FEDERATE = {"clients": 1000, "per_round": 200, "rounds": 8}
-
-
-def rounds(**settings: Any) -> list[float]:
-    """Return the seconds of each warm round without evaluation, scaled to 200 clients: Poisson cohorts vary."""
-    config = tacit.RunConfig(
-        seed=1, federate=FEDERATE, train={"batch_size": 10}, evaluate={"every": 100, "train": False}, **settings
-    )
-    warm = tacit.run(config).rounds[1:]
-    return [200 * (record.lasted - record.seconds["evaluate"]) / record.senders for record in warm]
+from tacit_labs.bench.documented.common import keep
+from tacit_labs.bench.documented.dp_overhead import measure
 
 
 def main() -> None:
-    plain: list[float] = []
-    private: list[float] = []
-    for _ in range(3):
-        plain += rounds()
-        private += rounds(mode="dp", dp={"epsilon": 8.0, "amplification": False}, server={"lr": 1.5})
-    ratio = min(private) / min(plain)
-    print(f"plain {min(plain):.3f} s, dp {min(private):.3f} s: {ratio:.3f}x")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"plain": min(plain), "dp": min(private), "ratio": ratio}, indent=2) + "\n")
+    keep(measure(), Path(__file__).parent / "results" / "dp_overhead.json")
 
 
 if __name__ == "__main__":

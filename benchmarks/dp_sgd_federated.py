@@ -10,47 +10,11 @@ times; every combination is run.
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 from pathlib import Path
-from typing import Any
 
-import tacit
+from tacit_labs.bench.documented.dp_sgd_federated import measure
 
 RESULTS = Path(__file__).parent / "results" / "dp_sgd_federated.json"
-
-
-def measure(epsilon: float, split: str, model: str, *, seeds: int, gpu: int, folder: Path | None) -> dict[str, Any]:
-    """Run the defaults once a seed and return the last accuracies."""
-    accuracies, spent, seconds = [], [], []
-    for seed in range(1, seeds + 1):
-        result = tacit.run(
-            tacit.RunConfig(
-                mode="dp-sgd",
-                seed=seed,
-                gpu=gpu,
-                data={"name": "mnist", "split": split, "folder": folder},
-                model={"name": model},
-                evaluate={"train": False},
-                dp={"epsilon": epsilon},
-            )
-        )
-        accuracies.append(result.test_accuracy or 0.0)
-        spent.append(result.privacy.epsilon)
-        seconds.append(round(result.seconds, 1))
-    mean = sum(accuracies) / seeds
-    each = ", ".join(f"{100 * value:.1f}" for value in accuracies)
-    print(f"epsilon {epsilon:g}, {split}, {model}: mean {100 * mean:.1f}%  ({each})  {min(seconds):.0f} s", flush=True)
-    return {
-        "epsilon": epsilon,
-        "split": split,
-        "model": model,
-        "rounds": len(result.rounds),
-        "mean": mean,
-        "accuracy": accuracies,
-        "spent": spent,
-        "seconds": seconds,
-    }
 
 
 def main() -> None:
@@ -63,12 +27,15 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    rows = []
-    chosen = (options.epsilon or [1.0, 3.0, 8.0], options.split or ["iid"], options.model or ["cnn"])
-    for epsilon, split, model in itertools.product(*chosen):
-        rows.append(measure(epsilon, split, model, seeds=options.seeds, gpu=options.gpu, folder=options.data_dir))
-        options.results.parent.mkdir(exist_ok=True)
-        options.results.write_text(json.dumps(rows, indent=2) + "\n")
+    measure(
+        epsilons=options.epsilon or [1.0, 3.0, 8.0],
+        splits=options.split or ["iid"],
+        models=options.model or ["cnn"],
+        seeds=options.seeds,
+        gpu=options.gpu,
+        folder=options.data_dir,
+        results=options.results,
+    )
 
 
 if __name__ == "__main__":

@@ -8,31 +8,22 @@ Results go to benchmarks/results/dp_sgd_mnist.json.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+from tacit_labs.bench.documented.recipes import measure
 
-from dp_mnist import ROOT, measure
-
-RESULTS = ROOT / "benchmarks" / "results" / "dp_sgd_mnist.json"
+ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", type=int, default=-1)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", action="append")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "dp_sgd_mnist.json")
     options = parser.parse_args()
-    rows = []
-    for path in sorted((ROOT / "examples" / "dp-sgd").glob("*.yaml")):
-        if options.only and path.stem not in options.only:
-            continue
-        rows.append(measure(path, options.seeds, gpu=options.gpu))
-        options.results.parent.mkdir(exist_ok=True)
-        options.results.write_text(json.dumps(rows, indent=2) + "\n")
+    recipes = ROOT / "examples" / "dp-sgd"
+    measure(recipes, seeds=options.seeds, gpu=options.gpu, only=options.only, results=options.results)
 
 
 if __name__ == "__main__":

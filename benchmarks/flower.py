@@ -2,219 +2,25 @@
 
     python benchmarks/flower.py [--quick] [--only overhead|job]
 
-* overhead: seconds of a round in which nobody trains (the CNN's 21,840 numbers go out and come back), with 3 and 50
-  clients: in this process; on Flower's simulation by Tacit; and on the same simulated nodes by a bare Flower app that
-  sends the model, gets it back and averages with FedAvg, once with Flower's own pauses between looks for replies
-  and once with Tacit's shorter ones. All are taken in turn on the same grid. What Tacit's own code adds to a Flower
-  round is the difference to the last.
-* job: MNIST, 1,000 clients of 60 examples, 100 of them a round, batches of 10: seconds of a warm round in one process
-  and by `engine=flower`, the same configuration.
-
 Results: benchmarks/results/flower.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
-from numpy.typing import NDArray
-
-from tacit.engines.flower import Answer, Call, FlowerEngine, client_app
-from tacit.engines.flower.engine import FIRST_PAUSE, LONGEST_PAUSE
-from tacit.engines.flower.simulation import simulated
-from tacit.engines.in_process import InProcessEngine
-from tacit.federated.clients import Finish, LocalClients
-from tacit.federated.plan import Plan
-from tacit.federated.round import round_flow
-from tacit.federated.stopwatch import Stopwatch
-from tacit.flow import ClientId, Engine, drive
-from tacit.randomness import Randomness
-from tacit.runs.config import RunConfig
-from tacit.runs.modes import plan_of
-from tacit.vectors import Vector
-from tacit.wire import Turn
-
-RESULTS = Path(__file__).parent / "results" / "flower.json"
-PARAMETERS = 21_840
-Receive = Callable[[Iterable[Message]], Iterable[Message]]
-
-
-class NoTraining:
-    """A trainer that hands the model back as it came."""
-
-    workers = 1
-
-    def train(
-        self, model: Vector, clients: Sequence[ClientId], keys: NDArray[np.int64], round_number: int, finish: Finish
-    ) -> None:
-        for client in clients:
-            finish(client, np.zeros_like(model), 0.5)
-
-
-def _plan(clients: int) -> Plan:
-    return plan_of(RunConfig(federate={"clients": clients}), clients)
-
-
-def _clients(clients: int) -> LocalClients:
-    return LocalClients(
-        plan=_plan(clients),
-        trainer=NoTraining(),
-        examples=lambda _: 60,
-        randomness=Randomness.of(seed=1),
-        stopwatch=Stopwatch(),
-    )
-
-
-@dataclass(frozen=True)
-class Idle:
-    """A node that does all a client does but training."""
-
-    clients: int
-
-    def __call__(self, call: Call) -> Answer:
-        return Answer(frame=_clients(self.clients).answer({call.party: call.frame})[call.party])
-
-
-def _both(clients: int) -> ClientApp:
-    """Return an app that answers Tacit's messages, and bare ones as a Flower app does that does not train."""
-    app = client_app(Idle(clients))
-
-    @app.train("bare")
-    def bare(message: Message, context: Context) -> Message:
-        arrays = message.content.array_records["arrays"].to_numpy_ndarrays()
-        metrics = MetricRecord({"num-examples": 60, "loss": 0.5})
-        content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
-        return Message(content, reply_to=message)
-
-    return app
-
-
-def _tacit_round(engine: Engine, clients: int, number: int) -> None:
-    plan = _plan(clients)
-    model = np.zeros(PARAMETERS, np.float32)
-    turn = Turn(round_number=number)
-    cohort = list(range(clients))
-    flow = round_flow(plan, plan.mechanism, cohort, model, {}, turn, Randomness.of(seed=1), Stopwatch())
-    drive(flow, engine)
-
-
-def _bare_round(grid: Grid, strategy: FedAvg, receive: Receive) -> None:
-    record = ArrayRecord({"model": Array(np.zeros(PARAMETERS, np.float32))})
-    content = RecordDict({"arrays": record, "config": ConfigRecord({"server-round": 1})})
-    messages = [Message(content, node, "train.bare") for node in grid.get_node_ids()]
-    arrays, _ = strategy.aggregate_train(1, receive(messages))
-    assert arrays is not None
-
-
-def _looking_as_often(grid: Grid) -> Receive:
-    """Return send_and_receive with the pauses of Tacit's engine: Flower's own looks for replies every 0.1 s."""
-
-    def receive(messages: Iterable[Message]) -> list[Message]:
-        waiting = set(grid.push_messages(messages))
-        replies: list[Message] = []
-        pause = FIRST_PAUSE
-        while waiting:
-            arrived = list(grid.pull_messages(list(waiting)))
-            replies += arrived
-            waiting -= {message.metadata.reply_to_message_id for message in arrived}
-            pause = FIRST_PAUSE if arrived else min(1.3 * pause, LONGEST_PAUSE)
-            time.sleep(pause if waiting else 0)
-        return replies
-
-    return receive
-
-
-def _middle(rounds: dict[str, Callable[[int], None]], repeats: int) -> dict[str, float]:
-    """Return the middle half's mean seconds of each round, taken in turn after one that warms up.
-
-    Not the best: Flower's simulation looks for messages every 0.1 s, and how a round falls into that is chance.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in rounds}
-    for number in range(repeats + 1):
-        for name, go in rounds.items():
-            start = time.perf_counter()
-            go(number + 1)
-            if number:
-                seconds[name].append(time.perf_counter() - start)
-    return {
-        name: statistics.mean(sorted(each)[repeats // 4 : -(repeats // 4) or None]) for name, each in seconds.items()
-    }
-
-
-def overhead(clients: int, repeats: int) -> dict[str, Any]:
-    """Measure rounds without training."""
-    here = InProcessEngine(answer=_clients(clients).answer)
-    row: dict[str, Any] = {"clients": clients}
-    row |= _middle({"in process": lambda number: _tacit_round(here, clients, number)}, repeats)
-    strategy = FedAvg()
-    with simulated(_both(clients), nodes=clients) as grid:
-        engine = FlowerEngine(grid=grid, deadline=60.0)
-        engine.nodes |= dict(enumerate(grid.get_node_ids()))
-        row |= _middle(
-            {
-                "bare Flower": lambda _: _bare_round(grid, strategy, grid.send_and_receive),
-                "bare Flower, looking as often": lambda _: _bare_round(grid, strategy, _looking_as_often(grid)),
-                "Tacit on Flower": lambda number: _tacit_round(engine, clients, number),
-            },
-            repeats,
-        )
-    row["Flower over in process"] = row["Tacit on Flower"] / row["in process"]
-    row["Tacit adds"] = row["Tacit on Flower"] / row["bare Flower, looking as often"] - 1
-    milliseconds = {name: f"{1e3 * value:.1f} ms" for name, value in row.items() if isinstance(value, float)}
-    shown = ", ".join(f"{name} {milliseconds[name]}" for name in list(row)[1:5])
-    print(f"{clients} clients: {shown}; Tacit adds {100 * row['Tacit adds']:+.1f}%", flush=True)
-    return row
-
-
-def job(rounds: int) -> dict[str, Any]:
-    """Measure one job in process and on Flower's simulation."""
-    import tacit
-
-    row: dict[str, Any] = {}
-    for engine in ("in-process", "flower"):
-        config = RunConfig(
-            engine=engine,
-            seed=1,
-            federate={"clients": 1000, "per_round": 100, "rounds": rounds},
-            train={"batch_size": 10},
-            evaluate={"every": 10_000, "train": False},
-        )
-        records = tacit.run(config).rounds
-        seconds = [record.lasted - record.seconds["evaluate"] for record in records]
-        row[engine] = {"seconds": seconds, "best": min(seconds[len(seconds) // 2 :]), "stages": records[-1].seconds}
-        print(f"{engine}: {row[engine]['best']:.3f} s a round", flush=True)
-    row["ratio"] = row["flower"]["best"] / row["in-process"]["best"]
-    print(f"in process {row['ratio']:.1f}x the rounds a second", flush=True)
-    return row
+from tacit_labs.bench.documented.common import keep
+from tacit_labs.bench.documented.flower import measure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=["overhead", "job"])
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "flower.json")
     options = parser.parse_args()
-    record: dict[str, Any] = {"cores": os.cpu_count()}
-    if options.only != "job":
-        sizes = (3,) if options.quick else (3, 50)
-        record["overhead"] = [overhead(clients, 4 if options.quick else 60) for clients in sizes]
-    if options.only != "overhead":
-        record["job"] = job(2 if options.quick else 8)
-    options.results.parent.mkdir(exist_ok=True)
-    options.results.write_text(json.dumps(record, indent=2) + "\n")
+    keep(measure(quick=options.quick, only=options.only), options.results)
 
 
 if __name__ == "__main__":

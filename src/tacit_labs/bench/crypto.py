@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit_labs.bench import machine
-from tacit_labs.bench.side import Side, SideError
+from tacit_labs.bench.worker import Worker, WorkerError
 
 LENGTH = 21840
 CLIENTS = 100
@@ -85,19 +85,19 @@ def measure(
     with contextlib.ExitStack() as stack:
         backends = {}
         for name in ("gmpy2", "native"):
-            side = stack.enter_context(_own(name))
+            worker = stack.enter_context(_own(name))
             try:
-                side.ask("which")
-                backends[name] = side
-            except SideError as error:
+                worker.ask("which")
+                backends[name] = worker
+            except WorkerError as error:
                 absent[f"Tacit ({name})"] = str(error)
         progress("keys of the peers")
-        peers = stack.enter_context(Side("tacit_labs.bench.crypto_peers", python=peers_python or sys.executable))
+        peers = stack.enter_context(Worker("tacit_labs.bench.crypto_peers", python=peers_python or sys.executable))
         present = []
         for peer in PEERS:
             try:
                 made = peers.ask("prepare", peer=peer)
-            except SideError as error:
+            except WorkerError as error:
                 absent[peer] = str(error)
                 continue
             present.append(peer)
@@ -107,8 +107,8 @@ def measure(
     memory = {}
     for name in backends:
         progress(f"memory ({name})")
-        with _own(name) as side:
-            memory[name] = side.ask("memory", kind=scale.memory_kind, length=1_000_000, workers=1)
+        with _own(name) as worker:
+            memory[name] = worker.ask("memory", kind=scale.memory_kind, length=1_000_000, workers=1)
     return {
         "machine": {
             **machine.describe(["gmpy2", "numpy"]),
@@ -127,14 +127,14 @@ def measure(
     }
 
 
-def _own(name: str) -> Side:
-    return Side("tacit_labs.bench.crypto_own", settings={"TACIT_CRYPTO_BACKEND": name})
+def _own(name: str) -> Worker:
+    return Worker("tacit_labs.bench.tacit_jobs", settings={"TACIT_CRYPTO_BACKEND": name})
 
 
 Job = tuple[str, str, float, Callable[[], dict[str, Any]]]  # side, what, scale to the vector, the work
 
 
-def _jobs(backends: dict[str, Side], peers: Side, present: Sequence[str], scale: Scale) -> Iterator[Job]:
+def _jobs(backends: dict[str, Worker], peers: Worker, present: Sequence[str], scale: Scale) -> Iterator[Job]:
     """Yield everything that is timed on one thread, in the order of one pass."""
     for what in ("encrypt", "decrypt", "add"):
         for peer in present:
@@ -143,46 +143,46 @@ def _jobs(backends: dict[str, Side], peers: Side, present: Sequence[str], scale:
             times = LENGTH / sample * (CLIENTS - 1 if what == "add" else 1)
             yield peer, what, times, _ask(peers, "work", peer=peer, job=what, sample=sample)
         yield from _python_integers(next(iter(backends.values())), what, scale.slow_sample)
-        for name, side in backends.items():
-            yield from _own_jobs(name, side, what)
+        for name, worker in backends.items():
+            yield from _own_jobs(name, worker, what)
     for bits in INTEGER_BITS:
         if "phe" in present:
             yield "phe", f"labs {bits}", 1000 / scale.labs, _ask(peers, "labs", bits=bits, repeats=scale.labs)
-        for name, side in backends.items():
-            yield name, f"labs {bits}", 1000 / scale.labs, _ask(side, "labs", bits=bits, repeats=scale.labs)
+        for name, worker in backends.items():
+            yield name, f"labs {bits}", 1000 / scale.labs, _ask(worker, "labs", bits=bits, repeats=scale.labs)
 
 
-def _python_integers(side: Side, what: str, sample: int) -> Iterator[Job]:
+def _python_integers(worker: Worker, what: str, sample: int) -> Iterator[Job]:
     counted = 100 * sample if what == "add" else sample
     times = LENGTH / counted * (CLIENTS - 1 if what == "add" else 1)
-    yield "Python integers", what, times, _ask(side, "python integers", job=what, sample=sample)
+    yield "Python integers", what, times, _ask(worker, "python integers", job=what, sample=sample)
 
 
-def _own_jobs(name: str, side: Side, what: str) -> Iterator[Job]:
+def _own_jobs(name: str, worker: Worker, what: str) -> Iterator[Job]:
     if what == "add":
-        yield name, "add", 1, _ask(side, "add", count=CLIENTS, length=LENGTH)
-        yield name, "parse", 1, _ask(side, "parse", count=CLIENTS, length=LENGTH)
+        yield name, "add", 1, _ask(worker, "add", count=CLIENTS, length=LENGTH)
+        yield name, "parse", 1, _ask(worker, "parse", count=CLIENTS, length=LENGTH)
         return
     for kind in ("standard", "subgroup"):
         if what == "decrypt":
-            yield name, f"decrypt {kind}", 1, _ask(side, "decrypt", kind=kind, length=LENGTH, workers=1)
-            yield name, f"decrypt {kind} two", 1, _ask(side, "decrypt", kind=kind, length=LENGTH, workers=2)
-            yield name, f"powers {kind}", 1, _ask(side, "powers", kind=kind, length=LENGTH)
+            yield name, f"decrypt {kind}", 1, _ask(worker, "decrypt", kind=kind, length=LENGTH, workers=1)
+            yield name, f"decrypt {kind} two", 1, _ask(worker, "decrypt", kind=kind, length=LENGTH, workers=2)
+            yield name, f"powers {kind}", 1, _ask(worker, "powers", kind=kind, length=LENGTH)
         else:
             for by in ("public", "holder", "pool"):
-                yield name, f"{by} {kind}", 1, _ask(side, "encrypt", kind=kind, by=by, length=LENGTH, workers=1)
+                yield name, f"{by} {kind}", 1, _ask(worker, "encrypt", kind=kind, by=by, length=LENGTH, workers=1)
 
 
-def _bulk_jobs(backends: dict[str, Side], scale: Scale) -> Iterator[Job]:
+def _bulk_jobs(backends: dict[str, Worker], scale: Scale) -> Iterator[Job]:
     """Yield the large vector on one core and on two; the first run of two starts its helpers and is not the best."""
-    for name, side in backends.items():
+    for name, worker in backends.items():
         for workers in (2, 1, 2):
             arguments = {"kind": "standard", "by": "public", "length": scale.bulk, "workers": workers}
-            yield name, f"bulk {workers}", 1, _ask(side, "encrypt", **arguments)
+            yield name, f"bulk {workers}", 1, _ask(worker, "encrypt", **arguments)
 
 
-def _ask(side: Side, job: str, /, **arguments: Any) -> Callable[[], dict[str, Any]]:
-    return lambda: side.ask(job, **arguments)
+def _ask(worker: Worker, job: str, /, **arguments: Any) -> Callable[[], dict[str, Any]]:
+    return lambda: worker.ask(job, **arguments)
 
 
 def _interleaved(jobs: Sequence[Job], repeats: int, progress: Progress) -> dict[tuple[str, str], Figure]:

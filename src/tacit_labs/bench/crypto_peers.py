@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit_labs.bench.machine import version_of
-from tacit_labs.bench.side import clocked, serve
+from tacit_labs.bench.worker import clocked, serve
 
 _SCALE = 1 << 23
 

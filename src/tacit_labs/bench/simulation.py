@@ -22,7 +22,7 @@ from tacit.errors import ConfigError, RunError
 from tacit_labs.bench import machine
 from tacit_labs.bench.environments import first_with
 from tacit_labs.bench.peers.jobs import JOBS, Job
-from tacit_labs.bench.side import SideError
+from tacit_labs.bench.worker import WorkerError
 
 Progress = Callable[[str], None]
 _PACKAGE = Path(__file__).parents[1]
@@ -156,7 +156,7 @@ def _job_rows(
             progress(f"{job.title}, {repeat + 1}/{given.repeats}: {peer.title}")
             try:
                 runs.setdefault(peer.name, []).append(_run(peer, pythons[peer.name], job, given))
-            except SideError as failed:
+            except WorkerError as failed:
                 if peer is OURS:
                     raise RunError(f"Tacit failed on the {job.title} job: {failed}") from failed
                 absent[peer.title] = f"failed on the {job.title} job: {failed}"
@@ -194,14 +194,14 @@ def _run(peer: Peer, python: str, job: Job, given: _Given) -> dict[str, Any]:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False, env=environment)
         except subprocess.TimeoutExpired as error:
-            raise SideError(f"no answer within {_LIMIT} seconds") from error
+            raise WorkerError(f"no answer within {_LIMIT} seconds") from error
         lines = done.stdout.strip().splitlines()
         if lines and lines[-1].startswith("{"):
             with contextlib.suppress(ValueError):
                 answer: dict[str, Any] = json.loads(lines[-1])
                 return answer
         why = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-    raise SideError(why)
+    raise WorkerError(why)
 
 
 def _mnist(path: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tacit.crypto.backend import VARIABLE, describe
 from tacit_labs.bench import machine
-from tacit_labs.bench.side import Side, SideError
+from tacit_labs.bench.worker import Worker, WorkerError
 
 Data = Mapping[str, Any]
 LAB = "the lab's report (quoted)"
@@ -78,22 +78,22 @@ def digits(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
 
 
-def backends(module: str) -> tuple[dict[str, Side], dict[str, str]]:
+def backends(module: str) -> tuple[dict[str, Worker], dict[str, str]]:
     """Start a process for each backend that runs here, and say why the others do not.
 
-    The caller ends them: ``with contextlib.ExitStack() as stack: stack.enter_context(side)``.
+    The caller ends them: ``with contextlib.ExitStack() as stack: stack.enter_context(worker)``.
     """
-    sides, absent = {}, {}
+    workers, absent = {}, {}
     for name in ("gmpy2", "native"):
-        side = Side(module, settings={VARIABLE: name})
+        worker = Worker(module, settings={VARIABLE: name})
         try:
-            side.ask("which")
-        except SideError as error:
+            worker.ask("which")
+        except WorkerError as error:
             absent[name] = str(error)
-            side.__exit__(None, None, None)
+            worker.__exit__(None, None, None)
         else:
-            sides[name] = side
-    return sides, absent
+            workers[name] = worker
+    return workers, absent
 
 
 def named(by: str) -> str:

@@ -16,7 +16,7 @@ from tacit.crypto.backend import describe
 from tacit.crypto.layout import Layout
 from tacit.crypto.paillier import Ciphertext, PrivateKey, PublicKey
 from tacit.randomness import system_below
-from tacit_labs.bench.side import Jobs, clocked, serve
+from tacit_labs.bench.worker import Jobs, clocked, serve
 from tacit_labs.harness.measuring import best, each
 from tacit_labs.harness.textbook import TextbookPaillier
 

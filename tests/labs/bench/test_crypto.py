@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tacit.crypto import paillier
-from tacit_labs.bench import crypto, crypto_own, machine
+from tacit_labs.bench import crypto, machine, tacit_jobs
 from tacit_labs.bench.crypto_table import table
 from tacit_labs.bench.crypto_targets import targets
 from tests.labs.bench.common import results
@@ -67,14 +67,14 @@ def test_the_machine_is_described_without_names() -> None:
 
 def test_own_jobs_do_what_they_say_on_a_small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     public, private = paillier.generate(bits=2048)
-    monkeypatch.setattr(crypto_own, "keys", lambda kind="standard", bits=2048: (public, private))
+    monkeypatch.setattr(tacit_jobs, "keys", lambda kind="standard", bits=2048: (public, private))
     for by in ("public", "holder", "pool"):
-        done = crypto_own.encrypt(kind="standard", by=by, length=100, workers=1)
+        done = tacit_jobs.encrypt(kind="standard", by=by, length=100, workers=1)
         assert (done["ciphertexts"], done["floats"]) == (2, 100)
-    assert crypto_own.decrypt(kind="standard", length=100, workers=1)["ciphertexts"] == 2
-    assert crypto_own.add(count=3, length=100).keys() >= {"seconds", "wall"}
-    assert crypto_own.parse(count=3, length=100)["seconds"] >= 0
-    assert crypto_own.powers(kind="standard", length=100).keys() == {"secret", "plain"}
-    assert crypto_own.labs(bits=10, repeats=2)["repeats"] == 2
-    crypto_own.encrypted.cache_clear()
-    crypto_own.clients.cache_clear()
+    assert tacit_jobs.decrypt(kind="standard", length=100, workers=1)["ciphertexts"] == 2
+    assert tacit_jobs.add(count=3, length=100).keys() >= {"seconds", "wall"}
+    assert tacit_jobs.parse(count=3, length=100)["seconds"] >= 0
+    assert tacit_jobs.powers(kind="standard", length=100).keys() == {"secret", "plain"}
+    assert tacit_jobs.labs(bits=10, repeats=2)["repeats"] == 2
+    tacit_jobs.encrypted.cache_clear()
+    tacit_jobs.clients.cache_clear()

@@ -23,7 +23,7 @@ from tacit.crypto.paillier.public import Kind, Noise
 from tacit.crypto.primes import random_prime
 from tacit.crypto.rows import random_below
 from tacit.randomness import system_below
-from tacit_labs.bench.side import clocked, serve
+from tacit_labs.bench.worker import clocked, serve
 
 
 @functools.cache

@@ -7,28 +7,28 @@ import sys
 
 import pytest
 
-from tacit_labs.bench.side import Side, SideError, clocked, serve
+from tacit_labs.bench.worker import Worker, WorkerError, clocked, serve
 
 
 def test_a_side_answers_and_goes_on_after_a_job_that_failed() -> None:
-    with Side("tacit_labs.bench.crypto_own", settings={"TACIT_CRYPTO_BACKEND": "gmpy2"}) as side:
-        with pytest.raises(SideError, match="KeyError: 'no such job'"):
-            side.ask("no such job")
-        assert side.ask("which") == {"backend": "gmpy2", "reason": "TACIT_CRYPTO_BACKEND asks for it"}
+    with Worker("tacit_labs.bench.tacit_jobs", settings={"TACIT_CRYPTO_BACKEND": "gmpy2"}) as worker:
+        with pytest.raises(WorkerError, match="KeyError: 'no such job'"):
+            worker.ask("no such job")
+        assert worker.ask("which") == {"backend": "gmpy2", "reason": "TACIT_CRYPTO_BACKEND asks for it"}
 
 
 def test_a_side_that_ends_is_an_error_and_no_endless_wait() -> None:
-    with Side("tacit_labs.bench") as side, pytest.raises((SideError, BrokenPipeError)):
-        side.ask("anything")
+    with Worker("tacit_labs.bench") as worker, pytest.raises((WorkerError, BrokenPipeError)):
+        worker.ask("anything")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightphe") is not None, reason="the peer is installed here")
 def test_an_absent_peer_is_named() -> None:
     with (
-        Side("tacit_labs.bench.crypto_peers") as side,
-        pytest.raises(SideError, match=r"ModuleNotFoundError.*lightphe"),
+        Worker("tacit_labs.bench.crypto_peers") as worker,
+        pytest.raises(WorkerError, match=r"ModuleNotFoundError.*lightphe"),
     ):
-        side.ask("prepare", peer="lightphe")
+        worker.ask("prepare", peer="lightphe")
 
 
 def test_what_a_job_prints_does_not_disturb_the_answers(

@@ -1,4 +1,4 @@
-"""A side of a comparison: a process of its own that does one job a line and answers with one line.
+"""One side of a comparison: a process of its own that reads one job per line and answers with one line.
 
 Only the standard library is used here, so that peers can be measured in environments that have nothing of Tacit's.
 """
@@ -20,11 +20,11 @@ Jobs = Mapping[str, Callable[..., dict[str, Any]]]
 _PACKAGES = str(Path(__file__).parents[2])
 
 
-class SideError(Exception):
-    """A job failed on the other side; the message is the last line of why."""
+class WorkerError(Exception):
+    """A job failed in the other process; the message is the last line of why."""
 
 
-class Side:
+class Worker:
     """A child process that runs a module with :func:`serve`."""
 
     def __init__(self, module: str, *, python: str = sys.executable, settings: Mapping[str, str] | None = None) -> None:
@@ -50,13 +50,13 @@ class Side:
         self._child.stdin.flush()
         line = self._child.stdout.readline()
         if not line:
-            raise SideError(f"the process ended during {job!r} with status {self._child.wait()}")
+            raise WorkerError(f"the process ended during {job!r} with status {self._child.wait()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise SideError(answer["error"])
+            raise WorkerError(answer["error"])
         return answer
 
-    def __enter__(self) -> Side:
+    def __enter__(self) -> Worker:
         return self
 
     def __exit__(

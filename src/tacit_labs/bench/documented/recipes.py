@@ -1,0 +1,42 @@
+"""Accuracy of a folder of recipes, several seeds each: ``examples/dp-mnist`` and ``examples/dp-sgd``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tacit
+from tacit.runs.config import from_yaml
+from tacit_labs.bench.documented.common import keep
+
+
+def _row(path: Path, seeds: int, gpu: int) -> dict[str, Any]:
+    """Run a recipe with several seeds."""
+    results = [tacit.run(tacit.RunConfig(**from_yaml(path) | {"gpu": gpu}, seed=seed)) for seed in range(1, seeds + 1)]
+    accuracies = [result.test_accuracy or 0.0 for result in results]
+    row: dict[str, Any] = {
+        "recipe": path.stem,
+        "epsilon": max(result.privacy.epsilon or float("inf") for result in results),
+        "delta": results[0].privacy.delta,
+        "accountant": results[0].privacy.accountant,
+        "neighbours": results[0].privacy.neighbours,
+        "accuracy": accuracies,
+        "mean": statistics.mean(accuracies),
+        "rounds": len(results[0].rounds),
+        "seconds": results[0].seconds,
+        "device": results[0].device,
+    }
+    each = ", ".join(f"{100 * value:.2f}" for value in accuracies)
+    print(f"{path.stem:18} epsilon {row['epsilon']:.4f}  mean {100 * row['mean']:.2f}%  ({each})", flush=True)
+    return row
+
+
+def measure(folder: Path, *, seeds: int, gpu: int, only: Sequence[str], results: Path) -> None:
+    """Run the recipes of a folder, or ``only`` those, and keep each row as soon as it is there."""
+    rows = []
+    for path in sorted(folder.glob("*.yaml")):
+        if not only or path.stem in only:
+            rows.append(_row(path, seeds, gpu))
+            keep(rows, results)
