@@ -14,10 +14,11 @@ import tacit
 
 ROOT = Path(tacit.__file__).parents[1]
 PACKAGES = {"tacit": "", "tacit_labs": "labs"}  # and what its rooms are called here
-BASE = {"errors", "foreign", "grid", "randomness", "vectors", "flow", "wire", "storage"}
+BASE = {"errors", "foreign", "grid", "limits", "randomness", "vectors", "flow", "wire", "storage"}
 MAY_IMPORT = {
     "errors": set[str](),
     "foreign": {"errors"},
+    "limits": set[str](),
     "grid": {"errors"},
     "randomness": {"errors"},
     "vectors": {"errors"},

@@ -221,3 +221,10 @@ def test_a_bad_sensitivity_or_mu_is_refused(bad: float) -> None:
         composed_mu([1.0, bad])
     with pytest.raises(ConfigError, match="at least one"):
         composed_mu([])
+
+
+@pytest.mark.parametrize("epsilon", [1e6, 1e12, 1e38, 1e300])
+def test_an_epsilon_beyond_all_reason_has_a_mu_that_is_private(epsilon: float) -> None:
+    mu = largest_mu(epsilon, 1e-5)
+    assert 0.0 < mu <= math.sqrt(2.0 * epsilon)
+    assert delta_at(epsilon, mu) <= 1e-5

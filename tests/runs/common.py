@@ -27,6 +27,12 @@ def digits(**changes: Any) -> RunConfig:
     return RunConfig(**values)
 
 
+def unchecked(config: RunConfig, **changes: Any) -> RunConfig:
+    """Return the run with values that no configuration takes, so that its numbers overflow."""
+    sections = {key: getattr(config, key).model_copy(update=value) for key, value in changes.items()}
+    return config.model_copy(update=sections)
+
+
 def weights(folder: Path) -> dict[str, bytes]:
     """Return the bytes of the model in a run's folder."""
     return {name: tensor.tobytes() for name, tensor in load_file(folder / MODEL).items()}

@@ -59,7 +59,7 @@ def test_it_learns_where_the_noise_is_small() -> None:
 
 
 def test_the_clip_keeps_the_weights_within_the_bound(tmp_path: Path) -> None:
-    run(job(nbafl={"w_clip": 0.1, "epsilon": 1e9}, out=tmp_path / "run"))
+    run(job(nbafl={"w_clip": 0.1, "epsilon": 1e6}, out=tmp_path / "run"))
     norm = np.sqrt(sum(np.square(np.frombuffer(w, "<f4")).sum() for w in weights(tmp_path / "run").values()))
     assert 0.05 < norm <= 0.1 * (1 + 1e-3)
 

@@ -129,6 +129,8 @@ def largest_mu(epsilon: float, delta: float) -> float:
         u, _ = _arguments(epsilon, mu)
         now = log_delta_at(epsilon, mu)
         rise = math.exp(math.log(mu / _ROOT_2_PI) - u * u - now)
+        if rise == 0.0:  # beyond what floats tell apart, as at an epsilon of 1e38: what is private already will do
+            break
         step = (aim - now) / rise
         mu *= math.exp(step)
         if step < _CONVERGED:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli.epsilon import Accountant, Delta, Neighbours, Sampling, sentence
 from tacit.cli.output import JsonFlag, console, emit_json
 
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 
 def calibrate(
     *,
-    epsilon: Annotated[float, typer.Option(help="The budget.")],
+    epsilon: Annotated[float, typer.Option(max=limits.EPSILON, help="The budget.")],
     delta: Delta = 1e-5,
-    sensitivity: Annotated[float, typer.Option(help="L2 sensitivity of what is released.")] = 1.0,
+    sensitivity: Annotated[float, typer.Option(max=limits.HUGE, help="L2 sensitivity of what is released.")] = 1.0,
     rounds: Annotated[
-        int | None, typer.Option(help="Calibrate a whole run of so many rounds too.", show_default=False)
+        int | None,
+        typer.Option(min=1, max=limits.ROUNDS, help="Calibrate a whole run of so many rounds too.", show_default=False),
     ] = None,
     rate: Annotated[
         float | None, typer.Option(help="Share of the clients in a round of that run.", show_default=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli import options
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet
@@ -57,7 +58,9 @@ def compare(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs at a time.", rich_help_panel=_COMPARE, show_default="one a core"),
+        typer.Option(
+            min=1, max=limits.WORKERS, help="Runs at a time.", rich_help_panel=_COMPARE, show_default="one a core"
+        ),
     ] = None,
     data: options.DataName = None,
     model: options.ModelName = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
 
 app = typer.Typer(help="List, get and look at data sets.", no_args_is_help=True)
@@ -71,9 +72,14 @@ def show_data(
     ] = "iid",
     clients: Annotated[
         int | None,
-        typer.Option(help="How many clients; 10 if left out, or every holder for natural.", metavar="COUNT"),
+        typer.Option(
+            min=1,
+            max=limits.CLIENTS,
+            help="How many clients; 10 if left out, or every holder for natural.",
+            metavar="COUNT",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the split, as in `tacit run`.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=limits.SEED, help="The seed of the split, as in `tacit run`.")] = 0,
     data_dir: Folder = None,
     plot: Annotated[
         Path | None, typer.Option(help="Also write a figure here (.png, .svg or .pdf).", metavar="FILE")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli import options
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet, watch
@@ -76,7 +77,7 @@ def new(
 def certificates(
     hosts: Annotated[list[str], typer.Argument(help="Names or addresses of the SuperLink.", metavar="HOST...")],
     out: Annotated[Path, typer.Option(help="Folder of the new files.", metavar="FOLDER")] = Path("certificates"),
-    days: Annotated[int, typer.Option(help="How long they are valid.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=limits.DAYS, help="How long they are valid.")] = 365,
     as_json: JsonFlag = False,
 ) -> None:
     """Make TLS certificates for a SuperLink: authority.pem for everybody, superlink.pem and superlink.key for it.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from tacit import limits
 from tacit.cli import arrays, passphrases
 from tacit.cli.keyoptions import Force, InsecureKeySize, Output, mark_insecure, plural, spoken_warnings
 from tacit.cli.output import JsonFlag, console, emit_json
@@ -30,7 +31,7 @@ def encrypt(
         float | None, typer.Option(help="Largest magnitude of a number.", show_default="1.0; 2^31 for integers")
     ] = None,
     bits: Annotated[int | None, typer.Option(help="Bits a float is written with.", show_default="24")] = None,
-    summands: Annotated[int, typer.Option(help="How many such vectors may be added.")] = 128,
+    summands: Annotated[int, typer.Option(min=1, max=limits.CLIENTS, help="How many such vectors may be added.")] = 128,
     beyond: Annotated[
         str | None,
         typer.Option(help="Numbers beyond the clip: clip or refuse.", show_default="clip; refuse for integers"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 Delta = Annotated[float, typer.Option(help="Probability the guarantee may fail with, between 0 and 1.")]
 Rate = Annotated[float, typer.Option(help="Share of the clients (or examples) in a round, in (0, 1].")]
-Rounds = Annotated[int, typer.Option(help="How many rounds.")]
+Rounds = Annotated[int, typer.Option(min=1, max=limits.STEPS, help="How many rounds.")]
 Sampling = Annotated[
     str,
     typer.Option(

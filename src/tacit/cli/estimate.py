@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit import limits
 from tacit.cli import options
 from tacit.cli.output import JsonFlag, console, emit_json
 
@@ -19,7 +20,7 @@ def estimate(
     words: options.Words = None,
     mode: options.Mode = None,
     parameters: Annotated[str, typer.Option(help="Parameters of the model, such as 21840 or 1e6.")] = "21840",
-    clients: Annotated[int, typer.Option(help="Clients of a round.")] = 10,
+    clients: Annotated[int, typer.Option(min=1, max=limits.CLIENTS, help="Clients of a round.")] = 10,
     encrypted_dp: options.EncryptedDp = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
@@ -40,7 +41,11 @@ def estimate(
     try:
         count = int(float(parameters))
     except (ValueError, OverflowError):
-        raise ConfigError(f"Expected --parameters to be a number such as 21840 or 1e6, got {parameters!r}.") from None
+        raise ConfigError(
+            f"Expected --parameters to be a number such as 21840 or 1e6, got {parameters[:40]!r}."
+        ) from None
+    if not 1 <= count <= limits.PARAMETERS:
+        raise ConfigError(f"Expected --parameters from 1 to {limits.PARAMETERS:,}, got {parameters[:40]}.")
     if mode is None and config.mode == "plain":
         config = config.model_copy(update={"mode": "paillier"})
     cost = measure(config, parameters=count, clients=clients)

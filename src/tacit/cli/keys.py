@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli import passphrases
 from tacit.cli.keyoptions import InsecureKeySize, spoken_warnings
 from tacit.cli.output import JsonFlag, console, emit_json
@@ -26,7 +27,11 @@ def new(
     *,
     bits: Annotated[
         int | None,
-        typer.Option(help="Length of the modulus; for elgamal: search a prime of one's own.", show_default="3072"),
+        typer.Option(
+            max=limits.KEY_BITS,
+            help="Length of the modulus; for elgamal: search a prime of one's own.",
+            show_default="3072",
+        ),
     ] = None,
     kind: Annotated[
         str | None,

@@ -6,17 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
 
 app = typer.Typer(help="Plan SignDS: what is named, sent and spent; settings for a budget.", no_args_is_help=True)
 
 _BUDGET = 8.0
-Dim = Annotated[int, typer.Option("--dim", min=2, help="d: the model's parameters.")]
+Dim = Annotated[int, typer.Option("--dim", min=2, max=limits.PARAMETERS, help="d: the model's parameters.")]
 Delta = Annotated[float, typer.Option(help="Probability the guarantee may fail with, between 0 and 1.")]
-Rounds = Annotated[int, typer.Option(min=1, help="In how many rounds a client takes part.")]
+Rounds = Annotated[int, typer.Option(min=1, max=limits.ROUNDS, help="In how many rounds a client takes part.")]
 Shuffled = Annotated[
     int | None,
-    typer.Option("--shuffled", min=1, help="Assume a trusted shuffler that mixes so many reports.", show_default=False),
+    typer.Option(
+        "--shuffled",
+        min=1,
+        max=limits.CLIENTS,
+        help="Assume a trusted shuffler that mixes so many reports.",
+        show_default=False,
+    ),
 ]
 
 
@@ -30,8 +37,13 @@ def show_plan(
         float, typer.Option("--ratio", help="sign_thr_ratio in [0.5, 1]: least share of hits, in the mean.")
     ] = 0.6,
     out: Annotated[int, typer.Option("--out", help="sign_dim_out in [0, 50]: named coordinates; 0 finds them.")] = 0,
-    h_max: Annotated[int | None, typer.Option("--h-max", help="Most named coordinates.", show_default=False)] = None,
-    rr_eps: Annotated[float, typer.Option("--rr-eps", help="Cost of the magnitude's bit; 0 for none.")] = 5.0,
+    h_max: Annotated[
+        int | None,
+        typer.Option("--h-max", min=1, max=limits.EXAMPLES, help="Most named coordinates.", show_default=False),
+    ] = None,
+    rr_eps: Annotated[
+        float, typer.Option("--rr-eps", max=limits.EPSILON, help="Cost of the magnitude's bit; 0 for none.")
+    ] = 5.0,
     rounds: Rounds = 1,
     delta: Delta = 1e-5,
     shuffled: Shuffled = None,
@@ -103,7 +115,7 @@ def show_plan(
 def suggest(
     *,
     dim: Dim,
-    epsilon: Annotated[float, typer.Option(help="The budget of all rounds together.")] = _BUDGET,
+    epsilon: Annotated[float, typer.Option(max=limits.EPSILON, help="The budget of all rounds together.")] = _BUDGET,
     delta: Delta = 1e-5,
     rounds: Rounds = 20,
     shuffled: Shuffled = None,

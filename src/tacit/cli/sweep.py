@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli import options
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet
@@ -60,10 +61,14 @@ def sweep(
     max_epsilon: options.MaxEpsilon = None,
     gpu: options.Gpu = None,
     seed: options.Seed = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Run each point with so many seeds.", rich_help_panel=_SWEEP)] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=limits.SEEDS, help="Run each point with so many seeds.", rich_help_panel=_SWEEP)
+    ] = 1,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Points at a time.", rich_help_panel=_SWEEP, show_default="one a core"),
+        typer.Option(
+            min=1, max=limits.WORKERS, help="Points at a time.", rich_help_panel=_SWEEP, show_default="one a core"
+        ),
     ] = None,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw heat maps and surfaces.", rich_help_panel="Output")

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, ValidationError
 
-from tacit import foreign
+from tacit import foreign, limits
 from tacit.errors import ConfigError, WireError
 from tacit.runs.dialects import translated
+from tacit.runs.domains import Between
 from tacit.runs.sections import (
     Data,
     Dp,
     DpSgd,
     Evaluate,
     Federate,
+    File,
     Flower,
     Lower,
     Model,
@@ -26,10 +28,14 @@ from tacit.runs.sections import (
     Optimizer,
     Paillier,
     Section,
+    Seed,
     Server,
     Signds,
+    Text,
     Train,
 )
+
+_LONGEST = 100  # characters of a value in a message
 
 
 def _names(value: Any) -> Any:
@@ -47,15 +53,15 @@ class RunConfig(Section):
     3
     """
 
-    mode: Annotated[str, Lower] = "plain"
+    mode: Annotated[Text, Lower] = "plain"
     """Which protection."""
     engine: Annotated[Literal["in-process", "flower", "alone"], Lower] = "in-process"
     """What moves the bytes: this process, or Flower; alone is one data holder without a federation (`tacit train`)."""
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Seed | None = None
     """Marks the run a simulation that can be repeated; without it randomness comes from the system."""
-    gpu: Annotated[int, Field(ge=-1)] = -1
+    gpu: Annotated[int, Between(-1, limits.GPUS)] = -1
     """Number of the GPU; -1 is the CPU."""
-    out: Path | None = None
+    out: File | None = None
     """Folder of the run."""
     log: Annotated[tuple[Literal["tensorboard", "mlflow"], ...], BeforeValidator(_names)] = ()
     """Where rounds are also written: tensorboard (in the run's folder), mlflow, or both."""
@@ -127,20 +133,37 @@ def _explain(error: ValidationError) -> str:
     """Turn pydantic's findings into sentences: the key, the value, what was expected, what to do."""
     lines = []
     for finding in error.errors():
-        key = ".".join(str(part) for part in finding["loc"])
+        key = _key_of(finding["loc"])
         if finding["type"] == "extra_forbidden":
             inner = finding["input"] if isinstance(finding["input"], dict) else {}
             lines += [unknown_key(f"{key}.{name}") for name in inner] or [unknown_key(key)]
         else:
             message = finding["msg"].removeprefix("Value error, ")
             expected = message[0].lower() + message[1:]
-            lines.append(f"{key}={finding['input']!r} does not work: {expected}.")
+            lines.append(f"{key}={_shown(finding['input'])} does not work: {expected}.")
     return " ".join(dict.fromkeys(lines))
+
+
+def _key_of(place: tuple[int | str, ...]) -> str:
+    """Return the dotted key of a finding; what pydantic adds on the forms that a value may have is left out."""
+    names = [str(part) for part in place]
+    known = known_keys()
+    return next((key for end in (2, 1) if (key := ".".join(names[:end])) in known), ".".join(names))
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message, in short where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number that Python does not write out
+        return "(a number of very many digits)"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)"
 
 
 def unknown_key(key: str) -> str:
     """Return the sentence on a key that does not exist."""
     keys = known_keys()
+    key = key if len(key) <= _LONGEST else f"{key[:_LONGEST]}..."
     by_last = {known.split(".")[-1]: known for known in reversed(keys)}
     close = difflib.get_close_matches(key, keys, n=1, cutoff=0.6)
     last = key.rsplit(".", maxsplit=1)[-1]

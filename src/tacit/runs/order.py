@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tacit import limits
 from tacit.errors import ConfigError
 from tacit.runs import config as configuration
 from tacit.runs import overrides
@@ -18,7 +19,6 @@ from tacit.runs.pool import Planned, with_values
 from tacit.runs.scope import flat, meant_for
 
 FIRST_SEED = 1
-MOST_SEEDS = 1000
 
 _NOISIEST, _GRADIENT = "local-dp", 1.0  # under the noise of few clients' messages steps grow beyond what floats hold
 _OWN_BUDGET = {"signds": "signds.sign_eps and signds.rr_eps", "nbafl": "nbafl.epsilon, nbafl.w_clip and nbafl.constant"}
@@ -45,8 +45,8 @@ class Order:
                 f"The mode {twice[0]} was given more than once. To compare one mode with itself under other settings, "
                 "make the runs with `tacit run` and give their folders to `tacit compare`."
             )
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            raise ConfigError(f"Expected seeds from 1 to {MOST_SEEDS:,}, got {self.seeds}.")
+        if not 1 <= self.seeds <= limits.SEEDS:
+            raise ConfigError(f"Expected seeds from 1 to {limits.SEEDS:,}, got {self.seeds}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,7 +177,7 @@ def _users_own(name: str) -> Callable[[Shape, int], nn.Module]:
         sys.path.insert(0, here)
     try:
         made = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
+    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:  # the last two: no module's name
         raise ConfigError(
             f"Can't load model {name!r}: {error}. Expected package.module:Class, importable from {here}."
         ) from error
@@ -187,7 +187,7 @@ def _users_own(name: str) -> Callable[[Shape, int], nn.Module]:
 
     def make(shape: Shape, classes: int) -> nn.Module:
         offered = {"shape": tuple(shape), "classes": classes}
-        taken = {key: value for key, value in offered.items() if key in inspect.signature(made).parameters}
+        taken = {key: value for key, value in offered.items() if key in _parameters(made)}
         try:
             module: nn.Module = made(**taken)
         except TypeError as error:
@@ -198,6 +198,13 @@ def _users_own(name: str) -> Callable[[Shape, int], nn.Module]:
         return module
 
     return make
+
+
+def _parameters(made: Callable[..., object]) -> set[str]:
+    try:
+        return set(inspect.signature(made).parameters)
+    except ValueError:  # something of Python's own, which does not say
+        return set()
 
 
 def _need_images(name: str, shape: Shape) -> None:

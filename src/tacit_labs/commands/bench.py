@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
 
 app = typer.Typer(help="Measure speed and size on this machine, beside other libraries.", no_args_is_help=True)
@@ -31,7 +32,10 @@ Peers = Annotated[
     typer.Option("--peer", help="student, flower, pfl; all that are installed if left out.", show_default=False),
 ]
 Repeats = Annotated[
-    int | None, typer.Option(min=1, help="Processes a side, in turn: 3, or 1 with --quick.", show_default=False)
+    int | None,
+    typer.Option(
+        min=1, max=limits.RETRIES, help="Processes a side, in turn: 3, or 1 with --quick.", show_default=False
+    ),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet
 
@@ -23,12 +24,16 @@ def lab(
     sweeps: Annotated[
         str, typer.Option(help="Which: epsilon, delta, iterations, separated by commas.")
     ] = "epsilon,delta,iterations",
-    epsilon: Annotated[float, typer.Option(help="Where epsilon is not swept.")] = 1.0,
+    epsilon: Annotated[float, typer.Option(max=limits.EPSILON, help="Where epsilon is not swept.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Where delta is not swept.")] = 1e-3,
-    iterations: Annotated[int, typer.Option(help="Where iterations are not swept.")] = 1000,
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.01,
-    clip: Annotated[float, typer.Option("--C", "--clip", help="Largest norm of an example's gradient.")] = 1.0,
-    seeds: Annotated[int, typer.Option(help="Splits and noise are drawn anew for so many seeds.")] = 10,
+    iterations: Annotated[int, typer.Option(min=1, max=limits.STEPS, help="Where iterations are not swept.")] = 1000,
+    lr: Annotated[float, typer.Option(max=limits.RATE, help="Learning rate.")] = 0.01,
+    clip: Annotated[
+        float, typer.Option("--C", "--clip", max=limits.HUGE, help="Largest norm of an example's gradient.")
+    ] = 1.0,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=limits.SEEDS, help="Splits and noise are drawn anew for so many seeds.")
+    ] = 10,
     normalise: Annotated[
         str,
         typer.Option(help="public (bounds), private (noisy statistics, a tenth of the budget) or own (leaks)."),

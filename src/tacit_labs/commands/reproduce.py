@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import limits
 from tacit.cli.options import DataFolder
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet
@@ -41,8 +42,8 @@ def reproduce(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, each within a minute or so.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("reproductions"),
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same results (but for times).")] = 1,
-    gpu: Annotated[int, typer.Option(min=-1, help="Number of the GPU; -1 is the CPU.")] = -1,
+    seed: Annotated[int, typer.Option(min=0, max=limits.SEED, help="Same seed, same results (but for times).")] = 1,
+    gpu: Annotated[int, typer.Option(min=-1, max=limits.GPUS, help="Number of the GPU; -1 is the CPU.")] = -1,
     data_dir: DataFolder = None,
     opened: Annotated[bool, typer.Option("--open", help="Open the pages in a browser.")] = False,
     quiet: Quiet = False,

@@ -1,0 +1,29 @@
+"""How large a number may be: beyond it, it is a slip of the hand and no setting.
+
+Each limit is far beyond what anybody runs, and well within what a machine word, a 32-bit float and the accountants
+carry.
+"""
+
+from __future__ import annotations
+
+CLIENTS = 10_000_000
+ROUNDS = 1_000_000
+EXAMPLES = 1_000_000_000  # also of a batch, and weights that stand for examples
+STEPS = 1_000_000_000
+PASSES = 1_000_000
+PARAMETERS = 100_000_000_000
+WORKERS = 256
+RETRIES = 1_000
+GPUS = 1_023
+SEED = 2**63 - 1
+SEEDS = 1_000
+KEY_BITS = 16_384
+SECONDS = 10_000_000.0  # 115 days
+DAYS = 36_500  # a century
+TINY, HUGE = 1e-12, 1e9  # clips, steps and other scales
+RATE = 1e6  # learning rates, penalties and factors
+NOISE = 1e6  # noise multipliers
+LEAST_EPSILON, EPSILON = 1e-6, 1e6
+LEAST_DELTA = 1e-100
+NAME = 500  # characters
+PATH, FILE_NAME = 4_096, 255  # bytes
