@@ -21,6 +21,7 @@ VALUES: dict[str, Any] = {
     "denoise": "james-stein",
     "per_layer": True,
     "noise_split": "variance-minimal",
+    "amplification": False,
     "mechanism": "analytic",
     "clip_start": 0.2,
     "clip_quantile": 0.4,
@@ -68,6 +69,12 @@ def test_the_section_of_a_mode_is_for_that_mode_alone(key: str, mode: str) -> No
         kept, left = meant_for(other, {section: {name: 1}, "optimizer": {"lr": 1.0}})
         assert left == ([] if other == mode else [key])
         assert kept["optimizer"] == {"lr": 1.0}
+
+
+def test_a_minimum_is_not_for_a_mode_that_releases_every_round() -> None:
+    shared = {"federate": {"minimum_clients": 3, "rounds": 5}}
+    assert meant_for("dp", shared) == ({"federate": {"rounds": 5}}, ["federate.minimum_clients"])
+    assert meant_for("local-dp", shared) == (shared, [])
 
 
 def test_the_batches_of_plain_sgd_are_not_for_dp_sgd() -> None:

@@ -37,6 +37,8 @@ def meant_for(mode: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], l
             meant = name in (_ENCRYPTED_DP if encrypted_dp else _DP.get(mode, set()))
         elif key == "train.batch_size":
             meant = mode != "dp-sgd"  # which draws Poisson batches of dpsgd.batch_size
+        elif key == "federate.minimum_clients":
+            meant = mode != "dp"  # which releases every round
         else:
             meant = _OWNERS.get(section, mode) == mode
         if meant:
