@@ -10,6 +10,7 @@ import pytest
 
 from tacit.accounting.events import Event, GaussianEvent, PureEvent, RepeatedEvent, SampledEvent, Sampling
 from tacit.accounting.ledger import Ledger, Neighbours
+from tacit.accounting.tally import Tally
 
 _VECTORS = Path(__file__).parents[3] / "shared" / "vectors" / "dp.json"
 
@@ -25,6 +26,13 @@ def ledger(*events: Event, neighbours: Neighbours = "add-remove") -> Ledger:
     for number, event in enumerate(events, start=1):
         made = made.charged(event, round_number=number)
     return made
+
+
+def tallied(made: Ledger) -> Tally:
+    tally = Tally(unit=made.unit, neighbours=made.neighbours)
+    for charge in made.charges:
+        tally.add(charge.event, clients=charge.clients)
+    return tally
 
 
 def gaussian(noise: float, rounds: int = 1) -> Event:

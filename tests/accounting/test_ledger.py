@@ -116,16 +116,6 @@ def test_charging_makes_a_longer_ledger_and_leaves_the_old_one() -> None:
     assert second.charges[:1] == first.charges
 
 
-def test_merging_counts_equal_neighbours_and_keeps_the_cost() -> None:
-    one, two = GaussianEvent(noise_multiplier=1.0), GaussianEvent(noise_multiplier=2.0)
-    made = ledger(one, one, RepeatedEvent(event=one, count=3), two, one)
-    merged = made.merged()
-    assert [charge.event for charge in merged.charges] == [RepeatedEvent(event=one, count=5), two, one]
-    assert [charge.round_number for charge in merged.charges] == [1, 4, 5]
-    assert Parts.of(merged) == Parts.of(made)
-    assert merged.merged() == merged
-
-
 def test_a_clip_bit_and_an_update_share_their_sample() -> None:
     noise = (1.0**-2 - 2.0**-2) ** -0.5  # the split of adaptive clipping at z = 1 and a cohort of 20
     event = SampledEvent(

@@ -18,7 +18,7 @@ from tacit.accounting.ledger import Ledger, Neighbours
 from tacit.accounting.parts import Parts
 from tacit.accounting.skellam import calibrate_skellam
 from tacit.errors import ConfigError
-from tests.accounting.common import gaussian, ledger, pure, sampled
+from tests.accounting.common import gaussian, ledger, pure, sampled, tallied
 
 Array = NDArray[np.float64]
 
@@ -203,7 +203,7 @@ def test_an_event_survives_the_journal(event: Event) -> None:
     made = ledger(event, skellam(1.0))
     again = Ledger.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False)))
     assert again == made
-    assert Parts.of(again.merged()) == Parts.of(made)
+    assert Parts.of(tallied(again).ledger()) == Parts.of(made)
 
 
 @pytest.mark.parametrize(

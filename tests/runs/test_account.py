@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tacit.accounting import accountant
+from tacit.accounting.accountant import Answer
+from tacit.accounting.ledger import Ledger
 from tacit.errors import BudgetError
 from tacit.federated.plan import Claim
 from tacit.mechanisms.mechanism import Mechanism
@@ -56,3 +59,23 @@ def test_earlier_charges_keep_their_clients() -> None:
     with pytest.raises(BudgetError):
         again.charge(REPORT, round_number=8, attempt=0, cohort=(1,))
     assert again.charge(REPORT, round_number=8, attempt=0, cohort=(0,)) is not None
+
+
+@pytest.mark.parametrize("by_participation", [True, False])
+def test_every_round_of_a_long_run_is_charged_with_the_same_work(
+    by_participation: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def epsilon(ledger: Ledger, delta: float) -> Answer:
+        seen.append(len(ledger.charges))
+        return accountant.estimate(ledger, delta, accountant="basic")
+
+    monkeypatch.setattr(accountant, "epsilon", epsilon)
+    claim = replace(CLAIM, by_participation=by_participation, max_epsilon=1e9)
+    account = Account(claim)
+    for number in range(1, 2_001):
+        account.charge(REPORT, round_number=number, attempt=0, planned=1, cohort=(number % 5, 5 + number % 3))
+    assert account.epsilon == (667.0 if by_participation else 2_000.0)
+    assert max(seen) <= 2  # what was charged, and what is asked for
+    assert len(seen) <= 2 * 2_000

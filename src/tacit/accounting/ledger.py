@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -56,6 +55,8 @@ class Charge:
 class Ledger:
     """Charges in the order they were made; one is added by making a longer ledger, and none is ever taken away.
 
+    What a long run comes to is counted by :class:`~tacit.accounting.tally.Tally`, at the same cost for every charge.
+
     Attributes:
         unit: whose presence is hidden: a client with all its data, or one example.
         neighbours: what differs between two data sets that are hard to tell apart: one unit more or less
@@ -92,7 +93,8 @@ class Ledger:
         taken: defaultdict[Event, Counter[int]] = defaultdict(Counter)
         for charge in self.charges:
             if charge.clients is not None:
-                taken[charge.event].update(charge.clients)
+                event, count = once(charge.event)
+                taken[event].update(dict.fromkeys(charge.clients, count))
         clients = {client for counts in taken.values() for client in counts}
         histories = {tuple(counts[client] for counts in taken.values()) for client in clients} or {(0,) * len(taken)}
         common = tuple(charge for charge in self.charges if charge.clients is None)
@@ -101,34 +103,13 @@ class Ledger:
                 self,
                 charges=common
                 + tuple(
-                    Charge(round_number=0, event=RepeatedEvent(event=event, count=count))
+                    Charge(round_number=0, event=repeated(event, count))
                     for event, count in zip(taken, history, strict=True)
                     if count
                 ),
             )
-            for history in sorted(histories, reverse=True)
-            if not any(_exceeds(other, history) for other in histories)
+            for history in front(histories)
         )
-
-    @property
-    def most_charges(self) -> int:
-        """How many of the charges the most charged client has."""
-        counts: Counter[int] = Counter()
-        for charge in self.charges:
-            counts.update(charge.clients or ())
-        everyone = sum(charge.clients is None for charge in self.charges)
-        return everyone + max(counts.values(), default=0)
-
-    def merged(self) -> Self:
-        """Return a ledger of the same cost in which equal neighbours are one charge with a count."""
-        merged: list[Charge] = []
-        for _, group in itertools.groupby(self.charges, key=lambda c: (_once(c.event)[0], c.note, c.clients)):
-            charges = list(group)
-            count = sum(_once(charge.event)[1] for charge in charges)
-            event = _once(charges[0].event)[0]
-            first = replace(charges[0], event=event if count == 1 else RepeatedEvent(event=event, count=count))
-            merged.append(first)
-        return replace(self, charges=tuple(merged))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -153,13 +134,27 @@ class Ledger:
         return cls(unit=unit, neighbours=neighbours, charges=tuple(Charge.from_dict(charge) for charge in charges))
 
 
-def _exceeds(other: tuple[int, ...], history: tuple[int, ...]) -> bool:
-    return other != history and all(more >= less for more, less in zip(other, history, strict=True))
+def front(histories: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the histories that no other exceeds in every kind of release, the largest first.
+
+    >>> front([(1, 2), (2, 1), (1, 1), (2, 0)])
+    [(2, 1), (1, 2)]
+    """
+    kept: list[tuple[int, ...]] = []
+    for history in sorted(set(histories), reverse=True):  # whoever exceeds it came before, or is exceeded itself
+        if not any(all(more >= less for more, less in zip(other, history, strict=True)) for other in kept):
+            kept.append(history)
+    return kept
 
 
-def _once(event: Event) -> tuple[Event, int]:
+def once(event: Event) -> tuple[Event, int]:
     """Return an event without its outer repetitions, and how often it happens."""
     if isinstance(event, RepeatedEvent):
-        inner, count = _once(event.event)
+        inner, count = once(event.event)
         return inner, count * event.count
     return event, 1
+
+
+def repeated(event: Event, count: int) -> Event:
+    """Return an event that happens ``count`` times."""
+    return event if count == 1 else RepeatedEvent(event=event, count=count)

@@ -8,6 +8,7 @@ from tacit.accounting import accountant, profile
 from tacit.accounting.accountant import Answer
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.parts import Parts
+from tacit.accounting.tally import Tally
 
 # An epsilon of 20 lets the odds of any guess about a client change by a factor of 485 million. Whether 5 or 10 is a
 # guarantee may be argued; beyond this it is not.
@@ -38,12 +39,12 @@ def no_guarantee(epsilon: float) -> str | None:
     )
 
 
-def on_charges(ledger: Ledger) -> str | None:
+def on_charges(tally: Tally) -> str | None:
     """Return how often the most charged client was charged, where clients are charged by their participations."""
-    if all(charge.clients is None for charge in ledger.charges):
+    if not tally.by_client:
         return None
     return (
-        f"Epsilon is that of the client that was asked most often, {ledger.most_charges} of {len(ledger.charges)} "
+        f"Epsilon is that of the client that was asked most often, {tally.most_charges} of {tally.charges} "
         "times; one that was asked less often spent less."
     )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tacit.accounting import accountant
+from tacit.accounting.accountant import Answer
 from tacit.accounting.events import (
     ComposedEvent,
     Event,
@@ -19,13 +21,18 @@ from tacit.accounting.events import (
     SkellamEvent,
     from_dict,
 )
-from tacit.accounting.ledger import Charge, Ledger
+from tacit.accounting.ledger import Charge
+from tacit.accounting.tally import Tally
+from tacit.federated.examples import ExampleLevel
 from tacit.federated.plan import Claim, Plan
 from tacit.runs import config as configuration
 from tacit.runs import journal
 from tacit.runs.examples import claim_of
 from tacit.runs.folder import CONFIG, must_have_begun, records_of
 from tacit.runs.modes import plan_of
+
+_ANEW = 64  # so many lines that nothing is told of are computed
+_SAME = 1e-6  # of epsilon: what two ways of counting the same charges may differ by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,98 +65,153 @@ class Statement:
 
 
 def statement(folder: Path) -> Statement:
-    """Read the account of the run in ``folder``, finished or not."""
+    """Read the account of the run in ``folder``, finished or not.
+
+    What was spent after a finished round is what the run itself found, and guarded, then; the last line is computed
+    anew, and so are some tries that were repeated. Beyond those a try has what was spent after the next line that is
+    known: more releases never cost less. Where the last line shows that less was told than is true, none is believed.
+    """
     must_have_begun(folder)
     config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
-    records = list(records_of(folder))
     plan = plan_of(config, config.federate.clients or 1)
-    claim = plan.claim
-    simulation = any(record["type"] == "start" and record["simulation"] for record in records)
-    attempts = [record for record in records if record["type"] == "attempt" and record["charge"]]
-    example_claim, example_lines, example_accountant = _examples(config, plan, records)
-    if claim is None:
-        return Statement(
-            mode=config.mode,
-            claim=example_claim,
-            accountant=example_accountant,
-            simulation=simulation,
-            lines=example_lines,
-        )
-    ledger = Ledger(unit=claim.unit, neighbours=claim.neighbours)
-    lines: list[Line] = []
-    name = None
-    for record in attempts:
-        charge = Charge.from_dict(record["charge"])
-        ledger = ledger.charged(
-            charge.event, round_number=charge.round_number, note=charge.note, clients=charge.clients
-        )
-        answer = accountant.epsilon(ledger, claim.delta)
-        name = answer.accountant
-        lines.append(
-            Line(
-                round_number=charge.round_number,
-                attempt=record["attempt"],
-                release=describe(charge.event),
-                event=record["charge"]["event"],
-                epsilon=answer.epsilon if math.isfinite(answer.epsilon) else None,
-            )
-        )
+    examples = None if plan.examples is None else _example_claim(config, plan, plan.examples)
+    of_clients = None if plan.claim is None else _Level(plan.claim, _Charges(plan.claim))
+    of_examples = None if examples is None else _Level(examples, _ExampleCharges(examples))
+    simulation = False
+    for record in records_of(folder):
+        if record["type"] == "start":
+            simulation = simulation or bool(record["simulation"])
+        elif record["type"] == "attempt":
+            if of_clients is not None and record["charge"]:
+                of_clients.add(record, record["charge"])
+            if of_examples is not None and record.get("example_charges"):
+                of_examples.add(record, record["example_charges"])
+        elif record["type"] == "round":
+            if of_clients is not None:
+                of_clients.told[record["round"]] = record.get("epsilon")
+            if of_examples is not None:
+                of_examples.told[record["round"]] = record.get("example_epsilon")
+    first, second = (of_clients, of_examples) if of_clients is not None else (of_examples, None)
+    lines, name = ((), None) if first is None else first.lines()
+    example_lines, example_name = ((), None) if second is None else second.lines()
     return Statement(
         mode=config.mode,
-        claim=claim,
+        claim=None if first is None else first.claim,
         accountant=name,
         simulation=simulation,
-        lines=tuple(lines),
-        example_claim=example_claim,
-        example_accountant=example_accountant,
+        lines=lines,
+        example_claim=examples if of_clients is not None else None,
+        example_accountant=example_name,
         example_lines=example_lines,
     )
 
 
-def _examples(
-    config: configuration.RunConfig, plan: Plan, records: list[journal.Record]
-) -> tuple[Claim | None, tuple[Line, ...], str | None]:
-    """Return the claim of the clients' DP-SGD, its charges with the cost to the worst client, and the accountant."""
-    if plan.examples is None:
-        return None, (), None
-    unit = None if plan.claim is None else plan.claim.unit
-    claim = claim_of(plan.examples, beside=unit, alone=config.engine == "alone")
-    lines: list[Line] = []
-    name = None
-    taken: dict[int, Event] = {}
-    for record in records:
-        if record["type"] != "attempt" or not record.get("example_charges"):
-            continue
-        for group in record["example_charges"]:
+def _example_claim(config: configuration.RunConfig, plan: Plan, level: ExampleLevel) -> Claim:
+    return claim_of(level, beside=None if plan.claim is None else plan.claim.unit, alone=config.engine == "alone")
+
+
+class _Account(Protocol):
+    """Counts the charges of a level."""
+
+    def add(self, charged: Any) -> dict[str, Any]:
+        """Count what an attempt was charged, and return the event to show."""
+
+    def spent(self) -> Answer:
+        """Return what all charges so far cost."""
+
+    def anew(self) -> _Account:
+        """Return an account without charges."""
+
+
+class _Charges:
+    """What clients were charged."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._tally = Tally(unit=claim.unit, neighbours=claim.neighbours)
+
+    def add(self, charged: Any) -> dict[str, Any]:
+        charge = Charge.from_dict(charged)
+        self._tally.add(charge.event, clients=charge.clients)
+        return dict(charged["event"])
+
+    def spent(self) -> Answer:
+        return accountant.epsilon(self._tally.ledger(), self._claim.delta)
+
+    def anew(self) -> _Charges:
+        return _Charges(self._claim)
+
+
+class _ExampleCharges:
+    """What the clients' examples were charged; the worst client's is what they spent."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._tallies: dict[int, Tally] = {}
+
+    def add(self, charged: Any) -> dict[str, Any]:
+        for group in charged:
             event = from_dict(group["event"])
             for client in group["clients"]:
-                before = taken.get(client)
-                taken[client] = event if before is None else _longer(before, event)
-        answers = [accountant.epsilon(_of_example(event), claim.delta) for event in set(taken.values())]
-        worst = max(answers, key=lambda answer: answer.epsilon)
-        name = worst.accountant
-        shown = max((group["event"] for group in record["example_charges"]), key=lambda data: data["event"]["rate"])
-        lines.append(
-            Line(
-                round_number=record["round"],
-                attempt=record["attempt"],
-                release=describe(from_dict(shown)),
-                event=shown,
-                epsilon=worst.epsilon if math.isfinite(worst.epsilon) else None,
-            )
-        )
-    return claim, tuple(lines), name
+                tally = self._tallies.setdefault(client, Tally(unit="example", neighbours=self._claim.neighbours))
+                tally.add(event)
+        return max((dict(group["event"]) for group in charged), key=lambda data: float(data["event"]["rate"]))
+
+    def spent(self) -> Answer:
+        different = {tally.ledger() for tally in self._tallies.values()}
+        answers = [accountant.epsilon(ledger, self._claim.delta) for ledger in different]
+        return max(answers, key=lambda answer: answer.epsilon)
+
+    def anew(self) -> _ExampleCharges:
+        return _ExampleCharges(self._claim)
 
 
-def _of_example(event: Event) -> Ledger:
-    return Ledger(unit="example").charged(event, round_number=1)
+class _Level:
+    """The charges of one level, in order, and what was told of them."""
+
+    def __init__(self, claim: Claim, account: _Account) -> None:
+        self.claim = claim
+        self.told: dict[int, float | None] = {}  # spent after a round that was finished
+        self._account = account
+        self._charged: list[tuple[int, int, Any]] = []  # round, attempt, what was charged
+
+    def add(self, record: journal.Record, charged: Any) -> None:
+        self._charged.append((record["round"], record["attempt"], charged))
+
+    def lines(self) -> tuple[tuple[Line, ...], str | None]:
+        """Return the lines, and the accountant of the last."""
+        if not self._charged:
+            return (), None
+        lines, answer = self._lines(self.told)
+        last = self.told.get(lines[-1].round_number)
+        if last is not None and last < answer.epsilon * (1.0 - _SAME):
+            lines, answer = self._lines({})
+        return tuple(lines), answer.accountant
+
+    def _lines(self, told: Mapping[int, float | None]) -> tuple[list[Line], Answer]:
+        final = {number: place for place, (number, _, _) in enumerate(self._charged)}  # the last try of each round
+        account = self._account.anew()
+        lines: list[Line] = []
+        unknown: list[int] = []
+        shown: dict[str, tuple[dict[str, Any], str]] = {}  # most releases are alike, and kept once
+        for place, (number, attempt, charged) in enumerate(self._charged):
+            event = account.add(charged)
+            event, words = shown.setdefault(repr(event), (event, describe(from_dict(event))))
+            known = number in told and final[number] == place
+            if not known:
+                unknown.append(place)
+            later = None if known or len(unknown) > _ANEW else account.spent()
+            epsilon = told[number] if known else None if later is None else _finite(later)
+            lines.append(Line(round_number=number, attempt=attempt, release=words, event=event, epsilon=epsilon))
+        answer = account.spent()
+        lines[-1] = replace(lines[-1], epsilon=_finite(answer))
+        for place in reversed(unknown[_ANEW:]):
+            lines[place] = replace(lines[place], epsilon=lines[min(place + 1, len(lines) - 1)].epsilon)
+        return lines, answer
 
 
-def _longer(before: Event, event: Event) -> Event:
-    """Return both releases as one; they are the same release repeated."""
-    if isinstance(before, RepeatedEvent) and isinstance(event, RepeatedEvent) and before.event == event.event:
-        return RepeatedEvent(event=event.event, count=before.count + event.count)
-    return ComposedEvent(events=(before, event))
+def _finite(answer: Answer) -> float | None:
+    return answer.epsilon if math.isfinite(answer.epsilon) else None
 
 
 def describe(event: Event) -> str:
