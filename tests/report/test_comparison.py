@@ -11,7 +11,7 @@ from rich.console import Console
 from tacit.report import comparison as report
 from tacit.report import comparison_charts as charts
 from tacit.report.comparison_table import table
-from tacit.report.page import Chart, Part, Row, Table
+from tacit.report.page import Bars, Chart, Lines, Part, Points, Row, Series, Table
 from tacit.runs.comparison import Comparison, Entry
 from tests.report.browser import drawn, look, needs_browser
 from tests.runs.results import CENTRAL, LOCAL, entry, result
@@ -41,14 +41,20 @@ def tables(comparison: Comparison) -> list[Table]:
 
 
 def frontier(*entries: Entry) -> Chart:
-    (chart,) = charts.frontier(entries)
+    chart = charts.frontier(entries)
     assert isinstance(chart, Chart)
     return chart
 
 
-def named(chart: Chart, name: str) -> dict[str, Any]:
-    (trace,) = [dict(trace) for trace in chart.data if trace["name"] == name and trace["x"] != [None]]
-    return trace
+def marks(chart: Chart, panel: int = 0) -> Points:
+    drawing = chart.panels[panel].drawing
+    assert isinstance(drawing, Points)
+    return drawing
+
+
+def named(chart: Chart, name: str, panel: int = 0) -> Series:
+    (found,) = [one for one in marks(chart, panel).series if one.name == name]
+    return found
 
 
 def test_the_summary_has_a_row_an_entry() -> None:
@@ -64,21 +70,21 @@ def test_the_summary_has_a_row_an_entry() -> None:
 
 
 def test_curves_are_means_with_bands_where_there_are_seeds() -> None:
-    chart = charts.curves([PLAIN, SIGNS])
-    lines = [trace for trace in chart.data if trace.get("showlegend") is not False]
-    bands = [trace for trace in chart.data if trace.get("showlegend") is False]
-    assert [trace["name"] for trace in lines] == ["plain", "signds"]
-    assert lines[0]["y"] == pytest.approx([0.55, 0.85])
-    assert [list(trace["y"]) for trace in bands] == [[0.5, 0.8], [0.6, 0.9]]  # of plain alone: signds ran once
+    drawing = charts.curves([PLAIN, SIGNS]).panels[0].drawing
+    assert isinstance(drawing, Lines)
+    plain, signs = drawing.series
+    assert (plain.name, signs.name) == ("plain", "signds")
+    assert plain.y == pytest.approx([0.55, 0.85])
+    assert (plain.low, plain.high) == ([0.5, 0.8], [0.6, 0.9])
+    assert (signs.low, signs.high) == (None, None)  # it ran once
 
 
 def test_different_claims_have_different_symbols_and_the_legend_says_which() -> None:
     chart = frontier(DP, SIGNS, BOTH)
-    assert named(chart, "dp")["marker"]["symbol"] == named(chart, "signds")["marker"]["symbol"]
-    assert named(chart, "both (client)")["marker"]["symbol"] == named(chart, "dp")["marker"]["symbol"]
-    assert named(chart, "both (example)")["marker"]["symbol"] != named(chart, "dp")["marker"]["symbol"]
-    keys = [trace for trace in chart.data if trace["x"] == [None]]
-    assert [trace["name"].replace("<br>", " ") for trace in keys] == [
+    assert named(chart, "dp").symbol == named(chart, "signds").symbol
+    assert named(chart, "both (client)").symbol == named(chart, "dp").symbol
+    assert named(chart, "both (example)").symbol != named(chart, "dp").symbol
+    assert [key.name for key in marks(chart).keys] == [
         "unit client, add-remove, against the public",
         "unit example, add-remove, against everyone but the client itself",
     ]
@@ -87,22 +93,20 @@ def test_different_claims_have_different_symbols_and_the_legend_says_which() -> 
 
 def test_those_without_an_epsilon_stand_apart() -> None:
     chart = frontier(PLAIN, DP, ENDLESS)
-    assert named(chart, "dp")["x"] == [8.0]
-    assert "xaxis" not in named(chart, "dp")
+    assert named(chart, "dp").x == [8.0]
     for name in ("plain", "endless (∞)"):
-        assert named(chart, name)["xaxis"] == "x2"
-        assert named(chart, name)["x"] == [name]  # a name, no number
-    assert chart.layout["xaxis"]["domain"][1] < chart.layout["xaxis2"]["domain"][0]
-    assert chart.layout["xaxis2"]["title"]["text"] == "none or ∞"
-    assert frontier(PLAIN, DP).layout["xaxis2"]["title"]["text"] == "no epsilon"
-    assert "xaxis2" not in frontier(DP).layout
-    assert "shapes" not in chart.layout
-    assert frontier(DP, SIGNS).layout["shapes"][0]["x0"] == 20
+        assert named(chart, name, panel=1).x == [name]  # a name, no number
+        assert named(chart, name, panel=1).hollow
+    assert chart.shared
+    assert (chart.panels[1].x.title, chart.panels[1].x.names) == ("none or ∞", True)
+    assert frontier(PLAIN, DP).panels[1].x.title == "no epsilon"
+    assert len(frontier(DP).panels) == 1
+    assert not chart.panels[0].references
+    assert [(line.at, line.upright) for line in frontier(DP, SIGNS).panels[0].references] == [(20, True)]
 
 
 def test_without_any_epsilon_there_is_no_frontier() -> None:
-    (words,) = charts.frontier([PLAIN, ENDLESS])
-    assert not isinstance(words, Chart)
+    assert not isinstance(charts.frontier([PLAIN, ENDLESS]), Chart)
 
 
 def test_privacy_says_what_against_whom_and_what_is_none() -> None:
@@ -118,24 +122,26 @@ def test_privacy_says_what_against_whom_and_what_is_none() -> None:
 
 
 def test_bytes_are_spaced_by_factors_only_where_they_are_far_apart() -> None:
-    assert "type" not in charts.traffic([PLAIN, DP]).layout["yaxis"]
+    assert not charts.traffic([PLAIN, DP]).panels[0].y.log
     few = entry("few", result(rounds=tuple(replace(one, bytes_up=10) for one in result().rounds)))
-    axis = charts.traffic([PLAIN, few]).layout["yaxis"]
-    assert axis["type"] == "log"
-    assert axis["range"][0] == 0  # the bar of 5 bytes stands on 1
+    axis = charts.traffic([PLAIN, few]).panels[0].y
+    assert axis.log
+    assert axis.ends is not None
+    assert axis.ends[0] == 1  # the bar of 5 bytes stands on 1
 
 
 def test_labels_of_points_side_by_side_go_apart() -> None:
     near = entry("near", result(privacy=CENTRAL, example_privacy=replace(LOCAL, epsilon=6.0)))
     chart = frontier(near)
-    assert named(chart, "near (example)")["textposition"] == "middle left"  # at 6, and the other at 8, as high
-    assert named(chart, "near (client)")["textposition"] == "middle right"
+    assert named(chart, "near (example)").side == "left"  # at 6, and the other at 8, as high
+    assert named(chart, "near (client)").side == "right"
 
 
 def test_stages_are_stacked_and_those_without_time_left_out() -> None:
-    chart = charts.stages([PLAIN, DP])
-    assert [trace["name"].split(" ")[0] for trace in chart.data] == ["train", "protect", "evaluate", "other"]
-    assert chart.layout["barmode"] == "stack"
+    drawing = charts.stages([PLAIN, DP]).panels[0].drawing
+    assert isinstance(drawing, Bars)
+    assert [one.name.split(" ")[0] for one in drawing.series] == ["train", "protect", "evaluate", "other"]
+    assert drawing.stacked
 
 
 def test_the_files_are_written_and_names_are_escaped(tmp_path: Path) -> None:

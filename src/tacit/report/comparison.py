@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tacit.report import comparison_charts as charts
-from tacit.report.page import Card, Cards, Note, Page, Part, Row, Section, Table, Text
-from tacit.report.page.parts import Tone
+from tacit.report.page import Card, Cards, Note, Page, Part, Row, Section, Table, Text, Tone
 from tacit.report.words import bytes_text, percent, seconds_text
 from tacit.runs.comparison import Claimed, Comparison, Entry, Repeat, Spread, epsilon_of
 from tacit.runs.remarks import LARGEST_MEANINGFUL
@@ -110,7 +109,10 @@ def _summary(comparison: Comparison, entries: Sequence[Entry]) -> Section:
         )
         for entry in entries
     ]
-    columns = ("", "final test accuracy", "epsilon", "up, a client a round", "down, a client a round", "seconds a run")
+    columns = (
+        *("", "final test accuracy", "epsilon"),
+        *("up, per client per round", "down, per client per round", "time per run"),
+    )
     seeds = max((len(entry.results) for entry in entries), default=0)
     caption = "Mean ± standard deviation over the seeds." if seeds > 1 else "One run each: there is no spread to show."
     parts.append(
@@ -161,7 +163,7 @@ def _privacy(entries: Sequence[Entry]) -> Section:
         "What epsilon hides (the unit and the neighbours) and from whom differs between protections. A smaller epsilon "
         "against the public is no better than a larger one against the server."
     )
-    return Section(title="Privacy", lead=lead, parts=(*charts.frontier(entries), table))
+    return Section(title="Privacy", lead=lead, parts=(charts.frontier(entries), table))
 
 
 def _nominal(claim: Claimed) -> str:
@@ -174,7 +176,7 @@ def _costs(entries: Sequence[Entry]) -> Part:
     holders = [entry for entry in entries if entry.bytes_holders]
     if not holders:
         return Text(text="No key holders stand beside the server in these runs.")
-    told = ", ".join(f"{bytes_text(entry.bytes_holders or 0)} a round in {entry.name}" for entry in holders)
+    told = ", ".join(f"{bytes_text(entry.bytes_holders or 0)} per round in {entry.name}" for entry in holders)
     return Text(text=f"Between the server and the key holders there passed, beside this: {told}.")
 
 

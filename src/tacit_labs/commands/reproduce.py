@@ -161,7 +161,7 @@ def _table(title: str, table: Table) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from tacit.report.page.markup import cell
+    from tacit.report.page.parts import cell
 
     shown = RichTable(title=Text(_plain(title), style="bold"), title_justify="left", box=SIMPLE, pad_edge=False)
     for name, side in zip(table.columns, table.sides, strict=True):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tacit.report.page import Card, Cards, Chart, Fold, Row, Section, Series, Table, Text, line
+from tacit.report.page import Card, Cards, Chart, Fold, Row, Section, Series, Table, Text, decades, line
 from tacit.report.words import percent
 from tacit.runs.result import Result
-from tacit_labs.harness.decades import decades
 from tacit_labs.harness.experiment import Finding, Sheet
 from tacit_labs.lab_dp import surface as surfaces
 from tacit_labs.lab_dp.epsilon import TENSORS, coded, composed, formula

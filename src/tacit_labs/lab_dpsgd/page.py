@@ -6,9 +6,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tacit.report.page import Card, Cards, Chart, Fold, Note, Row, Section, Series, Table, Text, line
-from tacit.report.page.parts import Tone
-from tacit_labs.harness.decades import decades
+from tacit.report.page import (
+    Card,
+    Cards,
+    Chart,
+    Fold,
+    Note,
+    Row,
+    Section,
+    Series,
+    Table,
+    Text,
+    Tick,
+    Tone,
+    decades,
+    line,
+    with_axes,
+)
 from tacit_labs.harness.experiment import Finding, Sheet
 from tacit_labs.lab_dpsgd.results import Measured
 from tacit_labs.lab_dpsgd.sweeps import Normalise, Point, Way
@@ -314,8 +328,8 @@ def _ticked(chart: Chart, values: Sequence[float]) -> Chart:
     """Return a chart with the values that were tried below it; plotly would write 1e-6 as 1µ."""
     few = [value for value in values if len(values) <= _TICKS or math.log10(value).is_integer()]
     words = [f"{value:,.0f}" if value >= 1000 else f"{value:g}" for value in few]
-    axis = dict(chart.layout["xaxis"]) | {"tickvals": few, "ticktext": words}
-    return replace(chart, layout=dict(chart.layout) | {"xaxis": axis})
+    ticks = [Tick(at=at, text=text) for at, text in zip(few, words, strict=True)]
+    return with_axes(chart, x=replace(chart.panels[0].x, ticks=ticks))
 
 
 def _percent(point: Point) -> str:

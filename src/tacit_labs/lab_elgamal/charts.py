@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tacit.report.page import Chart, Series, bars, line
+from tacit.report.page import Chart, Series, bars, decades, line, with_axes
 from tacit_labs.harness import quoted
-from tacit_labs.harness.decades import decades
 from tacit_labs.harness.measuring import LAB, Data, makers, named, pick
 from tacit_labs.harness.tiles import tiles
 from tacit_labs.lab_elgamal.checks import BUCKETS
@@ -93,7 +92,7 @@ def places(found: Data) -> Chart:
         y_title="ciphertexts",
         caption=f"Uniform numbers would give {expected:.0f} a bin, give or take {math.sqrt(expected):.0f}.",
     )
-    return replace(chart, layout={**chart.layout, "xaxis": {**chart.layout["xaxis"], "dtick": 5}})
+    return with_axes(chart, x=replace(chart.panels[0].x, step=5))
 
 
 def flips(found: Data) -> Chart:

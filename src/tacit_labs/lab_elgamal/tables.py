@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tacit.report.page import Table
-from tacit.report.page.parts import Tone
+from tacit.report.page import Table, Tone
 from tacit_labs.harness import quoted
 from tacit_labs.harness.measuring import Data, duration, makers, named, pick, times
 from tacit_labs.lab_elgamal.checks import FAR, UNUSUAL

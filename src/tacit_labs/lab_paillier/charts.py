@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tacit.report.page import Chart, Series, bars
+from tacit.report.page import Chart, Series, bars, decades
 from tacit_labs.harness import quoted
-from tacit_labs.harness.decades import decades
 from tacit_labs.harness.measuring import LAB, Data, makers, named, pick
 from tacit_labs.harness.tiles import tiles
 from tacit_labs.lab_paillier.jobs import OPERATIONS
@@ -120,6 +117,5 @@ def ladders(found: Data) -> tuple[Chart, ...]:
             caption="* extrapolated from a sample. How long the lab's key was in this experiment is not known to us.",
             height=120 + 46 * (len(names) + 1),
         )
-        chart = decades(chart, [value for values in series.values() for value in values], axis="xaxis")
-        charts.append(replace(chart, layout={**chart.layout, "margin": {"r": 40}}))  # room for the last label
+        charts.append(decades(chart, [value for values in series.values() for value in values], axis="x"))
     return tuple(charts)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tacit.report.page import Table
-from tacit.report.page.parts import Tone
+from tacit.report.page import Table, Tone
 from tacit.report.words import bytes_text, percent
 from tacit_labs.harness import quoted
 from tacit_labs.harness.experiment import Sheet

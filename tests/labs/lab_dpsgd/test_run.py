@@ -81,9 +81,9 @@ def test_seeds_are_those_that_were_asked_for(made: Reproduction) -> None:
 
 def test_axes_are_logarithmic_and_have_the_values_that_were_tried(made: Reproduction) -> None:
     accuracy, noise = charts(made, "Delta")
-    assert accuracy.layout["xaxis"]["type"] == "log"
-    assert accuracy.layout["xaxis"]["ticktext"] == ["1e-06", "0.001"]
-    assert noise.layout["yaxis"]["type"] == "log"
+    assert accuracy.panels[0].x.log
+    assert [tick.text for tick in accuracy.panels[0].x.ticks] == ["1e-06", "0.001"]
+    assert noise.panels[0].y.log
 
 
 def test_a_smaller_run_says_so_and_the_full_one_does_not(made: Reproduction) -> None:

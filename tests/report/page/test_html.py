@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pytest
 
 from tacit.report.page import (
     Card,
@@ -25,6 +30,7 @@ from tacit.report.page import (
     points,
     surface,
 )
+from tacit.report.page.html import json_block, marked
 from tests.report.browser import drawn, look, needs_browser
 
 # What a person does: press the button once the charts are there.
@@ -173,3 +179,32 @@ def test_an_old_browser_is_told_so(tmp_path: Path) -> None:
     path.write_text(_page().html().replace('typeof DecompressionStream === "undefined"', "true"))
     seen = look(path)
     assert "it lacks DecompressionStream" in seen.trouble
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("a & b", "a &amp; b"),
+        ("**b** and `c`", "<strong>b</strong> and <code>c</code>"),
+        ("`**not bold**`", "<code>**not bold**</code>"),
+        ("**<i>**", "<strong>&lt;i&gt;</strong>"),
+        ("`<script>`", "<code>&lt;script&gt;</code>"),
+        ("2 ** 3 and `", "2 ** 3 and `"),
+    ],
+)
+def test_marks_are_set_and_all_else_is_escaped(text: str, html: str) -> None:
+    assert marked(text) == html
+
+
+def test_no_text_ends_the_script_element_and_json_survives() -> None:
+    value = {"name": "</script><!--<script>&\u2028"}
+    block = json_block(value)
+    assert "<" not in block
+    assert ">" not in block
+    assert "\u2028" not in block
+    assert json.loads(block) == value
+
+
+def test_arrays_become_lists_and_gaps_become_null() -> None:
+    block = json_block({"y": np.array([[1.0, math.nan], [math.inf, 2.0]]), "n": np.int64(3), "t": (1, -math.inf)})
+    assert json.loads(block) == {"y": [[1.0, None], [None, 2.0]], "n": 3, "t": [1, None]}

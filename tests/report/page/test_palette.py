@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from tacit.report.page import assets, palette
+from tacit.report.page import palette
+from tacit.report.page.html import style as style_sheet
 
 
 def _lightness(colour: str) -> float:
@@ -18,7 +19,7 @@ def _lightness(colour: str) -> float:
 
 def _themes() -> dict[str, dict[str, str]]:
     """Return the colours of each theme as the style sheet has them."""
-    style = assets.style()
+    style = style_sheet()
     light, dark, by_system = (
         dict(re.findall(r"(--[a-z0-9-]+): (#[0-9a-f]{6})", block))
         for block in (

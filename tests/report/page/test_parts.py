@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tacit.errors import ConfigError
 from tacit.report.page import Table
+from tacit.report.page.parts import cell
 
 
 def test_a_row_of_the_wrong_length_is_named() -> None:
@@ -29,3 +32,22 @@ def test_csv_is_not_rounded_and_is_quoted() -> None:
     table = Table(columns=("a", "b"), rows=((0.1234567890123, 'x, "y"'), (None, 3)))
     assert table.csv() == 'a,b\n0.1234567890123,"x, ""y"""\n,3\n'
     assert Table(columns=(), rows=(("python", "3"),)).csv() == "python,3\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1_234_567, "1,234,567"),
+        (0.000123456, "0.0001235"),
+        (12345.6, "12,346"),
+        (1.5e12, "1.5e+12"),
+        (math.nan, "–"),
+        (math.inf, "infinite"),
+        (-math.inf, "minus infinite"),
+        (False, "no"),
+        ("1234", "1234"),
+    ],
+)
+def test_cells_are_rounded_for_people(value: object, text: str) -> None:
+    assert cell(value) == text

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from torch import nn
 
-from tacit.report.page import Chart, Fold, Page, Row, Table
-from tacit.report.page.markup import json_block
+from tacit.report.page import Bars, Chart, Fold, Heatmap, Lines, Page, Row, Table
+from tacit.report.page.html import json_block
+from tacit.report.page.plotly import figure
 from tacit.report.run.page import run_page
 from tacit.runs.federation import Federation
 from tacit.runs.history import History, Participation, read
@@ -68,8 +69,20 @@ def _charts(page: Page) -> dict[str, Chart]:
 def _words(page: Page) -> str:
     """Return the page's text without tags, script and style, and the data of its charts."""
     html = re.sub(r"<(script|style)[^>]*>.*?</\1>", " ", page.html(), flags=re.DOTALL)
-    charts = json_block([(chart.data, chart.layout) for chart in _charts(page).values()])
+    charts = json_block([figure(chart) for chart in _charts(page).values()])
     return " ".join((re.sub(r"<[^>]*>", " ", html) + charts).split())
+
+
+def _lines(chart: Chart) -> Lines:
+    drawing = chart.panels[0].drawing
+    assert isinstance(drawing, Lines)
+    return drawing
+
+
+def _bars(chart: Chart) -> Bars:
+    drawing = chart.panels[0].drawing
+    assert isinstance(drawing, Bars)
+    return drawing
 
 
 def test_all_that_was_asked_for_is_there(plain: History) -> None:
@@ -102,26 +115,29 @@ def test_all_that_was_asked_for_is_there(plain: History) -> None:
 
 def test_curves_are_the_rounds(plain: History) -> None:
     charts = _charts(run_page(plain))
-    assert charts["Test accuracy"].data[0]["y"] == [record.test_accuracy for record in plain.rounds]
-    train, test = charts["Loss"].data
-    assert train["y"] == [record.train_loss for record in plain.rounds]
-    assert test["y"] == [record.test_loss for record in plain.rounds]
+    assert _lines(charts["Test accuracy"]).series[0].y == [record.test_accuracy for record in plain.rounds]
+    train, test = _lines(charts["Loss"]).series
+    assert train.y == [record.train_loss for record in plain.rounds]
+    assert test.y == [record.test_loss for record in plain.rounds]
 
 
 def test_seconds_are_stacked_by_stage_and_bytes_have_a_unit(plain: History) -> None:
     charts = _charts(run_page(plain))
     seconds = charts["Time by stage"]
-    assert seconds.layout["barmode"] == "stack"
-    scale = 1 if seconds.layout["yaxis"]["title"]["text"] == "seconds a round" else 1_000
-    for trace in seconds.data:
-        assert trace["y"] == pytest.approx([record.seconds[trace["name"]] * scale for record in plain.rounds])
-    up = charts["Traffic"].data[0]
-    assert charts["Traffic"].layout["yaxis"]["title"]["text"] == "kB a round"
-    assert up["y"] == pytest.approx([record.bytes_up / 1_000 for record in plain.rounds])
+    assert _bars(seconds).stacked
+    scale = 1 if seconds.panels[0].y.title == "seconds per round" else 1_000
+    for one in _bars(seconds).series:
+        assert one.values == pytest.approx([record.seconds[one.name] * scale for record in plain.rounds])
+    assert charts["Traffic"].panels[0].y.title == "kB per round"
+    up = _bars(charts["Traffic"]).series[0]
+    assert up.values == pytest.approx([record.bytes_up / 1_000 for record in plain.rounds])
 
 
 def test_drop_outs_are_in_the_map(plain: History) -> None:
-    grid = _charts(run_page(plain))["Who took part"].data[0]["z"]
+    drawing = _charts(run_page(plain))["Who took part"].panels[0].drawing
+    assert isinstance(drawing, Heatmap)
+    grid = drawing.z
+    assert drawing.states[1].name == "dropped out"
     for column, told in enumerate(plain.participation):
         assert {client for client, row in enumerate(grid) if row[column] == 1} == set(told.dropped or ())
     assert any(1 in row for row in grid)
@@ -131,10 +147,9 @@ def test_each_level_has_its_curve_its_budget_and_all_that_belongs_to_epsilon(bot
     page = run_page(both)
     for level, budget in zip(both.levels, (30.0, 500.0), strict=True):
         chart = _charts(page)[f"Epsilon spent, for one {level.privacy.unit}"]
-        spent, line = chart.data
-        assert spent["y"] == list(level.epsilons)
-        assert set(line["y"]) == {budget}
-        assert chart.layout["yaxis"]["title"]["text"] == "epsilon at delta 1e-5"
+        assert _lines(chart).series[0].y == level.epsilons
+        assert [line.at for line in chart.panels[0].references] == [budget]
+        assert chart.panels[0].y.title == "epsilon at delta 1e-5"
     words = _words(page)
     for level in both.levels:
         told = level.privacy
@@ -266,7 +281,7 @@ def test_a_long_run_with_many_clients_stays_small(plain: History) -> None:
     )
     page = run_page(history)
     assert len(page.html().encode()) < 5_000_000
-    assert _charts(page)["Time by stage"].data[0]["stackgroup"]
+    assert _lines(_charts(page)["Time by stage"]).stacked
     assert "of 5,000 rows" in _words(page)
     assert "three quarters" in _words(page)
 

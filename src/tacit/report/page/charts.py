@@ -1,17 +1,67 @@
-"""Charts from numbers: each takes what it shows and the words for its axes, and returns a :class:`Chart`."""
+"""Charts as values: what is shown, on which axes, in which panels; the renderers draw them.
+
+:func:`line`, :func:`points`, :func:`bars`, :func:`heatmap` and :func:`surface` make a chart of one panel from numbers
+and the words for its axes. A :class:`Chart` of several panels is built from theirs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from tacit.report.page import palette
-from tacit.report.page.markup import plain
-from tacit.report.page.parts import Chart
-
-_MARKED = 60  # more points than these are a line without symbols
 Numbers = Sequence[float | None]
+_FEW = 12  # an axis that counts no further has a tick for every number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """A place on an axis, and what is written there."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One axis.
+
+    Attributes:
+        title: what it measures, with its unit.
+        log: whether it is spaced by factors.
+        format: how its numbers are written, as in Python and in d3: ``.4g``, ``.1%`` for shares, ``.3s`` for 12.3k.
+        unit: stands behind the number of each tick.
+        ends: where it begins and ends; as far as there is something to show otherwise.
+        ticks: where it is marked, and with which words; wherever it suits otherwise.
+        step: from one tick to the next, instead of ``ticks``; on a logarithmic axis in powers of ten.
+        from_zero: whether it begins at zero.
+        names: whether it holds names, in their order, and not numbers.
+        downwards: whether it begins at the top.
+    """
+
+    title: str = ""
+    log: bool = False
+    format: str = ".4g"
+    unit: str = ""
+    ends: tuple[float, float] | None = None
+    ticks: Sequence[Tick] = ()
+    step: float | None = None
+    from_zero: bool = False
+    names: bool = False
+    downwards: bool = False
+
+    def text(self, value: float | str | None) -> str:
+        """Return a number of this axis as it is written.
+
+        >>> Axis(format=".1%").text(0.98765), Axis(format=".3s", unit="B").text(873_870), Axis().text(None)
+        ('98.8%', '874kB', '–')
+        """
+        if value is None:
+            return "–"
+        if isinstance(value, str):
+            return value
+        return (_prefixed(value, self.format) if self.format.endswith("s") else f"{value:{self.format}}") + self.unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +72,13 @@ class Series:
         name: in the legend.
         x: where the points are; None leaves a gap.
         y: how high they are.
-        low: the lower edge of the band around the line, and
+        low: the lower edge of the band around the line, or of each point's error bar, and
         high: its upper edge.
         labels: a name for each point.
         style: which colour, dash and symbol; its place among the series otherwise.
+        symbol: which symbol, where that says something else than the colour.
+        hollow: whether the symbols are outlines.
+        side: on which side of their points the labels stand.
     """
 
     name: str
@@ -35,6 +88,139 @@ class Series:
     high: Numbers | None = None
     labels: Sequence[str] | None = None
     style: int | None = None
+    symbol: int | None = None
+    hollow: bool = False
+    side: Literal["left", "right"] = "right"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """Lines over x; ``stacked`` fills them one upon the other."""
+
+    series: Sequence[Series]
+    stacked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """What a symbol means."""
+
+    name: str
+    symbol: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """Points; where there are ``keys``, the legend explains symbols instead of naming the series."""
+
+    series: Sequence[Series]
+    keys: Sequence[Key] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarSeries:
+    """One bar for each category; ``low`` and ``high`` are the ends of its error bar."""
+
+    name: str
+    values: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+    style: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """A group of bars, or a stack, for each category."""
+
+    categories: Sequence[str | float]
+    series: Sequence[BarSeries]
+    stacked: bool = False
+    horizontal: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What a cell stands for where a grid holds no amounts; ``colour`` is one of the theme's, such as ``series-1``."""
+
+    name: str
+    colour: str
+    mark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heatmap:
+    """A grid of numbers as colours, or of places among ``states``.
+
+    Attributes:
+        x: the names of the columns.
+        y: the names of the rows.
+        z: a row for each y; None is a gap.
+        texts: what is written in each cell.
+        states: what the numbers of ``z`` stand for, where they are no amounts.
+        edges: where one shade ends and the next begins, for renderers that have few; in equal steps otherwise.
+    """
+
+    x: Sequence[str]
+    y: Sequence[str]
+    z: Sequence[Numbers]
+    texts: Sequence[Sequence[str]] = ()
+    states: Sequence[State] = ()
+    edges: Sequence[float] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surface:
+    """A surface in space; ``z`` has a row for each y, and None leaves a hole."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    z: Sequence[Numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A line across a panel, such as a budget; ``upright`` stands at a place on the x axis."""
+
+    name: str
+    at: float
+    upright: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One pair of axes with what is drawn on them; ``z`` is the colour of a heat map or the height of a surface."""
+
+    drawing: Lines | Points | Bars | Heatmap | Surface
+    x: Axis = Axis()
+    y: Axis = Axis()
+    z: Axis = Axis()
+    title: str = ""
+    references: Sequence[Reference] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart: one panel, or several that belong together.
+
+    Attributes:
+        title: stands above it.
+        panels: in the order in which they are read.
+        across: how many panels stand side by side.
+        widths: how wide the columns of panels are, in any unit; equal otherwise.
+        shared: whether panels side by side have the same y axis, which is then written once.
+        caption: stands below it.
+        height: of all of it, in pixels.
+        name: of its file, where it becomes one; from the title otherwise.
+    """
+
+    title: str
+    panels: Sequence[Panel]
+    across: int = 1
+    widths: Sequence[float] = ()
+    shared: bool = False
+    caption: str = ""
+    height: int = 360
+    name: str = ""
 
 
 def line(
@@ -48,10 +234,11 @@ def line(
     log_x: bool = False,
     log_y: bool = False,
     from_zero: bool = False,
+    stacked: bool = False,
     caption: str = "",
     height: int = 360,
 ) -> Chart:
-    """Draw lines over x, with bands where series have ``low`` and ``high``.
+    """Return lines over x, with bands where series have ``low`` and ``high``.
 
     Args:
         title: stands above the chart.
@@ -59,29 +246,22 @@ def line(
         x_title: what x is, with its unit.
         y_title: what y is, with its unit.
         levels: horizontal lines across the chart by name, such as a budget.
-        y_format: how heights are written (d3's format; ``.1%`` for shares).
+        y_format: how heights are written (``.1%`` for shares).
         log_x: whether x is spaced by factors.
         log_y: whether y is.
         from_zero: whether y begins at zero.
+        stacked: whether the lines lie one upon the other, filled.
         caption: stands below.
         height: in pixels.
     """
-    data: list[dict[str, Any]] = []
-    for place, one in enumerate(series):
-        style = place if one.style is None else one.style
-        if one.low is not None and one.high is not None:
-            data += _band(one, style)
-        data.append(_line(one, style, y_format))
-    layout = _axes(x_title, y_title, log_x=log_x, log_y=log_y, y_format=y_format)
-    layout["hovermode"] = "x unified"
-    if _few_whole([value for one in series for value in one.x]) and not log_x:
-        layout["xaxis"]["dtick"] = 1  # there is no round 1.5
-    if from_zero:
-        layout["yaxis"]["rangemode"] = "tozero"
-    if levels:
-        ends = _ends(series)
-        data += [_level(name, value, ends, y_format) for name, value in levels.items()]
-    return Chart(title=title, data=data, layout=layout, caption=caption, height=height)
+    counted = not log_x and _few_whole([value for one in series for value in one.x])
+    panel = Panel(
+        drawing=Lines(series=series, stacked=stacked),
+        x=Axis(title=x_title, log=log_x, step=1 if counted else None),  # there is no round 1.5
+        y=Axis(title=y_title, log=log_y, format=y_format, from_zero=from_zero),
+        references=[Reference(name=name, at=value) for name, value in (levels or {}).items()],
+    )
+    return Chart(title=title, panels=[panel], caption=caption, height=height)
 
 
 def points(
@@ -97,33 +277,10 @@ def points(
     caption: str = "",
     height: int = 420,
 ) -> Chart:
-    """Draw points, each series with its symbol; ``low`` and ``high`` become error bars and ``labels`` stand beside."""
-    data = []
-    for place, one in enumerate(series):
-        style = place if one.style is None else one.style
-        labels = None if one.labels is None else [plain(label) for label in one.labels]
-        trace: dict[str, Any] = {
-            "type": "scatter",
-            "mode": "markers" if labels is None else "markers+text",
-            "name": plain(one.name),
-            "x": list(one.x),
-            "y": list(one.y),
-            "marker": {"size": 11, "symbol": palette.symbol(style), "color": palette.colour(style)},
-            "hovertemplate": f"%{{x:{x_format}}}, %{{y:{y_format}}}",
-        }
-        if labels is not None:
-            trace |= {"text": labels, "textposition": "middle right", "cliponaxis": False}
-        if one.low is not None and one.high is not None:
-            trace["error_y"] = _errors(one.y, one.low, one.high) | {"color": palette.colour(style)}
-        data.append(trace)
-    layout = _axes(x_title, y_title, log_x=log_x, log_y=log_y, y_format=y_format)
-    if x_format.endswith("%"):
-        layout["xaxis"]["tickformat"] = ".2~%"
-    layout["hovermode"] = "closest"
-    if any(one.labels is not None for one in series):
-        layout["margin"] = {"r": 80}  # room for the last point's label
-        layout["showlegend"] = not all(one.labels is not None and set(one.labels) <= {one.name} for one in series)
-    return Chart(title=title, data=data, layout=layout, caption=caption, height=height)
+    """Return points, each series with its symbol; ``low`` and ``high`` are error bars and ``labels`` stand beside."""
+    x, y = Axis(title=x_title, log=log_x, format=x_format), Axis(title=y_title, log=log_y, format=y_format)
+    panel = Panel(drawing=Points(series=series), x=x, y=y)
+    return Chart(title=title, panels=[panel], caption=caption, height=height)
 
 
 def bars(
@@ -143,45 +300,33 @@ def bars(
     caption: str = "",
     height: int = 360,
 ) -> Chart:
-    """Draw bars: a group, or a stack, for each category; ``y`` is the length of a bar, also of a horizontal one.
+    """Return bars: a group, or a stack, for each category; ``y`` is the length of a bar, also of a horizontal one.
 
     ``low`` and ``high`` by the series' names become error bars; ``styles`` by their names fixes colours.
     """
-    data = []
-    names = [plain(value) if isinstance(value, str) else value for value in categories]
-    for place, (name, values) in enumerate(series.items()):
-        style = (styles or {}).get(name, place)
-        marker: dict[str, Any] = {"color": palette.colour(style), "line": {"width": 0.5, "color": "var(--panel)"}}
-        if palette.pattern(style):
-            marker["pattern"] = {"shape": palette.pattern(style), "fillmode": "overlay", "fgcolor": "var(--panel)"}
-        along, across = ("x", "y") if horizontal else ("y", "x")
-        trace: dict[str, Any] = {
-            "type": "bar",
-            "name": plain(name),
-            across: names,
-            along: list(values),
-            "marker": marker,
-            "hovertemplate": f"%{{{along}:{y_format}}}",
-        }
-        if horizontal:
-            trace["orientation"] = "h"
-        if low is not None and high is not None and name in low and name in high:
-            trace[f"error_{along}"] = _errors(values, low[name], high[name]) | {"color": "var(--ink)"}
-        data.append(trace)
-    layout = _axes(x_title, y_title, log_y=log_y, y_format=y_format)
-    if horizontal:
-        layout["xaxis"], layout["yaxis"] = layout["yaxis"], layout["xaxis"] | {"autorange": "reversed"}
-    layout |= {
-        "barmode": "stack" if stacked else "group",
-        "hovermode": "y unified" if horizontal else "x unified",
-        "bargap": 0.25,
-        "showlegend": len(series) > 1,
-    }
-    if _few_whole(categories):
-        layout["yaxis" if horizontal else "xaxis"]["dtick"] = 1
-    if any(isinstance(value, str) for value in categories):
-        layout["yaxis" if horizontal else "xaxis"]["type"] = "category"
-    return Chart(title=title, data=data, layout=layout, caption=caption, height=height)
+    shown = [
+        BarSeries(
+            name=name,
+            values=values,
+            low=(low or {}).get(name),
+            high=(high or {}).get(name),
+            style=(styles or {}).get(name),
+        )
+        for name, values in series.items()
+    ]
+    across = Axis(
+        title=x_title,
+        names=any(isinstance(value, str) for value in categories),
+        step=1 if _few_whole(categories) else None,
+        downwards=horizontal,
+    )
+    along = Axis(title=y_title, log=log_y, format=y_format)
+    panel = Panel(
+        drawing=Bars(categories=categories, series=shown, stacked=stacked, horizontal=horizontal),
+        x=along if horizontal else across,
+        y=across if horizontal else along,
+    )
+    return Chart(title=title, panels=[panel], caption=caption, height=height)
 
 
 def heatmap(
@@ -192,160 +337,87 @@ def heatmap(
     z: Sequence[Numbers],
     x_title: str,
     y_title: str,
-    z_title: str,
+    z_title: str = "",
     z_format: str = ".4g",
+    z_ends: tuple[float, float] | None = None,
+    states: Sequence[State] = (),
+    downwards: bool = False,
     caption: str = "",
     height: int = 380,
 ) -> Chart:
-    """Draw a grid of numbers as colours, light for little and dark for much (in the dark theme the other way)."""
-    trace = {
-        "type": "heatmap",
-        "x": [plain(str(value)) for value in x],
-        "y": [plain(str(value)) for value in y],
-        "z": [list(row) for row in z],
-        "colorscale": _SCALE,
-        "colorbar": {
-            "title": {"text": plain(z_title), "side": "right", "font": {"size": 13}},
-            "tickformat": z_format,
-            "thickness": 14,
-        },
-        "hovertemplate": f"{plain(x_title)} %{{x}}, {plain(y_title)} %{{y}}: %{{z:{z_format}}}<extra></extra>",
-        "xgap": 1,
-        "ygap": 1,
-    }
-    layout = _axes(x_title, y_title) | {"hovermode": "closest"}
-    layout["xaxis"] |= {"type": "category", "showgrid": False}
-    layout["yaxis"] |= {"type": "category", "showgrid": False}
-    return Chart(title=title, data=[trace], layout=layout, caption=caption, height=height)
+    """Return a grid of numbers as colours, light for little and dark for much (in the dark theme the other way)."""
+    panel = Panel(
+        drawing=Heatmap(x=[str(value) for value in x], y=[str(value) for value in y], z=z, states=states),
+        x=Axis(title=x_title, names=True),
+        y=Axis(title=y_title, names=True, downwards=downwards),
+        z=Axis(title=z_title, format=z_format, ends=z_ends),
+    )
+    return Chart(title=title, panels=[panel], caption=caption, height=height)
 
 
 def surface(
     *,
     title: str,
-    x: Numbers,
-    y: Numbers,
+    x: Sequence[float],
+    y: Sequence[float],
     z: Sequence[Numbers],
     x_title: str,
     y_title: str,
-    z_title: str,
+    z_title: str = "",
     z_format: str = ".4g",
+    z_ends: tuple[float, float] | None = None,
     log_x: bool = False,
     log_y: bool = False,
     log_z: bool = False,
     caption: str = "",
     height: int = 460,
 ) -> Chart:
-    """Draw a surface in space; ``z`` has a row for each y."""
-    trace = {
-        "type": "surface",
-        "x": list(x),
-        "y": list(y),
-        "z": [list(row) for row in z],
-        "colorscale": _SCALE,
-        "colorbar": {"tickformat": z_format, "thickness": 14, "len": 0.7},
-        "hovertemplate": f"{plain(x_title)} %{{x:.4g}}<br>{plain(y_title)} %{{y:.4g}}<br>"
-        f"{plain(z_title)} %{{z:{z_format}}}<extra></extra>",
-    }
-    axes: dict[str, Any] = {
-        f"{name}axis": {"title": {"text": plain(text)}} | ({"type": "log"} if log else {})
-        for name, text, log in (("x", x_title, log_x), ("y", y_title, log_y), ("z", z_title, log_z))
-    }
-    if z_format.endswith("%"):
-        axes["zaxis"]["tickformat"] = z_format
-    scene: dict[str, Any] = axes | {"aspectmode": "cube", "camera": {"eye": {"x": -1.8, "y": -1.8, "z": 1.0}}}
-    layout = {"scene": scene, "margin": {"l": 0, "r": 0, "t": 0, "b": 0}}
-    return Chart(title=title, data=[trace], layout=layout, caption=caption, height=height)
+    """Return a surface in space; ``z`` has a row for each y, and ``z_ends`` puts several surfaces on one scale."""
+    panel = Panel(
+        drawing=Surface(x=x, y=y, z=z),
+        x=Axis(title=x_title, log=log_x),
+        y=Axis(title=y_title, log=log_y),
+        z=Axis(title=z_title, log=log_z, format=z_format, ends=z_ends),
+    )
+    return Chart(title=title, panels=[panel], caption=caption, height=height)
 
 
-_SCALE = [[step / 4, f"var(--scale-{step + 1})"] for step in range(5)]
+def decades(chart: Chart, values: Iterable[float | None], *, axis: Literal["x", "y"] = "y") -> Chart:
+    """Return a chart of one panel with a logarithmic axis over the whole decades that hold all values.
+
+    It is marked at each power of ten and nowhere between.
+
+    >>> chart = decades(bars(title="", categories=["a"], series={}, y_title="seconds"), [0.02, 30, None])
+    >>> chart.panels[0].y.ends, [tick.text for tick in chart.panels[0].y.ticks]
+    ((0.01, 100.0), ['0.01', '0.1', '1', '10', '100'])
+    """
+    logs = [math.log10(value) for value in values if value is not None and value > 0]
+    low = math.floor(min(logs))
+    high = max(math.ceil(max(logs)), low + 1)
+    powers = [float(f"1e{exponent}") for exponent in range(low, high + 1)]  # 10.0**-2 is not quite 0.01
+    ticks = [Tick(at=at, text=f"{at:,.0f}" if at >= 1 else f"{at:g}") for at in powers]
+    (panel,) = chart.panels
+    before = panel.x if axis == "x" else panel.y
+    made = replace(before, log=True, ends=(powers[0], powers[-1]), ticks=ticks, step=None)
+    return with_axes(chart, x=made) if axis == "x" else with_axes(chart, y=made)
 
 
-def _line(one: Series, style: int, y_format: str) -> dict[str, Any]:
-    few = len(one.x) <= _MARKED
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines+markers" if few else "lines",
-        "name": plain(one.name),
-        "x": list(one.x),
-        "y": list(one.y),
-        "line": {"color": palette.colour(style), "dash": palette.dash(style), "width": 2},
-        "connectgaps": True,  # rounds that were not evaluated
-        "hovertemplate": f"%{{y:{y_format}}}",
-    }
-    if few:
-        trace["marker"] = {"symbol": palette.symbol(style), "size": 7, "color": palette.colour(style)}
-    if one.labels is not None:
-        trace |= {"text": [plain(label) for label in one.labels], "hovertemplate": f"%{{y:{y_format}}} %{{text}}"}
-    return trace
-
-
-def _band(one: Series, style: int) -> list[dict[str, Any]]:
-    """Return the edges of a series' band, filled between."""
-    edge: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": list(one.x),
-        "line": {"width": 0, "color": palette.colour(style)},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "legendgroup": plain(one.name),
-    }
-    return [
-        edge | {"y": list(one.low or ())},
-        edge | {"y": list(one.high or ()), "fill": "tonexty", "fillcolor": f"{palette.colour(style)} 18%"},
-    ]
-
-
-def _level(name: str, height: float, ends: Sequence[Any], y_format: str) -> dict[str, Any]:
-    """Return a horizontal line that is also in the legend."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plain(name),
-        "x": list(ends),
-        "y": [height] * len(ends),
-        "line": {"color": "var(--bad)", "dash": "dash", "width": 2},
-        "hovertemplate": f"%{{y:{y_format}}}",
-    }
+def with_axes(chart: Chart, *, x: Axis | None = None, y: Axis | None = None) -> Chart:
+    """Return a chart of one panel with other axes."""
+    (panel,) = chart.panels
+    return replace(chart, panels=[replace(panel, x=x or panel.x, y=y or panel.y)])
 
 
 def _few_whole(values: Sequence[float | str | None]) -> bool:
     """Return whether an axis counts something, and not far: then every number gets its tick."""
     whole = [value for value in values if isinstance(value, int | float) and value == round(value)]
-    return bool(whole) and len(whole) == len(values) and max(whole) - min(whole) <= 12
+    return bool(whole) and len(whole) == len(values) and max(whole) - min(whole) <= _FEW
 
 
-def _ends(series: Sequence[Series]) -> list[float | str]:
-    """Return where x begins and ends; names keep their order."""
-    numbers = [value for one in series for value in one.x if isinstance(value, int | float)]
-    if numbers:
-        return [min(numbers), max(numbers)]
-    return [value for one in series for value in one.x if value is not None]
-
-
-def _errors(values: Numbers, low: Numbers, high: Numbers) -> dict[str, Any]:
-    def gap(one: float | None, other: float | None) -> float | None:
-        return None if one is None or other is None else one - other
-
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [gap(top, value) for top, value in zip(high, values, strict=True)],
-        "arrayminus": [gap(value, bottom) for value, bottom in zip(values, low, strict=True)],
-        "thickness": 1.5,
-        "width": 4,
-    }
-
-
-def _axes(
-    x_title: str, y_title: str, *, log_x: bool = False, log_y: bool = False, y_format: str = ""
-) -> dict[str, Any]:
-    xaxis: dict[str, Any] = {"title": {"text": plain(x_title)}}
-    yaxis: dict[str, Any] = {"title": {"text": plain(y_title)}}
-    if log_x:
-        xaxis["type"] = "log"
-    if log_y:
-        yaxis["type"] = "log"
-    if y_format.endswith("%"):
-        yaxis["tickformat"] = ".2~%"
-    return {"xaxis": xaxis, "yaxis": yaxis}
+def _prefixed(value: float, form: str) -> str:
+    """Return a number with the prefix of its thousands, as d3's ``s`` does."""
+    for prefix in ("", "k", "M", "G"):
+        if abs(value) < 999.5 or prefix == "G":
+            break
+        value /= 1000
+    return f"{value:{form[:-1]}g}{prefix}"

@@ -1,14 +1,21 @@
-"""A page to HTML."""
+"""A page as HTML: one file that holds all it shows, its style, its script and plotly.js included."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html
+import json
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from tacit.report.page import assets
-from tacit.report.page.markup import cell, escaped, json_block, marked
-from tacit.report.page.parts import Cards, Chart, Code, Fold, Note, Page, Part, Row, Section, Table, Text
-from tacit.report.page.theme import template
+from tacit.report.page.charts import Chart
+from tacit.report.page.parts import Cards, Code, Fold, Note, Page, Part, Row, Section, Table, Text, cell
+from tacit.report.page.plotly import figure, template
 
 _CONTENTS = 4  # with fewer sections a page needs no contents
 # Nothing may be fetched: what a page shows is inside it.
@@ -35,7 +42,7 @@ def render(page: Page) -> str:
 <meta name="color-scheme" content="light dark">
 <title>{escaped(page.title)}</title>
 <style>
-{assets.style()}</style>
+{style()}</style>
 </head>
 <body>
 <header>
@@ -58,10 +65,11 @@ def render(page: Page) -> str:
 
 def _scripts(charts: list[Chart]) -> str:
     """Return the charts as data, the library, and the script that joins them."""
-    figures = [{"data": chart.data, "layout": chart.layout, "height": chart.height} for chart in charts]
-    data = json_block({"template": template(), "charts": figures})
-    library = f'<script id="library" type="text/plain">{assets.library()}</script>\n' if charts else ""
-    return f'<script id="charts" type="application/json">{data}</script>\n{library}<script>\n{assets.script()}</script>'
+    data = json_block({"template": template(), "charts": [figure(chart) for chart in charts]})
+    library = f'<script id="library" type="text/plain">{_library()}</script>\n' if charts else ""
+    return (
+        f'<script id="charts" type="application/json">{data}</script>\n{library}<script>\n{_read("script.js")}</script>'
+    )
 
 
 def _contents(sections: Iterable[Section], names: list[str]) -> str:
@@ -159,3 +167,68 @@ def _chart(chart: Chart, number: int) -> str:
         f'<figure><h3>{escaped(chart.title)}</h3><div class="chart" id="chart-{number}" role="img" '
         f'aria-label="{escaped(chart.title)}" style="height:{chart.height}px"></div>{caption}</figure>'
     )
+
+
+def escaped(text: str) -> str:
+    """Return text for HTML, also between quotation marks.
+
+    >>> escaped('<a href="x">')
+    '&lt;a href=&quot;x&quot;&gt;'
+    """
+    return html.escape(text)
+
+
+def marked(text: str) -> str:
+    """Return text for HTML in which `` `code` `` and ``**bold**`` are set as such.
+
+    >>> marked("**Two** of `a<b`")
+    '<strong>Two</strong> of <code>a&lt;b</code>'
+    """
+    pieces = re.split(r"(`[^`]+`)", text)
+    return "".join(
+        f"<code>{escaped(piece[1:-1])}</code>"
+        if len(piece) > 2 and piece[0] == piece[-1] == "`"
+        else re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escaped(piece))
+        for piece in pieces
+    )
+
+
+def json_block(value: object) -> str:
+    r"""Return JSON that can stand inside a ``<script>`` element: no text in it can end the element.
+
+    >>> json_block({"a": "</script>"})
+    '{"a":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(_data(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _data(value: Any) -> Any:
+    """Return plain data: arrays as lists, and numbers that JSON has no word for as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _data(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_data(inner) for inner in value]
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers
+        return _data(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def style() -> str:
+    """Return the style sheet."""
+    return _read("style.css")
+
+
+@cache
+def _library() -> str:
+    """Return plotly.js, compressed, as base64: 2 MB instead of 5. The same bytes every time."""
+    from plotly.offline import get_plotlyjs
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)).decode()
+
+
+@cache
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -13,12 +13,12 @@ PATTERNS = ("", "/", ".", "\\", "x", "-", "|", "+")
 
 
 def colour(style: int) -> str:
-    """Return the colour of a style, counted from 0.
+    """Return the name of a style's colour in the theme; styles are counted from 0.
 
     >>> colour(0), colour(8)
-    ('var(--series-1)', 'var(--series-1)')
+    ('series-1', 'series-1')
     """
-    return f"var(--series-{style % COUNT + 1})"
+    return f"series-{style % COUNT + 1}"
 
 
 def dash(style: int) -> str:

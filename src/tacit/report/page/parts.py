@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tacit.errors import ConfigError
+from tacit.report.page.charts import Chart
 
 Tone = Literal["plain", "warn", "good", "bad"]
 
@@ -102,25 +104,6 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chart:
-    """An interactive chart.
-
-    Attributes:
-        title: stands above it.
-        data: plotly's traces as plain dicts; ``var(--series-1)`` and the like are colours of the theme.
-        layout: plotly's layout as a plain dict; fonts, colours, margins and hover come from the theme.
-        caption: stands below it.
-        height: in pixels.
-    """
-
-    title: str
-    data: Sequence[Mapping[str, Any]]
-    layout: Mapping[str, Any] = field(default_factory=dict)
-    caption: str = ""
-    height: int = 360
-
-
-@dataclass(frozen=True, kw_only=True)
 class Fold:
     """Parts behind a line that opens them; on paper they are open."""
 
@@ -164,3 +147,22 @@ class Page:
         from tacit.report.page.html import render
 
         return render(self)
+
+
+def cell(value: object) -> str:
+    """Return a table's cell as text, numbers rounded for people.
+
+    >>> cell(12345), cell(0.123456), cell(None), cell("dp"), cell(True)
+    ('12,345', '0.1235', '–', 'dp', 'yes')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "–" if math.isnan(value) else "infinite" if value > 0 else "minus infinite"
+        return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3g}"
+    return str(value)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tacit.report.page import Chart, Note, Part, Section, Table, Text, bars, heatmap
+from tacit.report.page import Chart, Note, Part, Section, State, Table, Text, bars, heatmap
 from tacit.report.words import cohort_text, shortened, without_names
 from tacit.runs.history import History, Participation
 
@@ -22,7 +22,11 @@ _NO_SPLIT = (
 )
 _KEPT = "How the data are split is kept nowhere: they are the user's own, and epsilon does not cover such counts."
 _PUBLIC = "The data set is public, so these counts are shown; nobody's epsilon covers them."
-_STATES = ("not asked", "dropped out", "answered")
+_STATES = (
+    State(name="not asked", colour="grid"),
+    State(name="dropped out", colour="series-2", mark="×"),
+    State(name="answered", colour="series-1"),
+)
 
 
 def section(history: History, *, full: bool) -> Section:
@@ -120,30 +124,18 @@ def _map(history: History, known: Sequence[Participation]) -> Chart:
             grid[client][column] = 2
         for client in told.dropped or ():
             grid[client][column] = 1
-    chart = heatmap(
+    return heatmap(
         title="Who took part",
         x=[told.round_number for told in known],
         y=list(range(history.clients)),
         z=grid,
         x_title="round",
         y_title="client",
-        z_title="",
+        states=_STATES,
+        downwards=True,
         height=min(900, 150 + 14 * history.clients),
         caption="Blue: answered. Orange with a cross: asked, but dropped out. Grey: not asked.",
     )
-    colours = ("var(--grid)", "var(--series-2)", "var(--series-1)")
-    steps = [[edge, colour] for place, colour in enumerate(colours) for edge in (place / 3, (place + 1) / 3)]
-    trace = dict(chart.data[0]) | {
-        "colorscale": steps,
-        "zmin": -0.5,
-        "zmax": 2.5,
-        "showscale": False,
-        "text": [["×" if value == 1 else "" for value in row] for row in grid],
-        "texttemplate": "%{text}",
-        "customdata": [[_STATES[value] for value in row] for row in grid],
-        "hovertemplate": "round %{x}, client %{y}: %{customdata}<extra></extra>",
-    }
-    return _first_on_top(chart, trace)
 
 
 def _participation_table(history: History, asked: Counter[int], dropped: Counter[int]) -> Table:
@@ -191,24 +183,19 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 
 def _classes(counts: Sequence[Sequence[int]]) -> Chart:
-    classes = list(range(len(counts[0])))
-    chart = heatmap(
+    return heatmap(
         title="How the data are split",
-        x=classes,
+        x=list(range(len(counts[0]))),
         y=list(range(len(counts))),
         z=counts,
         x_title="class",
         y_title="client",
         z_title="examples",
         z_format=",d",
+        z_ends=(0, max(map(max, counts))),
+        downwards=True,
         height=min(900, max(260, 150 + 14 * len(counts))),
     )
-    return _first_on_top(chart, dict(chart.data[0]) | {"zmin": 0, "zmax": max(map(max, counts))})
-
-
-def _first_on_top(chart: Chart, trace: Mapping[str, Any]) -> Chart:
-    layout = dict(chart.layout) | {"yaxis": dict(chart.layout["yaxis"]) | {"autorange": "reversed"}}
-    return Chart(title=chart.title, data=[trace], layout=layout, caption=chart.caption, height=chart.height)
 
 
 def _size_bars(clients: list[int], sizes: Sequence[int]) -> Chart:

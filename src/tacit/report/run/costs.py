@@ -69,7 +69,7 @@ def _seconds(history: History) -> Chart:
     scaled = {name: [value * scale for value in values] for name, values in series.items()}
     each = "stretch" if history.alone else "round"
     return _over_rounds(
-        title="Time by stage", word=word, at=at, series=scaled, y_title=f"{unit} a {each}", stacked=True
+        title="Time by stage", word=word, at=at, series=scaled, y_title=f"{unit} per {each}", stacked=True
     )
 
 
@@ -79,7 +79,7 @@ def _bytes(history: History) -> Chart:
     most = max((value for values in series.values() for value in values), default=0)
     unit, size = next(((name, size) for name, size in _UNITS if most >= size), _UNITS[-1])
     scaled = {name: [value / size for value in values] for name, values in series.items()}
-    return _over_rounds(title="Traffic", word=word, at=at, series=scaled, y_title=f"{unit} a round", stacked=False)
+    return _over_rounds(title="Traffic", word=word, at=at, series=scaled, y_title=f"{unit} per round", stacked=False)
 
 
 def _over_rounds(
@@ -88,17 +88,14 @@ def _over_rounds(
     """Draw bars, or lines where there would be too many bars."""
     if len(at) <= _MOST_BARS:
         return bars(title=title, categories=at, series=series, x_title=word, y_title=y_title, stacked=stacked)
-    chart = line(
+    return line(
         title=title,
         series=[Series(name=name, x=at, y=values) for name, values in series.items()],
         x_title=word,
         y_title=y_title,
         from_zero=True,
+        stacked=stacked,
     )
-    if not stacked:
-        return chart
-    layers = [dict(trace) | {"stackgroup": "all", "mode": "lines"} for trace in chart.data]
-    return Chart(title=title, data=layers, layout=chart.layout)
 
 
 def _traffic(history: History) -> dict[str, list[float]]:
@@ -132,7 +129,7 @@ def _bytes_table(history: History) -> Table:
         (name, bytes_text(sum(values)), bytes_text(_mean(values)), _each(sum(values), answers.get(name)))
         for name, values in _traffic(history).items()
     ]
-    return Table(columns=("traffic", "total", "a round", "a client a round"), rows=rows, align="lrrr")
+    return Table(columns=("traffic", "total", "per round", "per client per round"), rows=rows, align="lrrr")
 
 
 def _mean(values: Sequence[float]) -> float:
