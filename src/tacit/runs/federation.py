@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tacit.runs.modes import plan_of
 from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer, Silent
 from tacit.runs.result import Result
+from tacit.runs.sections import Federate
 from tacit.runs.start import GIVEN, execute
 from tacit.training.examples import Examples, tensors
 from tacit.training.hooks import Hook, Hooks
@@ -61,12 +62,12 @@ class Federation:
             loss: ``cross-entropy``, ``squared-error``, or a function from outputs and labels to one loss an example.
             **settings: sections and keys of the configuration, such as ``optimizer={"lr": 0.1}`` or ``seed=1``.
         """
-        if not clients:
-            raise ConfigError("Expected at least one client, got none.")
         self._model = model
         self._settings = settings
         self._loss = loss_named(loss)
-        self._parts = [tensors(data, f"client {number}") for number, data in enumerate(clients)]
+        self._parts = [tensors(data, f"client {number}") for number, data in enumerate(_listed(clients))]
+        if not self._parts:
+            raise ConfigError("Expected at least one client, got none.")
         self._test = None if test is None else tensors(test, "the test set")
         shapes = {(part[0].shape[1:], part[1].shape[1:]) for part in self._parts}
         if len(shapes) > 1:
@@ -107,7 +108,7 @@ class Federation:
         as ``dp.epsilon`` is all spent by the first; for several fits give ``dp.noise`` and ``dp.max_epsilon``.
         """
         settings = dict(self._settings)
-        settings["federate"] = {"clients": len(self._parts)} | dict(settings.get("federate", {})) | {"rounds": rounds}
+        settings["federate"] = self._federate(settings.get("federate")) | {"rounds": rounds}
         if out is not None:
             settings["out"] = out
         config = RunConfig(**settings)
@@ -127,6 +128,18 @@ class Federation:
             )
         finally:
             self._book.fits += self._book.releases > before
+
+    def _federate(self, given: Any) -> dict[str, Any]:
+        """Return the federation's settings; how many clients there are is not a matter of choice."""
+        if not (given is None or isinstance(given, Mapping | Federate)):
+            raise ConfigError(f"federate={given!r} does not work: expected settings such as {{'per_round': 2}}.")
+        settings = dict(given or {}) if not isinstance(given, Federate) else given.model_dump(exclude_unset=True)
+        clients = settings.setdefault("clients", len(self._parts))
+        if clients not in (None, len(self._parts)):
+            raise ConfigError(
+                f"federate.clients={clients!r} does not work: {len(self._parts)} clients were given. Leave it out."
+            )
+        return settings
 
     def _job(self, config: RunConfig, randomness: Randomness) -> jobs.Job:
         sizes = [len(part[1]) for part in self._parts]
@@ -154,3 +167,13 @@ class Federation:
             evaluation_hooks=self.evaluation_hooks,
             injectors=tuple(self._injectors),
         )
+
+
+def _listed(clients: Any) -> list[Any]:
+    """Return the clients' data one by one."""
+    if isinstance(clients, str | bytes | Mapping) or hasattr(clients, "to_numpy") or not isinstance(clients, Iterable):
+        raise ConfigError(
+            f"Expected clients as a list with the examples of each, such as [(features, labels), ...], got "
+            f"{type(clients).__name__}."
+        )
+    return list(clients)

@@ -32,7 +32,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.holder import PrivateHolder
 from tacit.training.private.sampling import PoissonBatches
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
-from tacit.training.trial import check_fit
+from tacit.training.trial import check_batches, check_fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +121,8 @@ def assemble(
 ) -> Job:
     """Put the parts of a job together."""
     check_fit(module, loss, *train)
+    if test is not None:
+        check_fit(module, loss, *test, whose="the test data")
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
     settings = LocalTraining(
         epochs=config.train.local_epochs,
@@ -137,6 +139,7 @@ def assemble(
         config = _with_rounds(config, examples)
         trainer = private_clients(config, examples, module, holdings, settings, loss, randomness)
     else:
+        check_batches(module, train[0], [len(row) for row in rows], config.train.batch_size)
         trainer = CohortTrainer(
             module=module,
             holdings=holdings,

@@ -57,8 +57,8 @@ LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": s
 
 def loss_named(loss: str | Loss) -> Loss:
     """Return the loss of this name, or the function that was given."""
-    if not isinstance(loss, str):
+    if callable(loss):
         return loss
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise ConfigError(f"Unknown loss {loss!r}. Known: {', '.join(LOSSES)}, or a function of your own.")
     return LOSSES[loss]
