@@ -319,23 +319,36 @@ def test_a_clients_update_is_not_accepted_as_an_enrolment() -> None:
     """The authority decrypts enrolments: it must not do so for whoever wants to know what is in a ciphertext."""
     run = Run("authority")
     challenges = list(run.session.challenges.values())
-    for proof in (bytes(32), run.session.enrolments[1][-32:]):
-        row = run.added([run.reply(0)[1]]).rows[0].tobytes()
-        (frame,) = run.admit(Admission(challenges=challenges, enrolments={9: row + proof}).to_bytes()).values()
-        assert unpack_clients(frame.body) == [9]
+    row = run.added([run.reply(0)[1]]).rows[0].tobytes()
+    (frame,) = run.admit(Admission(challenges=challenges, enrolments={9: row}).to_bytes()).values()
+    assert unpack_clients(frame.body) == [9]
     assert sorted(run.holders[-1]._register.members) == [0, 1, 2, 3]
 
 
 def test_an_enrolment_can_not_be_changed_into_one_that_is_related() -> None:
-    """Paillier ciphertexts are malleable: r + 1 from r. The proof of it takes r, which the server does not know."""
-    run = Run("authority")
+    """Paillier ciphertexts are malleable: r + 1 from r, or r with other noise. Neither is r's own ciphertext."""
+    run = Run("authority", clients=3)
     key = run.session.key
-    given = run.session.enrolments[1]
-    row = np.frombuffer(given[: key.ring.width], np.uint8).reshape(1, -1)
-    moved = (paillier.Ciphertext(key=key, row=row) + 1).row.tobytes() + given[key.ring.width :]
-    admission = Admission(challenges=list(run.session.challenges.values()), enrolments={9: moved})
-    (frame,) = run.admit(admission.to_bytes()).values()
-    assert unpack_clients(frame.body) == [9]
+    row = np.frombuffer(run.session.enrolments[1], np.uint8).reshape(1, -1)
+    given = paillier.Ciphertext(key=key, row=row)
+    for changed in (given + 1, given * 2, -given, given.rerandomised(), given):
+        admission = Admission(challenges=list(run.session.challenges.values()), enrolments={9: changed.row.tobytes()})
+        (frame,) = run.admit(admission.to_bytes()).values()
+        assert unpack_clients(frame.body) == [9]
+
+
+def test_a_ciphertext_of_a_number_that_the_server_guessed_is_refused_like_any_other() -> None:
+    """Whether an enrolment is accepted must not tell whether a ciphertext holds a number, such as a vote."""
+    run = Run("authority", clients=0)
+    key = run.session.key
+    stated = binding.statement(run.session.run, 9, run.rules)
+    for vote in (0, 1):
+        cast = key.encrypt(vote).row.tobytes()  # somebody else's, with noise of its own
+        admission = Admission(challenges=list(run.session.challenges.values()), enrolments={9: cast})
+        (frame,) = run.admit(admission.to_bytes()).values()
+        assert unpack_clients(frame.body) == [9]
+        own = Agreement.on(vote, key, stated).enrolment
+        assert own != cast
 
 
 @BOTH
@@ -353,7 +366,7 @@ def _invented(run: Run, client: int, identity: Ed25519PrivateKey | None = None) 
     stated = binding.statement(run.session.run, client, run.rules)
     body = shown_to_shares(bytes(32), stated)
     if run.keys == "authority":
-        body = Agreement.of(bytes(32), run.session.key, stated).enrolment(run.session.key)
+        body = Agreement.of(bytes(32), run.session.key, stated).enrolment
     return body if identity is None else identified(body, stated, identity)
 
 
@@ -363,11 +376,11 @@ def test_a_forged_enrolment_is_refused_and_the_others_are_admitted(keys: str, ki
     key = key_pair()[0]
     width = key.ring.width
     wrong = {
-        "zero": bytes(width + 32),
-        "beyond": b"\xff" * (width + 32),
-        "factor": key_pair()[1].p.to_bytes(width, "big") + bytes(32),
+        "zero": bytes(width),
+        "beyond": b"\xff" * width,
+        "factor": key_pair()[1].p.to_bytes(width, "big"),
         "short": bytes(5),
-        "long": bytes(width + 33),
+        "long": bytes(width + 1),
         "empty": b"",
     }[kind]
     run = Run(keys, clients=0)

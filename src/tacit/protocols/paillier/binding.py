@@ -19,7 +19,7 @@ cost no byte a number, and a thousandth of the time that encryption takes.
 ciphertexts themselves. A client signs run, round, attempt, its number and its ciphertext's digest; a holder checks all
 signatures, forms the product itself and gives its part of that product alone.
 
-Masks are SHA-512 and ChaCha20 (RFC 8439), signatures Ed25519 (RFC 8032). The idea of masks that cancel in the sum is
+Masks are HMAC-SHA256 and ChaCha20 (RFC 8439), signatures Ed25519 (RFC 8032). The idea of masks that cancel in the sum is
 of Bonawitz et al. (2017); here the one who opens takes them off, so that nobody's drop-out has to be repaired.
 """
 

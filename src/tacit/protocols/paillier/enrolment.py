@@ -3,11 +3,11 @@ r"""Enrolment: how a client and the key holders come to share what binds its cip
 A key holder draws a challenge for each run, and the run is known by the digest of all challenges. A client answers with
 a key for that run alone:
 
-* to an authority, a random r encrypted under the Paillier key, and half of
-  :math:`\mathrm{SHA512}(\text{statement}, r)`; the other half is the secret of its masks. The first half shows that
-  whoever made the ciphertext knows r: neither a client's update nor another's enrolment passes for a new one, so a
-  holder decrypts nothing for the server here (the proof is that of Bellare and Rogaway 1993, with the statement as
-  label);
+* to an authority, a random r encrypted under the Paillier key. The noise of the ciphertext, and the secret of the
+  client's masks, are :math:`\mathrm{SHAKE256}(\text{statement}, r)`. The authority decrypts, encrypts again and
+  compares, so it accepts nothing that was not made of r for this statement: neither a client's update nor another's
+  enrolment passes for a new one, and whether something was accepted tells nothing of any other ciphertext (the
+  transform of Fujisaki and Okamoto 1999, with the statement as label);
 * to holders of shares, the public half of a signature key, and its signature of the statement.
 
 The statement names run, client and rules. A holder that has forgotten a run has forgotten its challenge, so nothing
@@ -30,12 +30,19 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto.paillier import PrivateKey, PublicKey
-from tacit.crypto.rows import Rows, not_below, to_integers, zeros
+from tacit.crypto.paillier.public import exponent_bits
+from tacit.crypto.rows import Rows, from_integers, not_below, to_integers, width_of, zeros
 from tacit.errors import CipherError, WireError
 from tacit.flow import ClientId
-from tacit.protocols.paillier.binding import CHALLENGE_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES, signing_key, verified
+from tacit.protocols.paillier.binding import (
+    CHALLENGE_BYTES,
+    PUBLIC_BYTES,
+    SECRET_BYTES,
+    SIGNATURE_BYTES,
+    signing_key,
+    verified,
+)
 
-_PROOF_BYTES = 32
 _IDENTIFIED_BYTES = PUBLIC_BYTES + SIGNATURE_BYTES
 _COUNT = struct.Struct(">I")
 _ENTRY = struct.Struct(">QI")  # client, length
@@ -44,42 +51,54 @@ _CLIENT = struct.Struct(">Q")
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What a client and an authority share: a number that travels encrypted, and what both derive from it."""
+    """What a client and an authority share: a number that travels encrypted, and what both derive from it.
 
+    Attributes:
+        key: the authority's.
+        number: the message.
+        secret: of the client's masks.
+        exponent: of the ciphertext's noise.
+    """
+
+    key: PublicKey
     number: int = field(repr=False)
-    proof: bytes
     secret: bytes = field(repr=False)
+    exponent: int = field(repr=False)
 
     @classmethod
     def of(cls, root: bytes, key: PublicKey, stated: bytes) -> Agreement:
         """Return the agreement that a client's root secret gives for what it states."""
-        width = (key.bits + 7) // 8 + 16
-        drawn = hashlib.shake_256(b"tacit paillier enrolment number 1\n" + root).digest(width)
+        drawn = hashlib.shake_256(b"tacit paillier enrolment number 1\n" + root).digest(_wide(key))
         return cls.on(int.from_bytes(drawn, "big") % (key.n // 2), key, stated)
 
     @classmethod
     def on(cls, number: int, key: PublicKey, stated: bytes) -> Agreement:
         """Return the agreement on a number."""
-        label = b"tacit paillier enrolment proof 1\n" + key.identity + stated
-        digest = hashlib.sha512(label + number.to_bytes((key.bits + 7) // 8, "big")).digest()
-        return cls(number=number, proof=digest[:_PROOF_BYTES], secret=digest[_PROOF_BYTES:])
+        label = b"tacit paillier enrolment 1\n" + key.identity + stated
+        drawn = hashlib.shake_256(label + number.to_bytes(_wide(key), "big")).digest(SECRET_BYTES + _wide(key))
+        bits = exponent_bits(key.bits, key.kind, key.exponents)
+        exponent = int.from_bytes(drawn[SECRET_BYTES:], "big") % (1 << bits)
+        return cls(key=key, number=number, secret=drawn[:SECRET_BYTES], exponent=exponent)
 
-    def enrolment(self, key: PublicKey) -> bytes:
-        """Return what tells an authority, and nobody else, the number."""
-        return key.encrypt(self.number).row.tobytes() + self.proof
+    @property
+    def enrolment(self) -> bytes:
+        """What tells an authority, and nobody else, the number."""
+        return self.key.encrypt(self.number, noise=self).row.tobytes()
+
+    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
+        """Return the noise that belongs to the number, and no other."""
+        exponents = from_integers([self.exponent] * count, width_of((1 << self.key.table.bits) - 1))
+        return self.key.table.powers(exponents, workers=workers, aside=aside)
 
 
 def secrets_of(enrolments: Mapping[ClientId, tuple[bytes, bytes]], private: PrivateKey) -> dict[ClientId, bytes]:
     """Return the masks' secrets of the clients whose enrolments are right, given what each has to state."""
     key = private.public
-    width = key.ring.width
-    lengths = {client: len(body) == width + _PROOF_BYTES for client, (body, _) in enrolments.items()}
-    rows = {client: enrolments[client][0][:width] for client, right in lengths.items() if right}
+    rows = {client: body for client, (body, _) in enrolments.items() if len(body) == key.ring.width}
     found = {}
     for client, number in _opened(rows, private).items():
-        body, stated = enrolments[client]
-        agreed = Agreement.on(number, key, stated)
-        if hmac.compare_digest(agreed.proof, body[width:]):
+        agreed = Agreement.on(number, key, enrolments[client][1])
+        if 2 * number < key.n and hmac.compare_digest(agreed.enrolment, rows[client]):
             found[client] = agreed.secret
     return found
 
@@ -111,7 +130,7 @@ def identity_of(body: bytes, stated: bytes, length: int) -> tuple[bytes, bytes |
 
 def length_of(key: PublicKey, *, signs: bool) -> int:
     """Return how long an enrolment is without an identity."""
-    return PUBLIC_BYTES + SIGNATURE_BYTES if signs else key.ring.width + _PROOF_BYTES
+    return PUBLIC_BYTES + SIGNATURE_BYTES if signs else key.ring.width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +176,11 @@ def unpack_clients(body: bytes | memoryview) -> list[ClientId]:
     if len(body) % _CLIENT.size:
         raise WireError(f"Expected clients' numbers of {_CLIENT.size} bytes each, got {len(body)} bytes.")
     return [number for (number,) in _CLIENT.iter_unpack(body)]
+
+
+def _wide(key: PublicKey) -> int:
+    """Return the bytes of n and some: a number of as many is uniform modulo whatever is not longer than n."""
+    return (key.bits + 7) // 8 + 16
 
 
 def _vouched(body: bytes, stated: bytes) -> bytes:

@@ -73,7 +73,7 @@ class Member:
         if keys == "threshold":
             body = enrolment.shown_to_shares(self._seed, stated)
         else:
-            body = enrolment.Agreement.of(self.secret, self.key, stated).enrolment(self.key)
+            body = enrolment.Agreement.of(self.secret, self.key, stated).enrolment
         return body if identity is None else enrolment.identified(body, stated, identity)
 
     def reply(
