@@ -19,8 +19,8 @@ cost no byte a number, and a thousandth of the time that encryption takes.
 ciphertexts themselves. A client signs run, round, attempt, its number and its ciphertext's digest; a holder checks all
 signatures, forms the product itself and gives its part of that product alone.
 
-Masks are HMAC-SHA256 and ChaCha20 (RFC 8439), signatures Ed25519 (RFC 8032). The idea of masks that cancel in the sum is
-of Bonawitz et al. (2017); here the one who opens takes them off, so that nobody's drop-out has to be repaired.
+Masks are HMAC-SHA256 and ChaCha20 (RFC 8439), signatures Ed25519 (RFC 8032). The idea of masks that cancel in the sum
+is of Bonawitz et al. (2017); here the one who opens takes them off, so that nobody's drop-out has to be repaired.
 """
 
 from __future__ import annotations
