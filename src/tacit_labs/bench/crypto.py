@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tacit_labs.bench import machine
@@ -111,7 +111,7 @@ def measure(
             memory[name] = worker.ask("memory", kind=scale.memory_kind, length=1_000_000, workers=1)
     return {
         "machine": {
-            **machine.describe(["gmpy2", "numpy"]),
+            **asdict(machine.describe(["gmpy2", "numpy"])),
             "peers": versions,
             "two_processes_against_one": machine.second_core(1 if quick else 3),
         },

@@ -8,20 +8,31 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
-def describe(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the processor, its cores, Python and the versions of packages."""
-    return {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "packages": {name: version for name in packages if (version := version_of(name)) is not None},
-    }
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The processor, its cores, Python and the versions of packages."""
+
+    processor: str
+    cores: int
+    system: str
+    python: str
+    packages: Mapping[str, str]
+
+
+def describe(packages: Iterable[str] = ()) -> Machine:
+    """Return this machine, with the versions of those ``packages`` that are installed."""
+    return Machine(
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        system=platform.system(),
+        python=platform.python_version(),
+        packages={name: version for name in packages if (version := version_of(name)) is not None},
+    )
 
 
 def second_core(repeats: int = 3) -> float:

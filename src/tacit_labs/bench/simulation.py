@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def measure(
     _compare(rows)
     return {
         "machine": {
-            **machine.describe(["torch", "numpy"]),
+            **asdict(machine.describe(["torch", "numpy"])),
             "two_processes_against_one": machine.second_core(1 if quick else 3),
         },
         "quick": quick,

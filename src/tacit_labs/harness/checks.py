@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tacit.report.page import Note, Table, Tone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,7 @@ class Check:
 
 
 Case = tuple[str, int, int]  # what was done, the result, the result that is right
+Checks = Mapping[int, Sequence[Check]]  # by the bits of the key
 
 
 def judge(operation: str, integers: str, cases: Sequence[Case]) -> Check:
@@ -48,3 +52,48 @@ def short(number: int, *, brackets: bool = False) -> str:
     text = digits if len(digits) <= 12 else f"{digits[:5]}…{digits[-5:]} ({len(digits)} digits)"
     text = f"-{text}" if number < 0 else text
     return f"({text})" if brackets and number < 0 else text
+
+
+def failed(checks: Checks) -> list[Check]:
+    """Return those that were not passed."""
+    return [one for made in checks.values() for one in made if not one.passed]
+
+
+def kinds_passed(checks: Checks) -> str:
+    """Return in words how many kinds of cases there were, or how many of them failed."""
+    total = sum(map(len, checks.values()))
+    wrong = len(failed(checks))
+    return f"**FAIL** in {wrong} of {total} kinds of cases" if wrong else f"{total} kinds of cases, all PASS"
+
+
+def verdict(checks: Checks, by: str = "") -> Note:
+    """Return what stands above the table; ``by`` says who computed."""
+    tried = sum(one.tried for made in checks.values() for one in made)
+    if failed(checks):
+        wrong = sum(one.wrong for one in failed(checks))
+        return Note(text=f"**FAIL.** {wrong} of {tried:,} results were wrong: see the red rows.", tone="bad")
+    return Note(text=f"**PASS.** All {tried:,} results were right{f' ({by})' if by else ''}.", tone="good")
+
+
+def table(checks: Checks, *, caption: str) -> Table:
+    """Return PASS or FAIL for every operation."""
+    rows = tuple(
+        (one.operation, one.integers, str(bits), one.tried, one.verdict, one.example)
+        for bits, made in checks.items()
+        for one in made
+    )
+    tones: dict[tuple[int, int], Tone] = {
+        (row, 4): "good" if cells[4] == "PASS" else "bad" for row, cells in enumerate(rows)
+    }
+    return Table(
+        columns=("Operation", "Integers", "Key bits", "Tried", "Result", "For example"),
+        rows=rows,
+        align="llrrll",
+        tones=tones,
+        caption=caption,
+    )
+
+
+def to_dicts(checks: Checks) -> list[dict[str, Any]]:
+    """Return plain values for JSON."""
+    return [asdict(one) | {"key_bits": bits, "verdict": one.verdict} for bits, made in checks.items() for one in made]

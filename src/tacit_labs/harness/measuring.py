@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, TypeVar
 
 from tacit.crypto.backend import VARIABLE, describe
 from tacit_labs.bench import machine
+from tacit_labs.bench.machine import Machine
 from tacit_labs.bench.worker import Worker, WorkerError
+from tacit_labs.harness.experiment import Progress
 
-Data = Mapping[str, Any]
+T = TypeVar("T")
 LAB = "the lab's report (quoted)"
+
+
+class Row(Protocol):
+    """What one job gave: a frozen value that knows who computed it."""
+
+    @property
+    def by(self) -> str:
+        """A backend, or ``textbook``."""
 
 
 def best(action: Callable[[], object], *, repeats: int) -> float:
@@ -34,18 +46,30 @@ def each(action: Callable[[], object], *, count: int, repeats: int) -> float:
     return best(several, repeats=repeats) / count
 
 
-def here() -> dict[str, Any]:
-    """Return the machine and the arithmetic that computes on it, as plain values."""
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """The machine and the arithmetic that computes on it."""
+
+    machine: Machine
+    backend: str
+    backend_reason: str
+
+    def words(self) -> str:
+        """Return it as a sentence or two."""
+        return (
+            f"{self.machine.processor}, {self.machine.cores} cores, Python {self.machine.python}. Tacit computed with "
+            f"its {self.backend} backend ({self.backend_reason}; `tacit doctor` shows it, `{VARIABLE}` changes it)."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self.machine) | {"backend": self.backend, "backend_reason": self.backend_reason}
+
+
+def here() -> Here:
+    """Return what computes in this process."""
     choice = describe()
-    return machine.describe(["gmpy2"]) | {"backend": choice.backend.name, "backend_reason": choice.reason}
-
-
-def here_words(found: dict[str, Any]) -> str:
-    """Return the same as a sentence."""
-    return (
-        f"{found['processor']}, {found['cores']} cores, Python {found['python']}. Tacit computed with its "
-        f"{found['backend']} backend ({found['backend_reason']}; `tacit doctor` shows it, `{VARIABLE}` changes it)."
-    )
+    return Here(machine=machine.describe(["gmpy2"]), backend=choice.backend.name, backend_reason=choice.reason)
 
 
 def duration(seconds: float) -> str:
@@ -78,22 +102,44 @@ def digits(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
 
 
-def backends(module: str) -> tuple[dict[str, Worker], dict[str, str]]:
-    """Start a process for each backend that runs here, and say why the others do not.
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One question to a worker."""
 
-    The caller ends them: ``with contextlib.ExitStack() as stack: stack.enter_context(worker)``.
+    makes: Callable[..., Row]  # is given the arguments, ``by`` and the answer
+    by: str  # a backend, or whoever computes alike on all of them
+    name: str
+    arguments: Mapping[str, Any]
+    words: str  # what is measured, for the progress
+
+
+def asked(
+    module: str, jobs: Callable[[Sequence[str]], Sequence[Job]], progress: Progress
+) -> tuple[list[Row], dict[str, str]]:
+    """Put jobs to a worker per backend; return what was measured, and why backends that do not run here are absent.
+
+    Args:
+        module: what the workers run.
+        jobs: is given the names of the backends that run here.
+        progress: is told what is being measured.
     """
-    workers, absent = {}, {}
-    for name in ("gmpy2", "native"):
-        worker = Worker(module, settings={VARIABLE: name})
-        try:
-            worker.ask("which")
-        except WorkerError as error:
-            absent[name] = str(error)
-            worker.__exit__(None, None, None)
-        else:
-            workers[name] = worker
-    return workers, absent
+    with contextlib.ExitStack() as stack:
+        workers, absent = {}, {}
+        for name in ("gmpy2", "native"):
+            worker = stack.enter_context(Worker(module, settings={VARIABLE: name}))
+            try:
+                worker.ask("which")
+            except WorkerError as error:
+                absent[name] = str(error)
+            else:
+                workers[name] = worker
+        measured = []
+        wanted = jobs(list(workers))
+        for done, job in enumerate(wanted):
+            progress(f"{job.words}, {job.by}", done=done, total=len(wanted))
+            answer = workers.get(job.by, next(iter(workers.values()))).ask(job.name, **job.arguments)
+            measured.append(job.makes(**(dict(job.arguments) | {"by": job.by} | answer)))
+    return measured, absent
 
 
 def named(by: str) -> str:
@@ -101,12 +147,12 @@ def named(by: str) -> str:
     return by if by == "textbook" else f"Tacit, {by}"
 
 
-def pick(rows: Sequence[Data], **wanted: object) -> Data:
-    """Return the one row that is asked for."""
-    (row,) = (row for row in rows if all(row[name] == value for name, value in wanted.items()))
+def pick(rows: Iterable[T], **wanted: object) -> T:
+    """Return the one row whose fields have the values that are asked for."""
+    (row,) = (row for row in rows if all(getattr(row, name) == value for name, value in wanted.items()))
     return row
 
 
-def makers(rows: Sequence[Data]) -> list[str]:
+def makers(rows: Iterable[Row]) -> list[str]:
     """Return who computed, in the order of the first time."""
-    return list(dict.fromkeys(row["by"] for row in rows))
+    return list(dict.fromkeys(row.by for row in rows))

@@ -35,7 +35,7 @@ def recorded(settings: Settings, seconds: float) -> Record:
         quick=settings.quick,
         seed=settings.seed,
         device="CPU" if settings.gpu < 0 else f"GPU {settings.gpu}",
-        machine=f"{found['processor']}, {found['cores']} cores",
+        machine=f"{found.processor}, {found.cores} cores",
         seconds=seconds,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from tacit.crypto.elgamal.insecure import InsecureTextbookElGamal, leaked_symbol
 from tacit.crypto.rows import Rows, to_integers
 from tacit.randomness import system_below
 from tacit_labs.harness.checks import Case, Check, judge, short
+from tacit_labs.lab_elgamal.measured import Guesses, Looks, View
 
 BUCKETS = 20
 UNUSUAL = 1e-4  # uniform numbers look less even than this once in ten thousand runs
@@ -66,7 +67,7 @@ def folded(number: int, p: int) -> int:
     return min(residue, p - residue)
 
 
-def randomness(public: PublicKey, *, message: int, count: int) -> dict[str, Any]:
+def randomness(public: PublicKey, *, message: int, count: int) -> Looks:
     """Encrypt one number many times and look at the ciphertexts as an outsider would.
 
     Uniform looks are necessary and prove nothing: that ciphertexts can't be told apart rests on the decisional
@@ -74,19 +75,19 @@ def randomness(public: PublicKey, *, message: int, count: int) -> dict[str, Any]
     """
     made = public.encrypt_many([message] * count, workers=1)
     pairs = {(bytes(a), bytes(b)) for a, b in zip(made.first, made.second, strict=True)}
-    return {
-        "count": count,
-        "message": message,
-        "bits": public.group.bits,
-        "different": len(pairs),
-        "halves": {
+    return Looks(
+        count=count,
+        message=message,
+        bits=public.group.bits,
+        different=len(pairs),
+        halves={
             "g^r": view(made.first, public.group.p),
             "m y^r": view(made.second, public.group.p),
         },
-    }
+    )
 
 
-def view(rows: Rows, p: int) -> dict[str, Any]:
+def view(rows: Rows, p: int) -> View:
     """Return statistics of numbers below p that should be uniform.
 
     The share of [0, p) that each number falls into, the share of ones among the lower bits, the values of the bytes,
@@ -99,17 +100,17 @@ def view(rows: Rows, p: int) -> dict[str, Any]:
     bits = np.unpackbits(lower, axis=1)
     flips = (bits[1:] != bits[:-1]).sum(axis=1)
     ones = float(bits.mean())
-    return {
-        "buckets": buckets.tolist(),
-        "bucket_p": chi_square(buckets),
-        "ones": ones,
-        "ones_z": (ones - 0.5) * 2 * math.sqrt(bits.size),
-        "byte_p": chi_square(np.bincount(lower.ravel(), minlength=256)),
-        "lower_bits": int(bits.shape[1]),
-        "flips_mean": float(flips.mean()),
-        "flips_z": (float(flips.mean()) / bits.shape[1] - 0.5) * 2 * math.sqrt(flips.size * bits.shape[1]),
-        "flips": flips.tolist(),
-    }
+    return View(
+        buckets=buckets.tolist(),
+        bucket_p=chi_square(buckets),
+        ones=ones,
+        ones_z=(ones - 0.5) * 2 * math.sqrt(bits.size),
+        byte_p=chi_square(np.bincount(lower.ravel(), minlength=256)),
+        lower_bits=int(bits.shape[1]),
+        flips_mean=float(flips.mean()),
+        flips_z=(float(flips.mean()) / bits.shape[1] - 0.5) * 2 * math.sqrt(flips.size * bits.shape[1]),
+        flips=flips.tolist(),
+    )
 
 
 def chi_square(observed: NDArray[np.int64] | Sequence[int]) -> float:
@@ -125,17 +126,17 @@ def chi_square(observed: NDArray[np.int64] | Sequence[int]) -> float:
     return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), len(counts) - 1))
 
 
-def symbols(public: PublicKey, *, count: int) -> dict[str, Any]:
+def symbols(public: PublicKey, *, count: int) -> Guesses:
     """Guess from public values alone whether encrypted numbers are squares, with a textbook's key and with ours."""
     group = public.group
     book = InsecureTextbookElGamal.generate(group)
-    right = {"textbook": 0, "tacit": 0}
+    textbook = tacit = 0
     for _ in range(count):
         message = 1 + system_below(group.q)
         square = group.holds(message)
         guess = leaked_symbol(book.p, book.y, book.encrypt(message)) == 1
-        right["textbook"] += guess == square
+        textbook += guess == square
         made = public.encrypt(message)
         pair = to_integers(made.first)[0], to_integers(made.second)[0]
-        right["tacit"] += (leaked_symbol(group.p, public.y, pair) == 1) == square
-    return {"count": count, "right": right}
+        tacit += (leaked_symbol(group.p, public.y, pair) == 1) == square
+    return Guesses(count=count, textbook=textbook, tacit=tacit)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tacit.report.page import Note, Row, Section, Text
-from tacit_labs.harness import quoted
+from tacit_labs.harness import checks, quoted
 from tacit_labs.harness.experiment import Finding, Reproduction
-from tacit_labs.harness.measuring import Data, duration, here_words, named, pick, times
+from tacit_labs.harness.measuring import duration, named, pick, times
 from tacit_labs.lab_elgamal import charts, tables
-from tacit_labs.lab_elgamal.tables import backend, changes, seconds
+from tacit_labs.lab_elgamal.measured import STAGES, Measured
 
 _NOT_AT_HAND = "timed; its numbers are not at hand"
 _UNIFORM = (
@@ -21,7 +21,7 @@ _LEAK = (
 )
 
 
-def reproduction(found: Data, smaller: str) -> Reproduction:
+def reproduction(found: Measured, smaller: str) -> Reproduction:
     """Return the page's parts, its tables and its findings."""
     made = {
         "stages": tables.stages(found),
@@ -66,19 +66,25 @@ def reproduction(found: Data, smaller: str) -> Reproduction:
             ),
             Section(
                 title="Products under encryption",
-                parts=(_verdict(found), made["checks"], charts.products(found), made["products"]),
+                parts=(
+                    checks.verdict(found.checks, named(found.here.backend)),
+                    made["checks"],
+                    charts.products(found),
+                    made["products"],
+                ),
             ),
         ),
         tables=made,
-        data=dict(found),
+        data=found.to_dict(),
     )
 
 
-def findings(found: Data) -> tuple[Finding, ...]:
+def findings(found: Measured) -> tuple[Finding, ...]:
     """Return the lab's figures, as far as they are at hand, beside ours."""
+    backend = found.here.backend
     said = []
     for bits, lab in quoted.SAFE_PRIME.items():
-        own, book = seconds(found, bits, "prime", backend(found)), seconds(found, bits, "prime", "textbook")
+        own, book = found.seconds(bits, "prime", backend), found.seconds(bits, "prime", "textbook")
         if own is not None and book is not None:
             said.append(
                 Finding(
@@ -91,55 +97,50 @@ def findings(found: Data) -> tuple[Finding, ...]:
                     "groups (RFC 7919) need no search at all.",
                 )
             )
-    longest = max(found["sizes"]["key_bits"])
-    stages = {one["stage"]: one for one in changes(found) if one["bits"] == longest}
+    longest = max(found.sizes.key_bits)
+    stages = {STAGES[one.stage]: one for one in found.changes() if one.bits == longest}
     for name in ("encryption", "decryption"):
         one = stages[name]
         said.append(
             Finding(
                 what=f"{name} at {longest} bits, one number",
-                original=f"{_NOT_AT_HAND}; the textbook here: {duration(one['before'])}",
-                ours=f"{duration(one['after'])} ({times(one['before'] / one['after'])} faster)"
-                + (
-                    f"; with full exponents {duration(one['full'])} ({times(one['before'] / one['full'])})"
-                    if one["full"]
-                    else ""
-                ),
+                original=f"{_NOT_AT_HAND}; the textbook here: {duration(one.before)}",
+                ours=f"{duration(one.after)} ({times(one.before / one.after)} faster)"
+                + (f"; with full exponents {duration(one.full)} ({times(one.before / one.full)})" if one.full else ""),
                 why="Exponents of twice the security level, as RFC 7919 has them; "
                 + ("tables for g and y; " if name == "encryption" else "constant time all the same; ")
-                + f"the {backend(found)} core instead of Python's integers.",
+                + f"the {backend} core instead of Python's integers.",
             )
         )
-    batch, bits = found["sizes"]["batches"], found["sizes"]["batch_bits"]
-    few, many = (pick(found["batch"], by=backend(found), size=size) for size in (batch[0], batch[-1]))
+    batch, bits = found.sizes.batches, found.sizes.batch_bits
+    few, many = (pick(found.batch, by=backend, size=size) for size in (batch[0], batch[-1]))
     said.append(
         Finding(
             what=f"batches of {batch[-1]:,} at {bits} bits",
             original=_NOT_AT_HAND,
-            ours=f"{duration(many['encrypt'])} to encrypt a number, {times(few['encrypt'] / many['encrypt'])} faster "
-            f"than alone; {duration(many['decrypt'])} to decrypt it ({times(few['decrypt'] / many['decrypt'])})",
+            ours=f"{duration(many.encrypt)} to encrypt a number, {times(few.encrypt / many.encrypt)} faster "
+            f"than alone; {duration(many.decrypt)} to decrypt it ({times(few.decrypt / many.decrypt)})",
             why="A vector is one call, and the native core, where it runs, works on eight numbers at a time.",
         )
     )
-    seen, guessed = found["randomness"], found["symbols"]
+    seen, guessed = found.randomness, found.guesses
     said.append(
         Finding(
-            what=f"one number encrypted {seen['count']:,} times",
+            what=f"one number encrypted {seen.count:,} times",
             original="shown to differ",
-            ours=f"{seen['different']:,} of {seen['count']:,} differ",
+            ours=f"{seen.different:,} of {seen.count:,} differ",
             why="The same scheme. But the textbook's ciphertexts tell whether the number is a square: an outsider was "
-            f"right {guessed['right']['textbook']} of {guessed['count']} times, and {guessed['right']['tacit']} times "
+            f"right {guessed.textbook} of {guessed.count} times, and {guessed.tacit} times "
             "with Tacit's, which is chance.",
         )
     )
-    failed = [one for one in found["checks"] if one["verdict"] != "PASS"]
-    saved = pick(found["by_hand"], by=backend(found), bits=longest)["seconds"]
-    alone = pick(found["stages"], by=backend(found), bits=longest, exponents="short")["multiply"]
+    saved = pick(found.by_hand, by=backend, bits=longest).seconds
+    alone = pick(found.stages, by=backend, bits=longest, exponents="short").multiply
     said.append(
         Finding(
             what="products under encryption",
             original=f"shown; {_NOT_AT_HAND}",
-            ours=(f"{len(found['checks'])} kinds of cases, all PASS" if not failed else f"**FAIL** in {len(failed)}")
+            ours=checks.kinds_passed(found.checks)
             + f"; {duration(alone)} at {longest} bits, {times(saved / alone)} faster than decrypting, multiplying and "
             "encrypting",
             why="Two products modulo p, whatever the numbers.",
@@ -148,20 +149,11 @@ def findings(found: Data) -> tuple[Finding, ...]:
     return tuple(said)
 
 
-def _settings(found: Data) -> str:
-    sizes = found["sizes"]
+def _settings(found: Measured) -> str:
+    sizes = found.sizes
     return (
-        f"Keys of {', '.join(map(str, sizes['key_bits']))} bits; below 2048 bits in groups of new safe primes, else in "
+        f"Keys of {', '.join(map(str, sizes.key_bits))} bits; below 2048 bits in groups of new safe primes, else in "
         "those of RFC 7919. A version after the textbook in Python's integers stands for the lab's code. Processor "
-        f"time of one thread, the best of {sizes['repeats']}. {here_words(found['machine'])}"
-        + "".join(f" The {name} backend was left out: {why}." for name, why in found["absent"].items())
+        f"time of one thread, the best of {sizes.repeats}. {found.here.words()}"
+        + "".join(f" The {name} backend was left out: {why}." for name, why in found.absent.items())
     )
-
-
-def _verdict(found: Data) -> Note:
-    failed = [one for one in found["checks"] if one["verdict"] != "PASS"]
-    tried = sum(one["tried"] for one in found["checks"])
-    if failed:
-        wrong = sum(one["wrong"] for one in failed)
-        return Note(text=f"**FAIL.** {wrong} of {tried:,} results were wrong: see the red rows.", tone="bad")
-    return Note(text=f"**PASS.** All {tried:,} results were right ({named(backend(found))}).", tone="good")

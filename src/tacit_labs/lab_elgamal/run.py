@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tacit.crypto import elgamal
 from tacit_labs.harness import quoted
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
-from tacit_labs.harness.measuring import backends, here
+from tacit_labs.harness.measuring import Job, asked, here
 from tacit_labs.lab_elgamal import page
 from tacit_labs.lab_elgamal.checks import products, randomness, symbols
 from tacit_labs.lab_elgamal.jobs import group
+from tacit_labs.lab_elgamal.measured import Batch, ByHand, Measured, Prime, Sizes, Stages
 
 NAME = "lab-elgamal"
 _JOBS = "tacit_labs.lab_elgamal.jobs"
 _ALL_SHORT = 256  # up to this length of p, short exponents are as long as full ones
-
-Job = tuple[str, str, str, dict[str, Any]]  # what it is for, by whom, the job, its arguments
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How much is measured."""
-
-    key_bits: tuple[int, ...] = (256, 512, 1024, 2048, 3072)
-    searches: tuple[tuple[int, int], ...] = ((256, 40), (512, 40), (1024, 15), (2048, 3))  # for safe primes, by bits
-    candidates: int = 2000  # of the textbook's search, scaled
-    count: int = 50
-    count_textbook: int = 4
-    repeats: int = 5
-    batches: tuple[int, ...] = (1, 10, 100, 1000)
-    batch_bits: int = 2048
-    random: int = 20  # random pairs a check
-    check_bits: tuple[int, ...] = (1024, 2048)
-    message: int = 42
-    ciphertexts: int = 2000
-    guesses: int = 200
 
 
 FULL = Sizes()
@@ -71,48 +49,54 @@ def reproduce(sizes: Sizes, settings: Settings, progress: Progress) -> Reproduct
     return page.reproduction(measure(sizes, progress), _SMALLER if settings.quick else "")
 
 
-def measure(sizes: Sizes, progress: Progress) -> dict[str, Any]:
-    """Return everything as plain values."""
-    found: dict[str, Any] = {"machine": here(), "sizes": asdict(sizes), "checks": []}
+def measure(sizes: Sizes, progress: Progress) -> Measured:
+    """Check, look and time."""
+    checks = {}
     for bits in sizes.check_bits:
         progress(f"products at {bits} bits")
         public, private = elgamal.generate(group(bits), insecure_key_size=True)
-        for one in products(public, private, random=sizes.random):
-            found["checks"].append(asdict(one) | {"key_bits": bits, "verdict": one.verdict})
+        checks[bits] = products(public, private, random=sizes.random)
     progress("randomness")
     public, _ = elgamal.generate(group(sizes.batch_bits), insecure_key_size=True)
-    found["randomness"] = randomness(public, message=sizes.message, count=sizes.ciphertexts)
+    looks = randomness(public, message=sizes.message, count=sizes.ciphertexts)
     progress("what an outsider can guess")
-    found["symbols"] = symbols(public, count=sizes.guesses)
-    with contextlib.ExitStack() as stack:
-        sides, found["absent"] = backends(_JOBS)
-        for side in sides.values():
-            stack.enter_context(side)
-        jobs = _jobs(sizes, list(sides))
-        for done, (kind, by, job, arguments) in enumerate(jobs):
-            progress(f"{kind} at {arguments['bits']} bits, {by}", done=done, total=len(jobs))
-            answer = sides.get(by, next(iter(sides.values()))).ask(job, **arguments)
-            found.setdefault(kind, []).append(arguments | {"by": by} | answer)
-    return found
+    guesses = symbols(public, count=sizes.guesses)
+    rows, absent = asked(_JOBS, lambda backends: list(_jobs(sizes, backends)), progress)
+    return Measured(
+        here=here(),
+        sizes=sizes,
+        checks=checks,
+        randomness=looks,
+        guesses=guesses,
+        absent=absent,
+        primes=tuple(row for row in rows if isinstance(row, Prime)),
+        stages=tuple(row for row in rows if isinstance(row, Stages)),
+        by_hand=tuple(row for row in rows if isinstance(row, ByHand)),
+        batch=tuple(row for row in rows if isinstance(row, Batch)),
+    )
 
 
-def _jobs(sizes: Sizes, sides: list[str]) -> list[Job]:
-    jobs: list[Job] = []
+def _jobs(sizes: Sizes, backends: Sequence[str]) -> Iterator[Job]:
+    """Yield what is asked of whom."""
     few = {"count": sizes.count_textbook, "repeats": min(2, sizes.repeats)}
     many = {"count": sizes.count, "repeats": sizes.repeats}
     for bits, searches in sizes.searches:
-        jobs.append(("primes", "textbook", "textbook prime", {"bits": bits, "sample": sizes.candidates}))
-        jobs.append(("primes", "Tacit", "prime", {"bits": bits, "searches": searches}))  # gmpy2 on every backend
+        words, sample = f"primes at {bits} bits", {"bits": bits, "sample": sizes.candidates}
+        yield Job(makes=Prime, by="textbook", name="textbook prime", arguments=sample, words=words)
+        found = {"bits": bits, "searches": searches}
+        yield Job(makes=Prime, by="Tacit", name="prime", arguments=found, words=words)
     for bits in sizes.key_bits:
-        jobs.append(("stages", "textbook", "textbook stages", {"bits": bits} | few))
-        for by in sides:
-            kinds = ("short", "full") if bits > _ALL_SHORT else ("short",)
-            jobs += [("stages", by, "stages", {"bits": bits, "exponents": kind} | many) for kind in kinds]
-            jobs.append(("by_hand", by, "by hand", {"bits": bits} | many))
+        words, book, own = f"stages at {bits} bits", {"bits": bits} | few, {"bits": bits} | many
+        yield Job(makes=Stages, by="textbook", name="textbook stages", arguments=book, words=words)
+        for by in backends:
+            for kind in ("short", "full") if bits > _ALL_SHORT else ("short",):
+                arguments = own | {"exponents": kind}
+                yield Job(makes=Stages, by=by, name="stages", arguments=arguments, words=words)
+            yield Job(makes=ByHand, by=by, name="by hand", arguments=own, words=f"by hand at {bits} bits")
     for size in sizes.batches:
-        arguments = {"bits": sizes.batch_bits, "size": size, "repeats": sizes.repeats}
-        jobs += [("batch", by, "batch", arguments) for by in sides]
-    return jobs
+        batch = {"bits": sizes.batch_bits, "size": size, "repeats": sizes.repeats}
+        for by in backends:
+            yield Job(makes=Batch, by=by, name="batch", arguments=batch, words=f"batches of {size}")
 
 
 EXPERIMENT = Experiment(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tacit.report.page import Chart, Series, bars, decades
 from tacit_labs.harness import quoted
-from tacit_labs.harness.measuring import LAB, Data, makers, named, pick
+from tacit_labs.harness.measuring import LAB, makers, named, pick
 from tacit_labs.harness.tiles import tiles
 from tacit_labs.lab_paillier.jobs import OPERATIONS
-from tacit_labs.lab_paillier.tables import steps, thousand
+from tacit_labs.lab_paillier.measured import Measured
 
 _TITLES = {  # short enough for a telephone
     "encrypt": "encrypt",
@@ -23,7 +23,7 @@ _TITLES = {  # short enough for a telephone
 _STYLES = {LAB: 3, "textbook": 1, "gmpy2": 2, "native": 0}
 
 
-def panels(found: Data) -> Chart:
+def panels(found: Measured) -> Chart:
     """Return nine panels, an operation each, over the length of the integers."""
     return tiles(
         title="Milliseconds of one operation",
@@ -39,24 +39,24 @@ def panels(found: Data) -> Chart:
     )
 
 
-def _lines(found: Data, operation: str) -> list[Series]:
+def _lines(found: Measured, operation: str) -> list[Series]:
     lines = []
-    for by in makers(found["grid"]):
-        own = [row for row in found["grid"] if row["by"] == by and operation in row]
-        x, y = [row["bits"] for row in own], [1000 * row[operation] for row in own]
+    for by in makers(found.grid):
+        own = [row for row in found.grid if row.by == by and operation in row.seconds]
+        x, y = [row.bits for row in own], [1000 * row.seconds[operation] for row in own]
         lines.append(Series(name=named(by), x=x, y=y, style=_STYLES[by]))
     return lines
 
 
-def exercises(found: Data) -> Chart:
+def exercises(found: Measured) -> Chart:
     """Return the 1,000 operations, the lab's beside ours."""
-    lengths = found["sizes"]["integers"]
+    lengths = found.sizes.integers
     series = {LAB: [quoted.PAILLIER_EXERCISE.get(bits) for bits in lengths]}
     series |= {
-        named(by): [thousand(pick(found["exercises"], by=by, bits=bits)) for bits in lengths]
-        for by in makers(found["exercises"])
+        named(by): [pick(found.exercises, by=by, bits=bits).thousand for bits in lengths]
+        for by in makers(found.exercises)
     }
-    styles = {LAB: _STYLES[LAB]} | {named(by): _STYLES[by] for by in makers(found["exercises"])}
+    styles = {LAB: _STYLES[LAB]} | {named(by): _STYLES[by] for by in makers(found.exercises)}
     chart = bars(
         title=f"{quoted.PAILLIER_REPEATS:,} times two encryptions, their sum and its decryption",
         categories=[f"{bits}-bit integers" for bits in lengths],
@@ -69,22 +69,21 @@ def exercises(found: Data) -> Chart:
     return decades(chart, [0.1, *(value for values in series.values() for value in values)])
 
 
-def learning(found: Data) -> Chart:
+def learning(found: Measured) -> Chart:
     """Return an epoch and its stages, the lab's beside ours."""
-    plain, *encrypted = found["learning"]
     series: dict[str, list[float | None]] = {
         LAB: [quoted.CLIENT_ENCRYPTS, quoted.CLIENT_DECRYPTS, quoted.ENCRYPTED_EPOCH, quoted.PLAIN_EPOCH]
     }
-    for one in encrypted:
-        series[f"Tacit, {one['way']}"] = [
-            one["client_encrypts"],
-            one["sum_decrypted"],
-            one["epoch_seconds"],
-            plain["epoch_seconds"],
+    for one in found.encrypted:
+        series[f"Tacit, {one.way}"] = [
+            one.client_encrypts,
+            one.sum_decrypted,
+            one.epoch_seconds,
+            found.plain.epoch_seconds,
         ]
     chart = bars(
         title="An epoch of MNIST",
-        categories=["encrypt, a client", "decrypt", "epoch, encrypted", "epoch, plain"],
+        categories=["encrypt, per client", "decrypt", "epoch, encrypted", "epoch, plain"],
         series=series,
         y_title="seconds",
         y_format=".3g",
@@ -96,18 +95,18 @@ def learning(found: Data) -> Chart:
     return decades(chart, [value for values in series.values() for value in values])
 
 
-def ladders(found: Data) -> tuple[Chart, ...]:
+def ladders(found: Measured) -> tuple[Chart, ...]:
     """Return the ways to encrypt an update, for both keys."""
     charts = []
-    for bits in (found["sizes"]["key_bits"], found["sizes"]["safe_bits"]):
-        ways = list(steps(found, bits))
-        names = [f"{one['way']}: {named(one['by'])}" + (" *" if one["sample"] else "") for one in ways]
-        series = {
-            "encrypt": [quoted.CLIENT_ENCRYPTS, *(one["encrypt"] for one in ways)],
-            "decrypt": [quoted.CLIENT_DECRYPTS, *(one["decrypt"] for one in ways)],
+    for bits in (found.sizes.key_bits, found.sizes.safe_bits):
+        ways = list(found.steps(bits))
+        names = [f"{one.way}: {named(one.by)}" + (" *" if one.sample else "") for one in ways]
+        series: dict[str, list[float | None]] = {
+            "encrypt": [quoted.CLIENT_ENCRYPTS, *(one.encrypt for one in ways)],
+            "decrypt": [quoted.CLIENT_DECRYPTS, *(one.decrypt for one in ways)],
         }
         chart = bars(
-            title=f"An update of {found['sizes']['length']:,} floats, {bits}-bit key",
+            title=f"An update of {found.sizes.length:,} floats, {bits}-bit key",
             categories=["the lab (quoted)", *names],
             series=series,
             y_title="seconds, one thread",

@@ -75,7 +75,7 @@ def operations(*, key_bits: int, bits: int, count: int, repeats: int) -> dict[st
         "re-randomise": left.rerandomised,
         "exercise": lambda: private.decrypt(public.encrypt(a) + public.encrypt(b)),
     }
-    return {name: each(actions[name], count=count, repeats=repeats) for name in OPERATIONS}
+    return {"seconds": {name: each(actions[name], count=count, repeats=repeats) for name in OPERATIONS}}
 
 
 def textbook_operations(*, key_bits: int, bits: int, count: int, repeats: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def textbook_operations(*, key_bits: int, bits: int, count: int, repeats: int) -
         "re-randomise": lambda: key.rerandomise(left),
         "exercise": lambda: key.decrypt(key.add(key.encrypt(a), key.encrypt(b))),
     }
-    return {name: each(action, count=count, repeats=repeats) for name, action in actions.items()}
+    return {"seconds": {name: each(action, count=count, repeats=repeats) for name, action in actions.items()}}
 
 
 def exercise(*, key_bits: int, bits: int, count: int, repeats: int, by: str) -> dict[str, Any]:

@@ -35,9 +35,39 @@ WAYS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """The fastest round but the first, of one local epoch for every client; seconds are by the clock."""
+
+    way: str
+    parameters: int
+    clients: int
+    rounds: int
+    epoch_seconds: float
+    train_seconds: float
+    sum_added: float  # seconds
+    client_bytes: float
+    test_accuracy: float | None  # after all rounds
+
+    @property
+    def beyond_training(self) -> float:
+        """The share of the epoch that is not training."""
+        return 1 - self.train_seconds / self.epoch_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncryptedEpoch(Epoch):
+    """The same under encryption."""
+
+    key_bits: int
+    shared: bool
+    client_encrypts: float  # seconds
+    sum_decrypted: float  # seconds
+
+
 def learn(
     way: Way, *, rounds: int, clients: int, workers: int, seed: int, data: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+) -> Epoch:
     """Run rounds of one local epoch each and return their seconds by stage, for the fastest round but the first."""
     config = RunConfig(
         seed=seed,
@@ -47,29 +77,36 @@ def learn(
         evaluate={"every": rounds, "train": False},
         **way.settings(),
     )
-    return summary(run(config), workers=workers) | {"way": way.name, "key_bits": way.key_bits, "shared": way.shared}
+    return summary(way, run(config), workers=workers)
 
 
-def summary(result: Result, *, workers: int) -> dict[str, Any]:
+def summary(way: Way, result: Result, *, workers: int) -> Epoch:
     """Return an epoch's seconds, what one client's encryption took, and what the decryption of a sum took.
 
     The stage ``protect`` is the clients' clock time over the workers that share it, and ``recover`` one key holder's.
     The first round of several builds tables and compiles, so the fastest of the others counts.
     """
     record = min(result.rounds[1:] or result.rounds, key=epoch)
-    encrypted = result.mode == "paillier"
-    return {
+    own: dict[str, Any] = {
+        "way": way.name,
         "parameters": result.parameters,
         "clients": record.clients_replied,
         "rounds": len(result.rounds),
         "epoch_seconds": epoch(record),
         "train_seconds": record.seconds["train"],
-        "client_encrypts": record.seconds["protect"] * workers / record.senders if encrypted else None,
         "sum_added": record.seconds["aggregate"],
-        "sum_decrypted": record.seconds["recover"] if encrypted else None,
         "client_bytes": record.bytes_up / record.senders,
         "test_accuracy": result.test_accuracy,
     }
+    if way.key_bits is None:
+        return Epoch(**own)
+    return EncryptedEpoch(
+        **own,
+        key_bits=way.key_bits,
+        shared=way.shared,
+        client_encrypts=record.seconds["protect"] * workers / record.senders,
+        sum_decrypted=record.seconds["recover"],
+    )
 
 
 def epoch(record: RoundRecord) -> float:

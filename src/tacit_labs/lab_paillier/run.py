@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tacit.crypto import paillier
 from tacit.crypto.gmp import cores
 from tacit_labs.harness import quoted
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
-from tacit_labs.harness.measuring import backends, here
+from tacit_labs.harness.measuring import Job, asked, here
 from tacit_labs.lab_paillier import page
 from tacit_labs.lab_paillier.checks import check
-from tacit_labs.lab_paillier.learning import WAYS, Way, learn
+from tacit_labs.lab_paillier.learning import WAYS, EncryptedEpoch, Epoch, learn
+from tacit_labs.lab_paillier.measured import Exercises, Measured, OneByOne, Operations, Packed, Sizes
 
 NAME = "lab-paillier"
-PARAMETERS = 21_840  # of the lab's CNN
 _JOBS = "tacit_labs.lab_paillier.jobs"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How much is measured."""
-
-    key_bits: int = quoted.PAILLIER_KEY_BITS
-    safe_bits: int = 2048
-    random: int = 20  # random pairs a check
-    grid: tuple[int, ...] = (10, 20, 50, 100, 200, 500, 1000)
-    grid_count: int = 50
-    grid_textbook: int = 4
-    repeats: int = 5
-    exercises: int = quoted.PAILLIER_REPEATS
-    exercises_textbook: int = 50  # scaled
-    integers: tuple[int, ...] = tuple(quoted.PAILLIER_EXERCISE)
-    sample: int = 100  # numbers in a ciphertext each
-    sample_textbook: int = 10
-    length: int = PARAMETERS
-    ways: tuple[Way, ...] = WAYS
-    rounds: int = 3
-    passes: int = 3  # runs of each way, in turn; the fastest counts
-    clients: int = 10
-    data: Mapping[str, Any] = field(default_factory=lambda: {"name": "mnist"})
 
 
 FULL = Sizes()
@@ -77,34 +50,32 @@ def reproduce(sizes: Sizes, settings: Settings, progress: Progress) -> Reproduct
     return page.reproduction(measure(sizes, settings, progress), _SMALLER if settings.quick else "")
 
 
-def measure(sizes: Sizes, settings: Settings, progress: Progress) -> dict[str, Any]:
-    """Return everything as plain values."""
-    found: dict[str, Any] = {
-        "machine": here(),
-        "sizes": {name: value for name, value in asdict(sizes).items() if name not in ("ways", "data")},
-        "checks": [],
-    }
+def measure(sizes: Sizes, settings: Settings, progress: Progress) -> Measured:
+    """Check, time and learn."""
+    checks = {}
     for bits in (sizes.key_bits, sizes.safe_bits):
         progress(f"correctness at {bits} bits")
         public, private = paillier.generate(bits=bits, insecure_key_size=True)
-        for one in check(public, private, random=sizes.random):
-            found["checks"].append(asdict(one) | {"key_bits": bits, "verdict": one.verdict})
-    with contextlib.ExitStack() as stack:
-        sides, found["absent"] = backends(_JOBS)
-        for side in sides.values():
-            stack.enter_context(side)
-        jobs = list(_jobs(sizes, list(sides)))
-        for done, (kind, by, job, arguments) in enumerate(jobs):
-            progress(f"{kind}, {by}", done=done, total=len(jobs))
-            answer = sides.get(by, next(iter(sides.values()))).ask(job, **arguments)
-            found.setdefault(kind, []).append(arguments | {"by": by} | answer)
-    found["learning"] = _learning(sizes, settings, progress)
-    return found
+        checks[bits] = check(public, private, random=sizes.random)
+    rows, absent = asked(_JOBS, lambda backends: list(_jobs(sizes, backends)), progress)
+    plain, *epochs = _learning(sizes, settings, progress)
+    return Measured(
+        here=here(),
+        sizes=sizes,
+        checks=checks,
+        absent=absent,
+        grid=tuple(row for row in rows if isinstance(row, Operations)),
+        exercises=tuple(row for row in rows if isinstance(row, Exercises)),
+        one_by_one=tuple(row for row in rows if isinstance(row, OneByOne)),
+        packed=tuple(row for row in rows if isinstance(row, Packed)),
+        plain=plain,
+        encrypted=tuple(epoch for epoch in epochs if isinstance(epoch, EncryptedEpoch)),
+    )
 
 
-def _learning(sizes: Sizes, settings: Settings, progress: Progress) -> list[dict[str, Any]]:
+def _learning(sizes: Sizes, settings: Settings, progress: Progress) -> list[Epoch]:
     """Run all ways in turn, several times, so that a busy minute hits all of them; the fastest run of each counts."""
-    runs: dict[str, list[dict[str, Any]]] = {way.name: [] for way in sizes.ways}
+    runs: dict[str, list[Epoch]] = {way.name: [] for way in sizes.ways}
     for number in range(sizes.passes):
         for place, way in enumerate(sizes.ways):
             done = number * len(sizes.ways) + place
@@ -118,40 +89,35 @@ def _learning(sizes: Sizes, settings: Settings, progress: Progress) -> list[dict
                 data=sizes.data,
             )
             runs[way.name].append(made)
-    return [min(made, key=lambda one: one["epoch_seconds"]) for made in runs.values()]
+    return [min(made, key=lambda one: one.epoch_seconds) for made in runs.values()]
 
 
-def _jobs(sizes: Sizes, sides: list[str]) -> list[tuple[str, str, str, dict[str, Any]]]:
-    """Return what is asked of whom: what it is for, by whom, the job and its arguments."""
-    few = {"repeats": min(2, sizes.repeats)}
-    key, many = {"key_bits": sizes.key_bits}, {"repeats": sizes.repeats}
-    jobs: list[tuple[str, str, str, dict[str, Any]]] = []
+def _jobs(sizes: Sizes, backends: Sequence[str]) -> Iterator[Job]:
+    """Yield what is asked of whom."""
+    few, many = {"repeats": min(2, sizes.repeats)}, {"repeats": sizes.repeats}
+    sides = ("textbook", *backends)
     for bits in sizes.grid:
-        jobs.append(
-            ("grid", "textbook", "textbook operations", key | {"bits": bits, "count": sizes.grid_textbook} | few)
-        )
-        jobs += [("grid", by, "operations", key | {"bits": bits, "count": sizes.grid_count} | many) for by in sides]
+        for by in sides:
+            book = by == "textbook"
+            name, count = ("textbook operations", sizes.grid_textbook) if book else ("operations", sizes.grid_count)
+            integers = {"key_bits": sizes.key_bits, "bits": bits, "count": count} | (few if book else many)
+            yield Job(makes=Operations, by=by, name=name, arguments=integers, words="grid")
     for bits in sizes.integers:
-        book = key | {"bits": bits, "count": sizes.exercises_textbook, "repeats": 1, "by": "textbook"}
-        jobs.append(("exercises", "textbook", "exercise", book))
-        own = key | {"bits": bits, "count": sizes.exercises, "by": "tacit"} | few
-        jobs += [("exercises", by, "exercise", own) for by in sides]
+        for by in sides:
+            book = by == "textbook"
+            count, repeats = (sizes.exercises_textbook, {"repeats": 1}) if book else (sizes.exercises, few)
+            integers = {"key_bits": sizes.key_bits, "bits": bits, "count": count} | repeats
+            arguments = integers | {"by": "textbook" if book else "tacit"}
+            yield Job(makes=Exercises, by=by, name="exercise", arguments=arguments, words="exercises")
     for bits in (sizes.key_bits, sizes.safe_bits):
-        length = {"key_bits": bits, "length": sizes.length} | many
-        jobs.append(
-            (
-                "one_by_one",
-                "textbook",
-                "one by one",
-                {"key_bits": bits, "count": sizes.sample_textbook, "by": "textbook"} | few,
-            )
-        )
-        jobs += [
-            ("one_by_one", by, "one by one", {"key_bits": bits, "count": sizes.sample, "by": "tacit"} | few)
-            for by in sides
-        ]
-        jobs += [("packed", by, "packed", length | {"holder": holder}) for by in sides for holder in (False, True)]
-    return jobs
+        for by in sides:
+            count, way = (sizes.sample_textbook, "textbook") if by == "textbook" else (sizes.sample, "tacit")
+            single = {"key_bits": bits, "count": count, "by": way} | few
+            yield Job(makes=OneByOne, by=by, name="one by one", arguments=single, words="one number per ciphertext")
+        for by in backends:
+            for holder in (False, True):
+                update = {"key_bits": bits, "length": sizes.length, "holder": holder} | many
+                yield Job(makes=Packed, by=by, name="packed", arguments=update, words="packed")
 
 
 EXPERIMENT = Experiment(
@@ -161,8 +127,8 @@ EXPERIMENT = Experiment(
         "A teaching lab on Paillier encryption: it checked the operations on small and large integers, timed them at a "
         f"{quoted.PAILLIER_KEY_BITS}-bit key over integers of 10 to 1000 bits, and trained a CNN on MNIST whose "
         f"updates clients encrypted number by number: {quoted.CLIENT_ENCRYPTS:.0f} s to encrypt and "
-        f"{quoted.CLIENT_DECRYPTS:.0f} s to decrypt a client's model, {quoted.ENCRYPTED_EPOCH:,.0f} s an epoch against "
-        f"{quoted.PLAIN_EPOCH:.0f} s in the clear."
+        f"{quoted.CLIENT_DECRYPTS:.0f} s to decrypt a client's model, {quoted.ENCRYPTED_EPOCH:,.0f} s per epoch "
+        f"against {quoted.PLAIN_EPOCH:.0f} s in the clear."
     ),
     run=run,
 )

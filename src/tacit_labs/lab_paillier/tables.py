@@ -2,90 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from tacit.report.page import Table, Tone
 from tacit.report.words import bytes_text, percent
+from tacit_labs.harness import checks as harness
 from tacit_labs.harness import quoted
 from tacit_labs.harness.experiment import Sheet
-from tacit_labs.harness.measuring import LAB, Data, duration, makers, named, pick, times
+from tacit_labs.harness.measuring import LAB, duration, makers, named, pick, times
 from tacit_labs.lab_paillier.jobs import OPERATIONS
+from tacit_labs.lab_paillier.learning import EncryptedEpoch
+from tacit_labs.lab_paillier.measured import Measured
 
 _GRID_ROWS = ("encrypt", "add", "decrypt")
 
 
-def checks(found: Data) -> Table:
+def checks(found: Measured) -> Table:
     """Return PASS or FAIL for every operation."""
-    rows = tuple(
-        (one["operation"], one["integers"], str(one["key_bits"]), one["tried"], one["verdict"], one["example"])
-        for one in found["checks"]
-    )
-    tones: dict[tuple[int, int], Tone] = {
-        (row, 4): "good" if cells[4] == "PASS" else "bad" for row, cells in enumerate(rows)
-    }
-    return Table(
-        columns=("Operation", "Integers", "Key bits", "Tried", "Result", "For example"),
-        rows=rows,
-        align="llrrll",
-        tones=tones,
-        caption="Each result was decrypted and compared with Python's own. Beyond n/2 it wraps around, as it must.",
-    )
+    caption = "Each result was decrypted and compared with Python's own. Beyond n/2 it wraps around, as it must."
+    return harness.table(found.checks, caption=caption)
 
 
-def grid(found: Data) -> Table:
+def grid(found: Measured) -> Table:
     """Return three operations by the lengths of three integers."""
-    lengths = found["sizes"]["integers"]
+    lengths = found.sizes.integers
     rows = []
     for operation in _GRID_ROWS:
-        for by in makers(found["grid"]):
-            cells = [duration(pick(found["grid"], by=by, bits=bits)[operation]) for bits in lengths]
+        for by in makers(found.grid):
+            cells = [duration(pick(found.grid, by=by, bits=bits).seconds[operation]) for bits in lengths]
             rows.append((operation, named(by), *cells))
     return Table(
         columns=("Operation", "By", *(f"{bits}-bit integers" for bits in lengths)),
         rows=rows,
         align="ll" + "r" * len(lengths),
-        caption=f"One operation, key of {found['sizes']['key_bits']} bits (too short for use), one thread.",
+        caption=f"One operation, key of {found.sizes.key_bits} bits (too short for use), one thread.",
     )
 
 
-def grid_sheet(found: Data) -> Sheet:
+def grid_sheet(found: Measured) -> Sheet:
     """Return the whole grid in seconds."""
     rows = [
-        (operation, row["by"], row["bits"], row[operation])
+        (operation, row.by, row.bits, row.seconds[operation])
         for operation in OPERATIONS
-        for row in found["grid"]
-        if operation in row
+        for row in found.grid
+        if operation in row.seconds
     ]
     return Sheet(columns=("operation", "by", "integer_bits", "seconds"), rows=rows)
 
 
-def thousand(row: Data) -> float:
-    """Return the seconds of as many exercises as the lab did."""
-    return float(row["seconds"] / row["count"] * quoted.PAILLIER_REPEATS)
-
-
-def exercises(found: Data) -> Table:
+def exercises(found: Measured) -> Table:
     """Return the lab's 1,000 operations by the length of the integers."""
-    lengths = found["sizes"]["integers"]
+    lengths = found.sizes.integers
     rows: list[tuple[object, ...]] = [
         (LAB, *(_or_dash(quoted.PAILLIER_EXERCISE.get(bits)) for bits in lengths), "", "")
     ]
-    for by in makers(found["exercises"]):
-        own = [pick(found["exercises"], by=by, bits=bits) for bits in lengths]
+    for by in makers(found.exercises):
+        own = [pick(found.exercises, by=by, bits=bits) for bits in lengths]
         against = [
-            quoted.PAILLIER_EXERCISE[row["bits"]] / thousand(row)
-            for row in own
-            if row["bits"] in quoted.PAILLIER_EXERCISE
+            quoted.PAILLIER_EXERCISE[row.bits] / row.thousand for row in own if row.bits in quoted.PAILLIER_EXERCISE
         ]
-        wrong = sum(row["wrong"] for row in own)
-        counted = own[0]["count"]
+        wrong = sum(row.wrong for row in own)
+        counted = own[0].count
         how = "" if counted == quoted.PAILLIER_REPEATS else f" (scaled from {counted:,})"
         ratio = f"{times(min(against))} to {times(max(against))}" if against else "-"
         rows.append(
             (
                 named(by) + how,
-                *(duration(thousand(row)) for row in own),
+                *(duration(row.thousand) for row in own),
                 ratio,
                 "PASS" if wrong == 0 else f"FAIL: {wrong} wrong",
             )
@@ -100,14 +81,14 @@ def exercises(found: Data) -> Table:
         tones=tones,
         caption=(
             f"{quoted.PAILLIER_REPEATS:,} times two encryptions, their sum and its decryption, key of "
-            f"{found['sizes']['key_bits']} bits (too short for use), one thread. All sums were checked."
+            f"{found.sizes.key_bits} bits (too short for use), one thread. All sums were checked."
         ),
     )
 
 
-def learning(found: Data) -> Table:
+def learning(found: Measured) -> Table:
     """Return an epoch in the clear and encrypted, the lab's beside ours."""
-    plain = found["learning"][0]["epoch_seconds"]
+    plain = found.plain.epoch_seconds
     rows: list[tuple[object, ...]] = [
         ("the lab, plain (RTX 2080 Ti)", None, None, duration(quoted.PLAIN_EPOCH), "1x", None, None),
         (
@@ -122,78 +103,52 @@ def learning(found: Data) -> Table:
     ]
     rows += [
         (
-            f"Tacit, {one['way']}",
-            _or_dash(one["client_encrypts"]),
-            _or_dash(one["sum_decrypted"]),
-            duration(one["epoch_seconds"]),
-            times(one["epoch_seconds"] / plain),
-            bytes_text(one["client_bytes"]),
-            percent(one["test_accuracy"]),
+            f"Tacit, {one.way}",
+            duration(one.client_encrypts) if isinstance(one, EncryptedEpoch) else None,
+            duration(one.sum_decrypted) if isinstance(one, EncryptedEpoch) else None,
+            duration(one.epoch_seconds),
+            times(one.epoch_seconds / plain),
+            bytes_text(one.client_bytes),
+            percent(one.test_accuracy),
         )
-        for one in found["learning"]
+        for one in found.epochs
     ]
     return Table(
         columns=(
             "Run",
-            "Encrypt, a client",
+            "Encrypt, per client",
             "Decrypt",
             "Epoch",
             "Over plain",
-            "Upload, a client",
+            "Upload, per client",
             "Test accuracy",
         ),
         rows=rows,
         align="lrrrrrr",
         caption=(
             "The lab's figures are quoted from its report. Ours are the stages of the fastest round but the first, by "
-            f"the clock; accuracy is that after {found['learning'][0]['rounds']} epochs. In the lab every client "
+            f"the clock; accuracy is that after {found.plain.rounds} epochs. In the lab every client "
             "decrypted; in Tacit the sum of a round is opened once."
         ),
     )
 
 
-def steps(found: Data, key_bits: int) -> Iterator[dict[str, Any]]:
-    """Yield the ways to encrypt a whole update, from the lab's to Tacit's fastest on one thread, in seconds."""
-    length = found["sizes"]["length"]
-    for row in found["one_by_one"]:
-        if row["key_bits"] == key_bits:
-            yield {
-                "way": "one a number",
-                "by": row["by"],
-                "encrypt": row["encrypt"] * length,
-                "decrypt": row["decrypt"] * length,
-                "bytes": row["bytes"],
-                "sample": row["count"],
-            }
-    for holder in (False, True):
-        for row in found["packed"]:
-            if row["key_bits"] == key_bits and row["holder"] == holder:
-                yield {
-                    "way": "packed, by the key holder" if holder else "packed",
-                    "by": row["by"],
-                    "encrypt": row["encrypt"],
-                    "decrypt": row["decrypt"],
-                    "bytes": row["bytes"],
-                    "sample": None,
-                }
-
-
-def ladder(found: Data) -> Table:
+def ladder(found: Measured) -> Table:
     """Return the ways to encrypt an update, each against the first."""
     rows: list[tuple[object, ...]] = []
-    for bits in (found["sizes"]["key_bits"], found["sizes"]["safe_bits"]):
-        first, *others = steps(found, bits)
+    for bits in (found.sizes.key_bits, found.sizes.safe_bits):
+        first, *others = found.steps(bits)
         rows += [
             (
                 str(bits),
-                one["way"],
-                named(one["by"]),
-                duration(one["encrypt"]),
-                times(first["encrypt"] / one["encrypt"]),
-                _or_dash(one["decrypt"]),
-                one["decrypt"] and times(first["decrypt"] / one["decrypt"]),
-                f"{one['bytes']:,.1f}",
-                f"{one['sample']}, extrapolated" if one["sample"] else "all",
+                one.way,
+                named(one.by),
+                duration(one.encrypt),
+                times(first.encrypt / one.encrypt),
+                _or_dash(one.decrypt),
+                times(first.decrypt / one.decrypt) if first.decrypt and one.decrypt else None,
+                f"{one.bytes:,.1f}",
+                f"{one.sample}, extrapolated" if one.sample else "all",
             )
             for one in (first, *others)
         ]
@@ -206,13 +161,13 @@ def ladder(found: Data) -> Table:
             "Faster",
             "Decrypt",
             "Faster",
-            "Bytes a number",
+            "Bytes per number",
             "Measured on",
         ),
         rows=rows,
         align="rllrrrrrl",
         caption=(
-            f"An update of {found['sizes']['length']:,} floats of 24 bits, one thread, processor time. Bytes are those "
+            f"An update of {found.sizes.length:,} floats of 24 bits, one thread, processor time. Bytes are those "
             "of an upload, divided by the numbers."
         ),
     )

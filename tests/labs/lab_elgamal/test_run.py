@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,8 +17,9 @@ from tacit_labs.harness.experiment import Experiment, Settings, silent
 from tacit_labs.harness.record import perform
 from tacit_labs.lab_elgamal import tables
 from tacit_labs.lab_elgamal.checks import chi_square, products, randomness, symbols, view
+from tacit_labs.lab_elgamal.measured import Measured, Prime, Sizes
 from tacit_labs.lab_elgamal.page import findings, reproduction
-from tacit_labs.lab_elgamal.run import EXPERIMENT, Sizes, measure
+from tacit_labs.lab_elgamal.run import EXPERIMENT, measure
 
 TINY = Sizes(
     key_bits=(128, 288),
@@ -37,7 +38,7 @@ TINY = Sizes(
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found() -> Measured:
     return measure(TINY, silent)
 
 
@@ -87,24 +88,24 @@ def test_a_wrong_product_fails_its_rows_only(keys: tuple[PublicKey, PrivateKey])
     assert failed[0].example == "6 × 7 = 43, expected 42"
 
 
-def test_a_failure_is_red_and_said_at_the_top(found: dict[str, Any]) -> None:
-    wrong = copy.deepcopy(found)
-    wrong["checks"][1] |= {"verdict": "FAIL", "wrong": 1}
+def test_a_failure_is_red_and_said_at_the_top(found: Measured) -> None:
+    (bits, made), *others = found.checks.items()
+    spoiled = tuple(replace(one, wrong=int(place == 1)) for place, one in enumerate(made))
+    wrong = replace(found, checks={bits: spoiled, **dict(others)})
     assert [tables.checks(wrong).tones[row, 4] for row in range(3)] == ["good", "bad", "good"]
     assert "**FAIL** in 1" in findings(wrong)[-1].ours
     assert "all PASS" in findings(found)[-1].ours
 
 
-def test_ciphertexts_of_one_number_differ(found: dict[str, Any]) -> None:
-    assert found["randomness"]["different"] == TINY.ciphertexts
+def test_ciphertexts_of_one_number_differ(found: Measured) -> None:
+    assert found.randomness.different == TINY.ciphertexts
     assert tables.looks(found).rows[0][-1] == "PASS"
 
 
-def test_a_key_without_randomness_fails(found: dict[str, Any], keys: tuple[PublicKey, PrivateKey]) -> None:
-    stuck = copy.deepcopy(found)
-    stuck["randomness"] = randomness(cast("PublicKey", Stuck(keys[0])), message=42, count=50)
-    table = tables.looks(stuck)
-    assert stuck["randomness"]["different"] == 1
+def test_a_key_without_randomness_fails(found: Measured, keys: tuple[PublicKey, PrivateKey]) -> None:
+    looks = randomness(cast("PublicKey", Stuck(keys[0])), message=42, count=50)
+    table = tables.looks(replace(found, randomness=looks))
+    assert looks.different == 1
     verdicts = [row[-1] for row in table.rows if row[-1]]
     assert len(verdicts) == 5
     assert verdicts[0] == "FAIL"
@@ -116,16 +117,16 @@ def test_uniform_numbers_look_uniform_and_small_ones_do_not() -> None:
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 256, (400, 32), np.uint8)
     even = view(rows, 1 << 256)
-    assert even["bucket_p"] > 1e-4
-    assert even["byte_p"] > 1e-4
-    assert abs(even["ones_z"]) < 4
-    assert abs(even["flips_z"]) < 4
-    assert sum(even["buckets"]) == 400
+    assert even.bucket_p > 1e-4
+    assert even.byte_p > 1e-4
+    assert abs(even.ones_z) < 4
+    assert abs(even.flips_z) < 4
+    assert sum(even.buckets) == 400
     uneven = view(rows & np.uint8(0x7F), 1 << 256)
-    assert uneven["bucket_p"] < 1e-9
-    assert uneven["byte_p"] < 1e-9
-    assert uneven["ones_z"] < -4
-    assert uneven["flips_z"] < -4
+    assert uneven.bucket_p < 1e-9
+    assert uneven.byte_p < 1e-9
+    assert uneven.ones_z < -4
+    assert uneven.flips_z < -4
 
 
 def test_chi_square_is_that_of_the_tables() -> None:
@@ -134,23 +135,23 @@ def test_chi_square_is_that_of_the_tables() -> None:
 
 def test_only_the_textbook_tells_squares_from_others(keys: tuple[PublicKey, PrivateKey]) -> None:
     seen = symbols(keys[0], count=40)
-    assert seen["right"]["textbook"] == 40
-    assert seen["right"]["tacit"] < 40
+    assert seen.textbook == 40
+    assert seen.tacit < 40
 
 
-def test_the_labs_prime_stands_beside_ours(found: dict[str, Any]) -> None:
-    shown = copy.deepcopy(found)
-    shown["sizes"]["key_bits"] = [*TINY.key_bits, 1024]
-    shown["primes"] += [
-        {"bits": 1024, "by": "textbook", "seconds": 200.0},
-        {"bits": 1024, "by": "Tacit", "seconds": 0.5},
+def test_the_labs_prime_stands_beside_ours(found: Measured) -> None:
+    sizes = replace(found.sizes, key_bits=(*TINY.key_bits, 1024))
+    long = [
+        Prime(bits=1024, by="textbook", seconds=200.0, expected_candidates=1.0),
+        Prime(bits=1024, by="Tacit", seconds=0.5, expected_candidates=1.0),
     ]
+    shown = replace(found, sizes=sizes, primes=(*found.primes, *long))
     rows = [row for row in tables.before_and_after(shown).rows if row[0] == "1024"]
     assert rows == [("1024", "safe prime", "119.5 s", "200 s", "500 ms", "400x", None, None)]
     assert quoted.SAFE_PRIME == {1024: 119.5}
 
 
-def test_page_and_files(found: dict[str, Any], tmp_path: Path) -> None:
+def test_page_and_files(found: Measured, tmp_path: Path) -> None:
     experiment = Experiment(
         name=EXPERIMENT.name,
         title=EXPERIMENT.title,
@@ -159,7 +160,7 @@ def test_page_and_files(found: dict[str, Any], tmp_path: Path) -> None:
     )
     files.write(perform(experiment, Settings(quick=True, out=tmp_path)), tmp_path)
     page = (tmp_path / "lab-elgamal.html").read_text()
-    for words in ("PASS", "too short for use", "extrapolated", found["machine"]["processor"]):
+    for words in ("PASS", "too short for use", "extrapolated", found.here.machine.processor):
         assert words in page, words
     kept = json.loads((tmp_path / "lab-elgamal.json").read_text())
-    assert kept["data"]["symbols"] == found["symbols"]
+    assert kept["data"]["symbols"]["right"]["textbook"] == found.guesses.textbook

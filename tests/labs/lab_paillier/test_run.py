@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,9 +19,10 @@ from tacit_labs.harness.experiment import Experiment, Settings, silent
 from tacit_labs.harness.record import perform
 from tacit_labs.lab_paillier import tables
 from tacit_labs.lab_paillier.checks import OPERATIONS, check
-from tacit_labs.lab_paillier.learning import Way, summary
+from tacit_labs.lab_paillier.learning import EncryptedEpoch, Way, summary
+from tacit_labs.lab_paillier.measured import Measured, Sizes
 from tacit_labs.lab_paillier.page import findings, reproduction
-from tacit_labs.lab_paillier.run import EXPERIMENT, FULL, QUICK, Sizes, measure
+from tacit_labs.lab_paillier.run import EXPERIMENT, FULL, QUICK, measure
 
 TINY = Sizes(
     key_bits=256,
@@ -48,7 +47,7 @@ TINY = Sizes(
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found() -> Measured:
     return measure(TINY, Settings(quick=True), silent)
 
 
@@ -86,9 +85,10 @@ def test_nothing_tried_is_nothing_passed() -> None:
     assert judge("add", "small", []).verdict == "FAIL"
 
 
-def test_a_failure_is_red_and_said_at_the_top(found: dict[str, Any]) -> None:
-    wrong = copy.deepcopy(found)
-    wrong["checks"][2] |= {"verdict": "FAIL", "wrong": 1}
+def test_a_failure_is_red_and_said_at_the_top(found: Measured) -> None:
+    first, *others = found.checks.items()
+    spoiled = tuple(replace(one, wrong=int(place == 2)) for place, one in enumerate(first[1]))
+    wrong = replace(found, checks={first[0]: spoiled, **dict(others)})
     table = tables.checks(wrong)
     assert [table.tones[row, 4] for row in range(4)] == ["good", "good", "bad", "good"]
     assert "**FAIL** in 1 of 16" in findings(wrong)[0].ours
@@ -97,28 +97,24 @@ def test_a_failure_is_red_and_said_at_the_top(found: dict[str, Any]) -> None:
     assert getattr(correctness.parts[0], "tone", "") == "bad"
 
 
-def test_a_wrong_sum_fails_the_thousand_operations(found: dict[str, Any]) -> None:
-    assert [row[-1] for row in tables.exercises(found).rows[1:]] == ["PASS"] * (len(found["exercises"]) // 2)
-    wrong = copy.deepcopy(found)
-    wrong["exercises"][0]["wrong"] = 2
-    table = tables.exercises(wrong)
+def test_a_wrong_sum_fails_the_thousand_operations(found: Measured) -> None:
+    assert [row[-1] for row in tables.exercises(found).rows[1:]] == ["PASS"] * (len(found.exercises) // 2)
+    first, *others = found.exercises
+    table = tables.exercises(replace(found, exercises=(replace(first, wrong=2), *others)))
     assert table.rows[1][-1] == "FAIL: 2 wrong"
     assert table.tones[1, 4] == "bad"
 
 
-def test_a_thousand_operations_are_scaled_and_say_so(found: dict[str, Any]) -> None:
-    shown = copy.deepcopy(found)
-    for row in shown["exercises"]:
-        row["seconds"] = 0.001 * row["count"]
-    table = tables.exercises(shown)
+def test_a_thousand_operations_are_scaled_and_say_so(found: Measured) -> None:
+    rows = tuple(replace(row, seconds=0.001 * row.count) for row in found.exercises)
+    table = tables.exercises(replace(found, exercises=rows))
     assert table.rows[0][1:3] == ("16.7 s", "17.9 s")
     assert table.rows[1][:4] == ("textbook (scaled from 2)", "1 s", "1 s", "16.7x to 17.9x")
 
 
-def test_the_lab_stands_beside_the_run(found: dict[str, Any]) -> None:
-    shown = copy.deepcopy(found)
-    shown["learning"][0]["epoch_seconds"] = 2.0
-    shown["learning"][1] |= {"client_encrypts": 0.24, "sum_decrypted": 0.7, "epoch_seconds": 3.0}
+def test_the_lab_stands_beside_the_run(found: Measured) -> None:
+    encrypted = replace(found.encrypted[0], client_encrypts=0.24, sum_decrypted=0.7, epoch_seconds=3.0)
+    shown = replace(found, plain=replace(found.plain, epoch_seconds=2.0), encrypted=(encrypted,))
     rows = tables.learning(shown).rows
     assert rows[1][:5] == ("the lab, encrypted", "240 s", "70 s", "1,600 s", "44.4x")
     assert rows[3][:5] == ("Tacit, shared", "240 ms", "700 ms", "3 s", "1.5x")
@@ -128,18 +124,17 @@ def test_the_lab_stands_beside_the_run(found: dict[str, Any]) -> None:
     assert said["an epoch, encrypted against plain"].ours == "3 s at 256 bits (1.5x); plain 2 s"
 
 
-def test_one_number_a_ciphertext_is_extrapolated_to_the_update(found: dict[str, Any]) -> None:
-    shown = copy.deepcopy(found)
-    for row in shown["one_by_one"]:
-        row |= {"encrypt": 0.5, "decrypt": 0.25}
-    first = next(iter(tables.steps(shown, TINY.key_bits)))
-    assert (first["by"], first["encrypt"], first["decrypt"]) == ("textbook", 0.5 * TINY.length, 0.25 * TINY.length)
+def test_one_number_a_ciphertext_is_extrapolated_to_the_update(found: Measured) -> None:
+    single = tuple(replace(row, encrypt=0.5, decrypt=0.25) for row in found.one_by_one)
+    shown = replace(found, one_by_one=single)
+    first = next(iter(shown.steps(TINY.key_bits)))
+    assert (first.by, first.encrypt, first.decrypt) == ("textbook", 0.5 * TINY.length, 0.25 * TINY.length)
     ladder = tables.ladder(shown)
     assert ladder.rows[0][-1] == "1, extrapolated"
-    assert [row[-1] for row in ladder.rows if "packed" in str(row[1])] == ["all"] * len(found["packed"])
+    assert [row[-1] for row in ladder.rows if "packed" in str(row[1])] == ["all"] * len(found.packed)
 
 
-def test_the_grid_has_every_operation_for_everyone(found: dict[str, Any]) -> None:
+def test_the_grid_has_every_operation_for_everyone(found: Measured) -> None:
     sheet = tables.grid_sheet(found)
     makers = {row[1] for row in sheet.rows}
     assert len(sheet.rows) == len(TINY.grid) * (8 + 9 * (len(makers) - 1))  # the textbook has no key holder's way
@@ -167,15 +162,16 @@ def _round(number: int, seconds: float, **stages: float) -> RoundRecord:
 def test_seconds_a_client_are_those_of_its_thread_and_the_first_round_does_not_count() -> None:
     ran = run(RunConfig(data={"name": "digits"}, federate={"rounds": 1, "clients": 2}, seed=1))
     rounds = (_round(1, 1.0), _round(2, 4.5, protect=0.6, recover=0.3), _round(3, 3.5, protect=0.8, recover=0.2))
-    made = summary(replace(ran, mode="paillier", rounds=rounds), workers=2)
-    assert made["epoch_seconds"] == 3.0  # without evaluation
-    assert made["client_encrypts"] == pytest.approx(0.8 * 2 / 4)
-    assert made["sum_decrypted"] == 0.2
-    assert made["client_bytes"] == 100
-    assert summary(replace(ran, rounds=rounds), workers=2)["client_encrypts"] is None
+    made = summary(TINY.ways[1], replace(ran, mode="paillier", rounds=rounds), workers=2)
+    assert isinstance(made, EncryptedEpoch)
+    assert made.epoch_seconds == 3.0  # without evaluation
+    assert made.client_encrypts == pytest.approx(0.8 * 2 / 4)
+    assert made.sum_decrypted == 0.2
+    assert made.client_bytes == 100
+    assert not isinstance(summary(TINY.ways[0], replace(ran, rounds=rounds), workers=2), EncryptedEpoch)
 
 
-def test_page_and_files(found: dict[str, Any], tmp_path: Path) -> None:
+def test_page_and_files(found: Measured, tmp_path: Path) -> None:
     experiment = Experiment(
         name=EXPERIMENT.name,
         title=EXPERIMENT.title,
@@ -185,10 +181,11 @@ def test_page_and_files(found: dict[str, Any], tmp_path: Path) -> None:
     outcome = perform(experiment, Settings(quick=True, out=tmp_path))
     files.write(outcome, tmp_path)
     page = (tmp_path / "lab-paillier.html").read_text()
-    for words in ("PASS", "the lab's report", "too short for use", "extrapolated", found["machine"]["processor"]):
+    for words in ("PASS", "the lab's report", "too short for use", "extrapolated", found.here.machine.processor):
         assert words in page or words.replace("'", "&#x27;") in page, words
     kept = json.loads((tmp_path / "lab-paillier.json").read_text())
-    assert kept["data"]["learning"] == found["learning"]
+    assert kept["data"]["learning"] == [asdict(epoch) for epoch in found.epochs]
+    assert kept["data"]["grid"][0].keys() >= {"by", "bits", "encrypt", "exercise"}
 
 
 def test_a_quick_run_says_what_is_smaller() -> None:

@@ -99,7 +99,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
     if obstacle := native.why_not():
         raise DeviceError(f"The native backend can't run: {obstacle}.")
     rows = [row for size in ([4096] if quick else SIZES) for row in _rows(size)]
-    here = {"processor": machine.describe()["processor"], "cores": cores(), "load": round(os.getloadavg()[0], 1)}
+    here = {"processor": machine.describe().processor, "cores": cores(), "load": round(os.getloadavg()[0], 1)}
     return {"machine": here, "rows_a_vector": ROWS, "results": rows}
 
 
