@@ -46,6 +46,17 @@ def test_another_place_and_the_browser(
     assert not (folder / REPORT).exists()
 
 
+def test_each_chart_as_a_picture(tacit_command: Tacit, folder: Path, tmp_path: Path) -> None:
+    out = tacit_command.done("report", folder, "--png", tmp_path / "png", "--svg", tmp_path / "svg")
+    drawn = sorted(path.stem for path in (tmp_path / "png").iterdir())
+    assert "test-accuracy" in drawn
+    assert "loss" in drawn
+    assert drawn == sorted(path.stem for path in (tmp_path / "svg").iterdir())
+    assert (tmp_path / "png" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "svg" / "loss.svg") in out
+    assert (folder / REPORT).is_file()
+
+
 def test_full_says_that_it_may_not_be_passed_on(tacit_command: Tacit, folder: Path) -> None:
     tacit_command.done("report", folder, "--full")
     assert "may not be passed on" in (folder / REPORT).read_text()

@@ -16,6 +16,14 @@ _PAGES = (".html", ".htm")
 def report(
     folder: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The page; report.html in the run's folder.")] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(help="Also write each chart as PNG into this folder.", metavar="FOLDER", show_default=False),
+    ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(help="Also write each chart as SVG into this folder.", metavar="FOLDER", show_default=False),
+    ] = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     full: Annotated[
         bool,
@@ -27,6 +35,7 @@ def report(
     Examples:
       tacit report runs/a --open
       tacit report runs/a --out a.html
+      tacit report runs/a --png figures
     """
     from tacit.report.run.page import run_page
     from tacit.runs.folder import REPORT
@@ -36,8 +45,18 @@ def report(
     path = out or folder / REPORT
     if path.suffix.lower() not in _PAGES:  # a slip must not replace a run's other files
         raise ConfigError(f"--out {path}: expected a page named *.html.")
-    page = run_page(read(folder), full=full).html().encode()
-    write_atomically(path, page, advice="Choose another file with --out.")
-    console().print(f"{path}  ({len(page) / 1e6:.1f} MB)", markup=False)
+    wanted = [(where, suffix) for where, suffix in ((png, ".png"), (svg, ".svg")) if where is not None]
+    if wanted:
+        from tacit.report.page import png as pictures
+
+        pictures.check()
+    page = run_page(read(folder), full=full)
+    html = page.html().encode()
+    write_atomically(path, html, advice="Choose another file with --out.")
+    out_console = console()
+    out_console.print(f"{path}  ({len(html) / 1e6:.1f} MB)", markup=False, soft_wrap=True)
+    for where, suffix in wanted:
+        for drawn in pictures.write_all(page.charts, where, suffix=suffix):
+            out_console.print(str(drawn), markup=False, soft_wrap=True)
     if open_it:
         typer.launch(path.resolve().as_uri())

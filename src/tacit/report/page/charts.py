@@ -30,6 +30,7 @@ class Axis:
     Attributes:
         title: what it measures, with its unit.
         log: whether it is spaced by factors.
+        root: whether colours are spaced by square roots, so that little can be seen beside much.
         format: how its numbers are written, as in Python and in d3: ``.4g``, ``.1%`` for shares, ``.3s`` for 12.3k.
         unit: stands behind the number of each tick.
         ends: where it begins and ends; as far as there is something to show otherwise.
@@ -42,6 +43,7 @@ class Axis:
 
     title: str = ""
     log: bool = False
+    root: bool = False
     format: str = ".4g"
     unit: str = ""
     ends: tuple[float, float] | None = None
@@ -61,7 +63,9 @@ class Axis:
             return "–"
         if isinstance(value, str):
             return value
-        return (_prefixed(value, self.format) if self.format.endswith("s") else f"{value:{self.format}}") + self.unit
+        if self.format.endswith("s"):
+            return _prefixed(value, self.format) + self.unit
+        return f"{round(value) if self.format.endswith('d') else value:{self.format}}{self.unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +261,7 @@ def line(
     counted = not log_x and _few_whole([value for one in series for value in one.x])
     panel = Panel(
         drawing=Lines(series=series, stacked=stacked),
-        x=Axis(title=x_title, log=log_x, step=1 if counted else None),  # there is no round 1.5
+        x=Axis(title=x_title, log=log_x, names=_named(series), step=1 if counted else None),  # there is no round 1.5
         y=Axis(title=y_title, log=log_y, format=y_format, from_zero=from_zero),
         references=[Reference(name=name, at=value) for name, value in (levels or {}).items()],
     )
@@ -278,8 +282,11 @@ def points(
     height: int = 420,
 ) -> Chart:
     """Return points, each series with its symbol; ``low`` and ``high`` are error bars and ``labels`` stand beside."""
-    x, y = Axis(title=x_title, log=log_x, format=x_format), Axis(title=y_title, log=log_y, format=y_format)
-    panel = Panel(drawing=Points(series=series), x=x, y=y)
+    panel = Panel(
+        drawing=Points(series=series),
+        x=Axis(title=x_title, log=log_x, format=x_format, names=_named(series)),
+        y=Axis(title=y_title, log=log_y, format=y_format),
+    )
     return Chart(title=title, panels=[panel], caption=caption, height=height)
 
 
@@ -406,6 +413,10 @@ def with_axes(chart: Chart, *, x: Axis | None = None, y: Axis | None = None) -> 
     """Return a chart of one panel with other axes."""
     (panel,) = chart.panels
     return replace(chart, panels=[replace(panel, x=x or panel.x, y=y or panel.y)])
+
+
+def _named(series: Sequence[Series]) -> bool:
+    return any(isinstance(value, str) for one in series for value in one.x)
 
 
 def _few_whole(values: Sequence[float | str | None]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -139,6 +139,11 @@ class Page:
     subtitle: str = ""
     foot: str = ""
 
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """All charts, those inside folds and rows too, in the order in which they are read."""
+        return tuple(part for section in self.sections for part in _flat(section.parts) if isinstance(part, Chart))
+
     def html(self) -> str:
         """Return the page as one file that needs nothing else: no network, no other file.
 
@@ -147,6 +152,13 @@ class Page:
         from tacit.report.page.html import render
 
         return render(self)
+
+
+def _flat(parts: Iterable[Part]) -> Iterator[Part]:
+    for part in parts:
+        yield part
+        if isinstance(part, Fold | Row):
+            yield from _flat(part.parts)
 
 
 def cell(value: object) -> str:

@@ -420,8 +420,8 @@ def _heat(drawing: Heatmap, panel: Panel) -> Json:
     if panel.z.ends is not None:
         low, high = panel.z.ends
         trace |= dict(zip(("zmin", "zmax"), _heights((low, high), panel.z), strict=True))
-    if panel.z.log:  # plotly would take no logarithm of a colour
-        trace["colorbar"] |= _decades(drawing.z, panel.z)
+    if panel.z.log or panel.z.root:  # plotly spaces colours by distances alone
+        trace["colorbar"] |= _decades(drawing.z, panel.z) if panel.z.log else _roots(drawing.z, panel.z)
         trace["customdata"] = [list(row) for row in drawing.z]
         trace["hovertemplate"] = f"{x} %{{x}}, {y} %{{y}}: %{{customdata:{panel.z.format}}}<extra></extra>"
     if drawing.texts:
@@ -506,6 +506,13 @@ def _decades(z: Sequence[Numbers], axis: Axis) -> Json:
     return {"tickvals": powers, "ticktext": [_short(power) for power in powers]}
 
 
+def _roots(z: Sequence[Numbers], axis: Axis) -> Json:
+    """Return ticks for numbers that are shown by their square roots."""
+    high = axis.ends[1] if axis.ends is not None else max((value or 0.0 for row in z for value in row), default=1.0)
+    marks = [high * share for share in (0.0, 0.05, 0.2, 0.5, 1.0)]
+    return {"tickvals": _heights(marks, axis), "ticktext": [axis.text(mark) for mark in marks]}
+
+
 def _short(power: int) -> str:
     """Return a power of ten in few letters: a phone has no room for noughts.
 
@@ -518,6 +525,8 @@ def _short(power: int) -> str:
 
 def _heights(values: Numbers, axis: Axis) -> list[float | None]:
     """Return numbers as they stand on an axis that takes no logarithms of its own."""
+    if axis.root:
+        return [None if value is None else math.sqrt(max(value, 0.0)) for value in values]
     if not axis.log:
         return list(values)
     return [math.log10(value) if value is not None and 0 < value < math.inf else None for value in values]
