@@ -10,7 +10,7 @@ from tacit.runs.result import Result
 from tacit_labs.harness.experiment import Finding, Sheet
 from tacit_labs.lab_dp import surface as surfaces
 from tacit_labs.lab_dp.epsilon import TENSORS, coded, composed, formula
-from tacit_labs.lab_dp.results import CODED, MEANT, PLAIN, Measured
+from tacit_labs.lab_dp.measured import CODED, MEANT, PLAIN, Measured
 
 _NAMES = {  # curve -> its name and style, the same in every chart
     PLAIN: ("no noise", 0),

@@ -21,8 +21,8 @@ from tacit.runs.sweep import Row, count, sweep
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.learning import learned
 from tacit_labs.lab_dp import epsilon as epsilons
+from tacit_labs.lab_dp.measured import CODED, MEANT, PLAIN, Measured
 from tacit_labs.lab_dp.page import findings, grid_sheet, quoted_table, sections
-from tacit_labs.lab_dp.results import CODED, MEANT, PLAIN, Measured
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from tacit.report.page import (
     with_axes,
 )
 from tacit_labs.harness.experiment import Finding, Sheet
-from tacit_labs.lab_dpsgd.results import Measured
+from tacit_labs.lab_dpsgd.measured import Measured
 from tacit_labs.lab_dpsgd.sweeps import Normalise, Point, Way
 
 _NAMES: dict[Way, tuple[str, int]] = {  # way -> its name and style, the same in every chart

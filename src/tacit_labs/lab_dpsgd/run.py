@@ -9,8 +9,8 @@ from tacit.accounting.composition import advanced_total, two_step_share
 from tacit.accounting.profile import epsilon_at
 from tacit.errors import RunError
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
+from tacit_labs.lab_dpsgd.measured import Measured, Normalised
 from tacit_labs.lab_dpsgd.page import accuracy_table, findings, points_sheet, sections
-from tacit_labs.lab_dpsgd.results import Measured, Normalised
 from tacit_labs.lab_dpsgd.sweeps import NORMALISE, SWEEPS, Lab, Point
 from tacit_labs.lab_dpsgd.sweeps import run as run_lab
 

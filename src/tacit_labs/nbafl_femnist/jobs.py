@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import copy
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from tacit.accounting import profile
-from tacit.mechanisms.nbafl import nominal_delta
-from tacit.runs.result import Result
 
 Compat = Literal["federatedscope", "paper"]
 
@@ -74,32 +69,3 @@ def plain_settings() -> dict[str, Any]:
     job = {key: value for key, value in copy.deepcopy(BASE).items() if key not in ("nbafl", "mode")}
     job["federate"]["weighting"] = "uniform"
     return job | {"mode": "plain", "server": {"lr": 1.0}}
-
-
-def summary(name: str, results: Sequence[Result], point: Point | None = None) -> dict[str, Any]:
-    """Return a row of the table: the accuracies of several seeds and the first one's claims and costs."""
-    first = results[0]
-    accuracies = [result.test_accuracy or 0.0 for result in results]
-    row: dict[str, Any] = {
-        "name": name,
-        "accuracy": accuracies,
-        "mean": statistics.mean(accuracies),
-        "rounds": len(first.rounds),
-        "clients": first.clients,
-        "parameters": first.parameters,
-        "bytes_up_a_client_a_round": first.rounds[-1].bytes_up / first.rounds[-1].senders,
-        "epsilon": first.privacy.epsilon,
-        "delta": first.privacy.delta,
-        "accountant": first.privacy.accountant,
-        "curve_of_seed_1": [(r.round, r.test_accuracy) for r in first.rounds if r.test_accuracy is not None],
-        "seconds": first.seconds,
-        "device": first.device,
-    }
-    if point is not None:
-        row |= {
-            "nominal_epsilon": point.epsilon,
-            "nominal_delta": nominal_delta(point.constant),
-            "true_delta_of_one_exposure": profile.delta_at(point.epsilon, point.epsilon / point.constant),
-            "certified_delta_at_nominal_epsilon": first.privacy.true_delta,
-        }
-    return row

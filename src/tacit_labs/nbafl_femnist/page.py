@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from tacit.report.page import Card, Cards, Note, Part, Section, Series, Table, Text, bars, points
 from tacit.report.words import percent
 from tacit_labs.harness.experiment import Finding
-from tacit_labs.nbafl_femnist.jobs import ORIGINAL, PLAIN, Compat, Point
+from tacit_labs.nbafl_femnist.jobs import ORIGINAL, Compat, Point
 from tacit_labs.nbafl_femnist.jobs import points as cells
+from tacit_labs.nbafl_femnist.measured import Measured
 
 _NAMES: Mapping[Compat, str] = {"federatedscope": "FederatedScope's scale", "paper": "the paper's scale"}
 _SHORT: Mapping[Compat, str] = {"federatedscope": "ours, its scale", "paper": "ours, paper's scale"}
 _DELTAS = {3.0: "0.01", 2.0: "0.17", 1.0: "0.76"}  # as the original rounds them
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The rows of the table by name, and the circumstances that the words need."""
-
-    rows: Mapping[str, Mapping[str, Any]]
-    compats: Sequence[Compat]
-    seeds: Sequence[int]
-    smallest: int  # images of a writer
-    largest: int
-    clip: float
-
-    def mean(self, point: Point) -> float:
-        """Return the accuracy of a cell."""
-        return float(self.rows[point.name]["mean"])
-
-    @property
-    def plain(self) -> float:
-        """Return the accuracy without noise and clip."""
-        return float(self.rows[PLAIN]["mean"])
 
 
 def findings(measured: Measured) -> list[Finding]:
@@ -45,17 +23,16 @@ def findings(measured: Measured) -> list[Finding]:
     table = list(cells(measured.compats[:1]))
     worst, best = table[0], table[-1]
     ours = [measured.mean(point) for point in table]
-    certified = [float(measured.rows[point.name]["epsilon"]) for point in table]
-    one = measured.rows[worst.name]
-    norm = 0.1 * math.sqrt(measured.rows[PLAIN]["parameters"])
+    certified = [measured.certified(point) for point in table]
+    plain, claim = measured.plain, measured.claim(worst)
+    norm = 0.1 * math.sqrt(plain.parameters)
     return [
         Finding(
             what="accuracy at the least noise, epsilon 100 and delta 0.76",
             original=percent(ORIGINAL[best.epsilon, best.constant]),
-            ours=f"{percent(measured.mean(best))}; without noise and clip {percent(measured.plain)}",
-            why=f"Another sample of writers ({measured.rows[PLAIN]['clients']}) and {measured.rows[PLAIN]['rounds']} "
-            f"rounds, a network of {measured.rows[PLAIN]['parameters']:,} parameters instead of 2,048 hidden units, "
-            "and a clip on the client.",
+            ours=f"{percent(measured.mean(best))}; without noise and clip {percent(measured.plain.mean)}",
+            why=f"Another sample of writers ({plain.clients}) and {plain.rounds} rounds, a network of "
+            f"{plain.parameters:,} parameters instead of 2,048 hidden units, and a clip on the client.",
         ),
         Finding(
             what="accuracy at the most noise, epsilon 10 and delta 0.01",
@@ -81,8 +58,8 @@ def findings(measured: Measured) -> list[Finding]:
         ),
         Finding(
             what="delta of the first cell, by its own assumptions",
-            original=f"{_DELTAS[worst.constant]} (exactly {one['nominal_delta']:.4f})",
-            ours=f"{one['true_delta_of_one_exposure']:.4f} for one exposure",
+            original=f"{_DELTAS[worst.constant]} (exactly {claim.nominal_delta:.4f})",
+            ours=f"{claim.true_delta_of_one_exposure:.4f} for one exposure",
             why="The classical formula for the Gaussian mechanism fails beyond epsilon 1; this is the exact value.",
         ),
     ]
@@ -93,7 +70,7 @@ def sections(measured: Measured) -> tuple[Section, ...]:
     best = max(cells(measured.compats), key=measured.mean)
     cards = Cards(
         cards=(
-            Card(label="plain FedAvg, same training", value=percent(measured.plain), detail="no noise, no clip"),
+            Card(label="plain FedAvg, same training", value=percent(measured.plain.mean), detail="no noise, no clip"),
             Card(
                 label="best of the nine",
                 value=percent(measured.mean(best)),
@@ -101,7 +78,7 @@ def sections(measured: Measured) -> tuple[Section, ...]:
             ),
             Card(
                 label="its certified epsilon",
-                value=_large(float(measured.rows[best.name]["epsilon"])),
+                value=_large(measured.certified(best)),
                 detail="at delta 1e-5, composed over the rounds",
                 tone="warn",
             ),
@@ -118,7 +95,7 @@ def sections(measured: Measured) -> tuple[Section, ...]:
         x_title="nominal epsilon, delta",
         y_title="test accuracy",
         y_format=".1%",
-        caption=f"Plain FedAvg with the same training, ours: {percent(measured.plain)}.",
+        caption=f"Plain FedAvg with the same training, ours: {percent(measured.plain.mean)}.",
         height=380,
     )
     return (
@@ -138,9 +115,9 @@ def tables(measured: Measured) -> dict[str, Table]:
         cell: list[object] = [f"{point.epsilon:g}", _DELTAS[point.constant], f"{point.constant:g}"]
         cell.append(percent(ORIGINAL[point.epsilon, point.constant]))
         for compat in measured.compats:
-            row = measured.rows[Point(compat=compat, epsilon=point.epsilon, constant=point.constant).name]
-            cell += [percent(row["mean"]), _large(float(row["epsilon"]))]
-        cell.append(_delta(float(measured.rows[point.name]["true_delta_of_one_exposure"])))
+            own = Point(compat=compat, epsilon=point.epsilon, constant=point.constant)
+            cell += [percent(measured.mean(own)), _large(measured.certified(own))]
+        cell.append(_delta(measured.claim(point).true_delta_of_one_exposure))
         rows.append(tuple(cell))
     return {
         "nine": Table(
@@ -163,7 +140,7 @@ def _worth(measured: Measured) -> tuple[Part, ...]:
     series = [
         Series(
             name=f"ours, {_NAMES[compat]}",
-            x=[float(measured.rows[point.name]["epsilon"]) for point in cells([compat])],
+            x=[measured.certified(point) for point in cells([compat])],
             y=[measured.mean(point) for point in cells([compat])],
             style=place + 1,
         )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.runs.result import Result
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
-from tacit_labs.nbafl_femnist.jobs import BASE, COMPATS, PLAIN, Compat, plain_settings, points, summary
-from tacit_labs.nbafl_femnist.page import Measured, findings, sections, tables
+from tacit_labs.nbafl_femnist.jobs import BASE, COMPATS, PLAIN, Compat, Point, plain_settings, points
+from tacit_labs.nbafl_femnist.measured import Measured, row
+from tacit_labs.nbafl_femnist.page import findings, sections, tables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +49,7 @@ def reproduce(sizes: Sizes, settings: Settings, progress: Progress) -> Reproduct
     progress("FEMNIST")
     data = catalogue.load("femnist", folder=settings.data_dir)
     holders = _holders(data, sizes.writers)
-    jobs: list[tuple[str, dict[str, Any], Any]] = [(PLAIN, plain_settings(), None)]
+    jobs: list[tuple[str, dict[str, Any], Point | None]] = [(PLAIN, plain_settings(), None)]
     jobs += [(point.name, point.settings(), point) for point in points(sizes.compats)]
     total = len(jobs) * sizes.seeds * sizes.rounds
     rows = {}
@@ -67,7 +68,7 @@ def reproduce(sizes: Sizes, settings: Settings, progress: Progress) -> Reproduct
                     on_round=partial(_tell, progress, name, before, total),
                 )
             )
-        rows[name] = summary(name, results, point)
+        rows[name] = row(name, results, point)
     measured = Measured(
         rows=rows,
         compats=sizes.compats,
@@ -82,7 +83,7 @@ def reproduce(sizes: Sizes, settings: Settings, progress: Progress) -> Reproduct
         findings=findings(measured),
         sections=sections(measured),
         tables=tables(measured),
-        data={"rows": list(rows.values())},
+        data={"rows": [one.to_dict() for one in rows.values()]},
     )
 
 
@@ -151,11 +152,11 @@ def _watching(on_round: Callable[[int], None]) -> Any:
 
 
 def _said(sizes: Sizes, measured: Measured) -> str:
-    plain = measured.rows[PLAIN]
+    plain = measured.plain
     scales = " and ".join({"federatedscope": "FederatedScope's", "paper": "the paper's"}[one] for one in sizes.compats)
     return (
-        f"FEMNIST by writer, {plain['clients']} writers of {measured.smallest} to {measured.largest} images, 62 "
-        f"classes; the CNN with two convolutions ({plain['parameters']:,} parameters); everyone in each of "
+        f"FEMNIST by writer, {plain.clients} writers of {measured.smallest} to {measured.largest} images, 62 "
+        f"classes; the CNN with two convolutions ({plain.parameters:,} parameters); everyone in each of "
         f"{sizes.rounds} rounds of {sizes.local_epochs} local epochs; weights clipped to L2 norm {measured.clip:g} on "
         f"the client, mu 0.01; noise at {scales} scale; {_seeds(measured.seeds)}."
     )

@@ -12,7 +12,8 @@ from typing import Any
 from tacit.runs.pool import with_values
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.learning import learned
-from tacit_labs.signds_lenet.page import DOCUMENTED, EARLIER, FEMNIST, PLAIN, Part, data, findings, sections, tables
+from tacit_labs.signds_lenet.measured import DOCUMENTED, EARLIER, FEMNIST, PLAIN, Part, to_dict
+from tacit_labs.signds_lenet.page import findings, sections, tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Task:
     name: str
     title: str
     split: str
-    clients: int | None  # None is one a writer
+    clients: int | None  # None is one per writer
     rounds: int
     local_epochs: int
     batch_size: int
@@ -110,7 +111,7 @@ def reproduce(tasks: tuple[Task, ...], settings: Settings, progress: Progress) -
         findings=findings(parts, missing=missing),
         sections=sections(parts),
         tables=tables(parts),
-        data=data(parts),
+        data=to_dict(parts),
     )
 
 

@@ -10,9 +10,9 @@ from tacit_labs.harness import catalogue, files
 from tacit_labs.harness.experiment import Reproduction, Settings, silent
 from tacit_labs.harness.learning import learned
 from tacit_labs.harness.record import Outcome, recorded
-from tacit_labs.signds_lenet import page as signds_page
+from tacit_labs.signds_lenet import measured
 from tacit_labs.signds_lenet import run as signds_lenet
-from tacit_labs.signds_lenet.page import at_their_size
+from tacit_labs.signds_lenet.measured import at_their_size
 from tests.labs.common_learning import stand_in
 
 MNIST = replace(signds_lenet.MNIST, clients=10, rounds=2)
@@ -35,15 +35,15 @@ def test_both_tasks_are_compared_with_the_original(monkeypatch: pytest.MonkeyPat
     made = reproduced(tmp_path, MNIST, WRITERS)
     tasks = made.data["tasks"]
     assert list(tasks) == ["mnist", "femnist"]
-    plain, signds = (tasks["mnist"]["ways"][way] for way in (signds_page.PLAIN, signds_page.DOCUMENTED))
+    plain, signds = (tasks["mnist"]["ways"][way] for way in (measured.PLAIN, measured.DOCUMENTED))
     assert plain["parameters"] == 61_684
     assert plain["bytes_up_a_client_a_round"] > 4 * 61_684
     assert signds["bytes_up_a_client_a_round"] < 300
     assert plain["epsilon"] is None
     assert signds["epsilon"] == 2 * 105
     assert len(plain["curve"]) == 2
-    assert list(tasks["femnist"]["ways"]) == [signds_page.PLAIN, signds_page.EARLIER, signds_page.DOCUMENTED]
-    assert tasks["femnist"]["ways"][signds_page.EARLIER]["epsilon"] == 2 * 100  # no bit is asked for
+    assert list(tasks["femnist"]["ways"]) == [measured.PLAIN, measured.EARLIER, measured.DOCUMENTED]
+    assert tasks["femnist"]["ways"][measured.EARLIER]["epsilon"] == 2 * 100  # no bit is asked for
     said = {found.what: found for found in made.findings}
     assert "266,084 to 656 bytes, 406x less" in said["upload of a client a round"].original
     assert "66.50%" in said["accuracy, FEMNIST, 2 rounds"].original

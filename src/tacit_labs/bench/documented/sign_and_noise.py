@@ -13,6 +13,7 @@ from tacit.runs.config import from_mapping, from_yaml
 from tacit.runs.overrides import merge
 from tacit_labs.bench.documented.common import keep
 from tacit_labs.nbafl_femnist import jobs as table
+from tacit_labs.nbafl_femnist.measured import Row, row
 
 PLAIN: dict[str, Any] = {"mode": "plain", "server": {"lr": 1.0}, "federate": {"weighting": "uniform"}}
 
@@ -37,16 +38,14 @@ def nbafl_jobs() -> Iterator[tuple[str, dict[str, Any]]]:
         yield point.name, point.settings()
 
 
-def _row(name: str, job: dict[str, Any], seeds: int) -> dict[str, Any]:
+def _row(name: str, job: dict[str, Any], seeds: int) -> Row:
     """Run a job with several seeds."""
     results = [tacit.run(from_mapping(job | {"seed": seed})) for seed in range(1, seeds + 1)]
     cells = {point.name: point for point in table.points()}
-    row = table.summary(name, results, cells.get(name))
-    each = ", ".join(f"{100 * value:.2f}" for value in row["accuracy"])
-    print(
-        f"{name:24} mean {100 * row['mean']:.2f}%  ({each})  epsilon {row['epsilon']}  {row['seconds']} s", flush=True
-    )
-    return row
+    made = row(name, results, cells.get(name))
+    each = ", ".join(f"{100 * value:.2f}" for value in made.accuracy)
+    print(f"{name:24} mean {100 * made.mean:.2f}%  ({each})  epsilon {made.epsilon}  {made.seconds} s", flush=True)
+    return made
 
 
 def measure(
@@ -60,11 +59,11 @@ def measure(
     """Run the jobs, or ``only`` those, with some changes, and keep each row among those that are there already."""
     rows: dict[str, Any] = {}
     if results.exists():
-        rows = {row["name"]: row for row in json.loads(results.read_text())}
+        rows = {kept["name"]: kept for kept in json.loads(results.read_text())}
     for name, job in jobs:
         if only and name not in only:
             continue
         for change in changes:
             merge(job, change)
-        rows[name] = _row(name, job, seeds)
+        rows[name] = _row(name, job, seeds).to_dict()
         keep(list(rows.values()), results)
