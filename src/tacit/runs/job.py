@@ -21,8 +21,10 @@ from tacit.runs.keys import key_notes
 from tacit.runs.modes import plan_of
 from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer
+from tacit.runs.sections import Data
 from tacit.tasks import catalogue, models, partition
 from tacit.tasks.data import DataSet
+from tacit.tasks.features import Features
 from tacit.training.cohort import CohortTrainer
 from tacit.training.evaluation import Evaluator
 from tacit.training.holdings import Holdings
@@ -65,6 +67,7 @@ def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
     if expected.federate.clients is not None:
         plan_of(expected, expected.federate.clients)  # a mistake in the plan shows before data are fetched
     config, data, notes = _load(config, observer)
+    data = features_of(config.data).of_data(data, device, observer.note)
     spec = config.data.split or "iid"
     population = config.federate.clients
     if population is None:
@@ -221,6 +224,11 @@ def device_of(gpu: int) -> torch.device:
     if gpu >= torch.cuda.device_count():
         raise DeviceError(f"--gpu {gpu}: expected a number from 0 to {torch.cuda.device_count() - 1}.")
     return torch.device("cuda", gpu)
+
+
+def features_of(data: Data) -> Features:
+    """Return what the configuration's models see of images."""
+    return Features(kind=data.features, scales=data.scatter_scales, angles=data.scatter_angles)
 
 
 def _load(config: RunConfig, observer: Observer) -> tuple[RunConfig, DataSet, tuple[str, ...]]:
