@@ -290,3 +290,23 @@ def test_calibration_of_sets_of_fixed_size_and_where_no_noise_is_needed() -> Non
     rare = calibrate(epsilon=1.0, delta=1e-2, rate=1e-4, rounds=5)  # delta alone covers it
     assert rare.noise_multiplier < 0.01
     assert rare.answer.epsilon <= 1.0
+
+
+# Beyond what anybody asks for
+
+
+@pytest.mark.parametrize(
+    ("made", "delta"),
+    [
+        (ledger(sampled(1.0, 0.01, 5)), 5e-324),
+        (ledger(pure(0.02, 4_800), neighbours="zero-out"), 5e-324),
+        (ledger(sampled(0.03, 1.0 - 1e-12, 2), pure(0.002), neighbours="zero-out"), 0.999),
+        (ledger(sampled(0.025, 2e-5, 45_887_922)), 1e-12),
+        (ledger(sampled(47.0, 5e-4, 2_000_000), gaussian(1.5e-6, 192), neighbours="replace-one"), 1e-270),
+        (ledger(sampled(1e-4, 0.5, 10**6)), 1e-5),
+        (ledger(ShuffledEvent(epsilon=100.0, reports=1_000), pure(0.1, 3), neighbours="replace-one"), 1e-5),
+    ],
+)
+def test_extremes_have_an_answer(made: Ledger, delta: float) -> None:
+    answer = accountant.epsilon(made, delta)
+    assert guard.lower(Parts.of(made), delta) <= answer.epsilon * (1.0 + 1e-9)

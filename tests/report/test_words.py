@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tacit.report.words import bytes_text, percent, seconds_text
+from tacit.accounting.ledger import NEIGHBOURS
+from tacit.report.words import RELATIONS, bytes_text, percent, relation_text, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,10 @@ def test_seconds(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("share", "text"), [(None, "-"), (0.0, "0.00%"), (1.0, "100.00%"), (0.978649, "97.86%")])
 def test_percent(share: float | None, text: str) -> None:
     assert percent(share) == text
+
+
+def test_every_relation_is_explained() -> None:
+    assert set(RELATIONS) == set(NEIGHBOURS)
+    told = [relation_text(relation, "client") for relation in NEIGHBOURS]
+    assert all(text.startswith(relation) for text, relation in zip(told, NEIGHBOURS, strict=True))
+    assert relation_text(None, None) == "None"

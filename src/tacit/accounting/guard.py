@@ -34,9 +34,7 @@ def check(clients: Sequence[Parts], delta: float, epsilon: float, accountant: st
         return
     place = epsilon * (1.0 + _ROUNDING) + 1e-12
     for parts in clients:
-        if certified.log_delta(parts, place) > math.log(delta) or any(
-            floor.exceeds(place) for floor in _floors(parts, delta, accountant)
-        ):
+        if _exceeded(parts, delta, place, accountant):
             raise AccountingError(
                 f"The accountant {accountant} found epsilon {epsilon:.6g} at delta {delta:g} ({parts.neighbours}, "
                 f"sampling {parts.sampling}), and the same ledger certainly costs {lower(parts, delta):.6g} or more: "
@@ -55,20 +53,34 @@ def lower(parts: Parts, delta: float) -> float:
     """Return a certified lower bound on the epsilon of a ledger: the largest that is known here."""
     if parts.hopeless:
         return math.inf
-    return max(_closed(parts, delta), *(floor.least() for floor in _floors(parts, delta)), 0.0)
+    found = _closed(parts, delta)
+    for means, most in _sides(parts):
+        if most > found:
+            found = max(found, _floor(parts, means, delta).least())
+    return found
 
 
-def _floors(parts: Parts, delta: float, accountant: str | None = None) -> list[Floor]:
-    """Return the optimistic discretisations of what has no closed form; none where there is nothing of the kind.
+def _exceeded(parts: Parts, delta: float, epsilon: float, accountant: str) -> bool:
+    """Return whether a ledger certainly costs more."""
+    if certified.log_delta(parts, epsilon) > math.log(delta):
+        return True
+    if accountant == "basic" and not (parts.poisson or parts.fixed or parts.mixed):
+        return False  # what adds up needs no other bound than the outcome in which all is lost
+    return any(most > epsilon and _floor(parts, means, delta).exceeds(epsilon) for means, most in _sides(parts))
 
-    Nor where epsilons are only added up: that needs no other bound than the outcome in which all is lost.
-    """
-    composed = parts.poisson or parts.fixed or parts.mixed or (parts.pure and accountant != "basic")
-    if not composed or parts.skellam or parts.hopeless:
+
+def _sides(parts: Parts) -> list[tuple[tuple[float, float], float]]:
+    if not (parts.poisson or parts.fixed or parts.unmixed) or parts.skellam or parts.hopeless:
         return []
     from tacit.accounting import optimistic
 
-    return optimistic.floors(parts, delta)
+    return optimistic.sides(parts)
+
+
+def _floor(parts: Parts, means: tuple[float, float], delta: float) -> Floor:
+    from tacit.accounting import optimistic
+
+    return optimistic.Floor(parts, means, delta)
 
 
 def _closed(parts: Parts, delta: float) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from tacit.accounting.convolution import Total
 from tacit.accounting.losses import ADD, REMOVE, REPLACE, Array, Losses, Pair
 from tacit.accounting.parts import Parts
+from tacit.accounting.pld import LEAST_NOISE, beyond
 from tacit.accounting.shuffling import shuffled_cells
 from tacit.accounting.tails import log_less
 
@@ -36,21 +37,29 @@ _HALVINGS = 30
 _FINEST = 1e-12
 _PLAIN = 12.0  # pure releases beyond this lose all they may, but for one in e^12
 
+Means = tuple[float, float]
 Cells = tuple[int, Array, Array]  # the first index, and the masses of P and Q
 
 
-def floors(parts: Parts, delta: float) -> list[Floor]:
-    """Return what the ledger costs at least, seen from each side.
+def sides(parts: Parts) -> list[tuple[Means, float]]:
+    """Return from which sides a ledger is looked at, and the most that can be lost on each; none without a grid.
 
     Sets of fixed size are taken for Poisson samples, which is what they are to an adversary where all others contribute
     nothing; where they are charged in full, they are among the releases without sampling.
     """
-    directions = [REPLACE] if parts.neighbours == "replace-one" else [REMOVE, ADD]
-    if not (parts.poisson or parts.fixed):
-        directions = directions[:1]  # Gaussian and pure losses look the same from both sides
-    if all(value > _PLAIN for value, _ in parts.unmixed) and not (parts.poisson or parts.fixed):
+    sampled = (*parts.poisson, *parts.fixed)
+    if all(value > _PLAIN for value, _ in parts.unmixed) and not sampled:
         return []  # what adds up has a closed form
-    return [Floor(parts, means, delta) for means in directions]
+    small = replace(parts, pure=tuple(release for release in parts.pure if release[0] <= _PLAIN))
+    if beyond(small) or any(group.noise_multiplier < LEAST_NOISE for group in parts.fixed):
+        return []  # and so has what is reported of this
+    if parts.neighbours == "replace-one":
+        return [(REPLACE, math.inf)]
+    if not sampled:
+        return [(REMOVE, math.inf)]  # Gaussian and pure losses look the same from both sides
+    alone = not (parts.mu or parts.unmixed)
+    added = -sum(group.count * math.log1p(-group.rate) for group in sampled) if alone else math.inf
+    return [(REMOVE, math.inf), (ADD, added)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +74,7 @@ class _Release:
 class Floor:
     """The sum of all releases seen from one side."""
 
-    def __init__(self, parts: Parts, means: tuple[float, float], delta: float) -> None:
+    def __init__(self, parts: Parts, means: Means, delta: float) -> None:
         self._delta = delta
         releases = _releases(parts, means, delta)
         step = _step(releases)
@@ -73,13 +82,16 @@ class Floor:
         mean = variance = farthest = 0.0
         for release in releases:
             losses, offsets = _placed(*release.cells(step), step=step)
+            if not losses.masses.any():
+                continue  # too close to a bound on its losses for a float to tell; leaving it out loses only
             own = float((losses.masses * offsets).sum())
             mean += release.count * own
             variance += release.count * float((losses.masses * (offsets - own) ** 2).sum())
             farthest = max(farthest, own - float(offsets.min()))
             composed.append((losses, release.count))
+        composed = composed or [(Losses(step=step, first=0, masses=np.ones(1), infinite=0.0), 1)]
         self._total = Total(composed, delta)
-        luck = -math.log(_SPARED * delta)
+        luck = -math.log(_SPARED) - math.log(delta)
         self._shift = mean - math.sqrt(2.0 * variance * luck) - farthest * luck / 3.0
         # Large pure releases lose all they may, or are left out; so are large reports, which hardly anything hides.
         large = [(value, count) for value, count in parts.pure if value > _PLAIN]
@@ -89,7 +101,7 @@ class Floor:
     def log_delta(self, epsilon: float) -> float:
         """Return a lower bound on ln delta(eps), which says something only near :meth:`least`."""
         below = self._total.log_delta_below(epsilon - self._shift)
-        return log_less(self._log_left + below, math.log(_SPARED * self._delta))
+        return log_less(self._log_left + below, math.log(_SPARED) + math.log(self._delta))
 
     def exceeds(self, epsilon: float) -> bool:
         """Return whether delta(eps) is certainly more than delta: here, or at some larger epsilon."""
@@ -120,7 +132,7 @@ class Floor:
             yield place
 
 
-def _releases(parts: Parts, means: tuple[float, float], delta: float) -> list[_Release]:
+def _releases(parts: Parts, means: Means, delta: float) -> list[_Release]:
     full = parts if parts.neighbours == "add-remove" else parts.without_fixed()
     groups = (*parts.poisson, *(() if full is parts else parts.fixed))
     pure = [(value, count) for value, count in parts.pure if value <= _PLAIN]

@@ -25,7 +25,7 @@ from tacit.accounting.tilting import width
 
 _STEP = 1e-4  # dp-accounting's
 _FINEST = 1e-10  # for releases that cost next to nothing
-_LEAST_NOISE = 1e-3  # less, and one release already costs half a million; sampling changes only the last digits
+LEAST_NOISE = 1e-3  # less, and one release already costs half a million; sampling changes only the last digits
 _BEYOND = 1e5  # likewise of what is not sampled
 _COARSE = 4096  # points of a first look
 _POINTS = 1 << 19  # the most points of a grid; beyond, the step grows and with it the bound
@@ -50,7 +50,7 @@ def epsilon(parts: Parts, delta: float, *, coarser: float = 1.0) -> float:
         nothing = rest.mu == 0.0 and not (rest.poisson or rest.unmixed)
         return large + (0.0 if nothing else epsilon(rest, delta, coarser=coarser))
     ceiling = _unamplified(parts, delta)
-    if any(group.noise_multiplier < _LEAST_NOISE for group in parts.poisson) or _largest(parts) > _BEYOND:
+    if beyond(parts):
         return ceiling
     removed = REPLACE if parts.neighbours == "replace-one" else REMOVE
     found = _epsilon(_Releases.of(parts, removed), delta, coarser)
@@ -62,8 +62,10 @@ def epsilon(parts: Parts, delta: float, *, coarser: float = 1.0) -> float:
     return min(ceiling, found)
 
 
-def _largest(parts: Parts) -> float:
-    return max(parts.mu**2, *(epsilon_ * count for epsilon_, count in parts.unmixed), 0.0)
+def beyond(parts: Parts) -> bool:
+    """Return whether so much is lost that no grid is laid over it; what nobody sampled is accounted in closed form."""
+    largest = max(parts.mu**2, *(epsilon_ * count for epsilon_, count in parts.unmixed), 0.0)
+    return largest > _BEYOND or any(group.noise_multiplier < LEAST_NOISE for group in parts.poisson)
 
 
 def _unamplified(parts: Parts, delta: float) -> float:

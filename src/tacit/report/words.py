@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from tacit.runs.result import RoundRecord
 
 MOST_ROWS = 1_000  # of a long table; the page stays small
+RELATIONS = {  # what two data sets differ in that are hard to tell apart, {} being a client or an example
+    "add-remove": "one {} more or less: whether it was there at all is hidden",
+    "replace-one": "one {} exchanged for another: whose data they were is hidden, how many there are is not",
+    "zero-out": "one {} that contributed nothing: what it contributed is hidden, not that it took part",
+}
 STAGES = ("train", "protect", "travel", "aggregate", "recover", "evaluate")  # of a round, in its order
 
 
@@ -52,6 +57,16 @@ def cohort_text(record: RoundRecord) -> str:
         if record.clients_replied is None
         else f"{record.clients_replied}/{record.clients_asked}"
     )
+
+
+def relation_text(neighbours: str | None, unit: str | None) -> str:
+    """Return a neighbouring relation and what it hides.
+
+    >>> relation_text("zero-out", "client")
+    'zero-out (one client that contributed nothing: what it contributed is hidden, not that it took part)'
+    """
+    told = RELATIONS.get(neighbours or "")
+    return str(neighbours) if told is None else f"{neighbours} ({told.format(unit)})"
 
 
 def percent(share: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tacit.report.page import Chart, Fold, Note, Part, Section, Series, Table, Text, line
-from tacit.report.words import epsilon_text, guarantee, places, short, shortened, without_names
+from tacit.report.words import epsilon_text, guarantee, places, relation_text, short, shortened, without_names
 from tacit.runs.history import History
 from tacit.runs.levels import Level
 
@@ -99,7 +99,7 @@ def _claim(level: Level) -> Table:
         ("epsilon", epsilon_text(told.epsilon, digits=4)),
         ("delta", short(told.delta or 0.0)),
         ("unit", f"one {told.unit}"),
-        ("neighbours", told.neighbours),
+        ("neighbours", relation_text(told.neighbours, told.unit)),
         ("holds against", told.against),
         ("accountant", told.accountant),
         ("budget", "none was set" if level.budget is None else short(level.budget)),
