@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import socket
 import tomllib
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.common_crypto import Tacit
+from tests.runs.common import STARTED
 
 
 def test_new_writes_an_app_and_says_how_to_run_it(tacit_command: Tacit, tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_local_names_a_port_that_is_taken(tacit_command: Tacit, tmp_path: Path) 
 
 def test_local_leaves_another_run_alone(tacit_command: Tacit, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "journal.jsonl").write_text('{"type": "start"}\n')
+    (tmp_path / "run" / "journal.jsonl").write_text(json.dumps(STARTED) + "\n")
     failed = tacit_command.refused("deploy", "local", "--data", "digits", "--out", "run")
     assert "holds another run" in failed
 

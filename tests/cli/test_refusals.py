@@ -11,7 +11,7 @@ import pytest
 
 from tacit.cli import main as command_line
 from tacit.runs.folder import RunFolder
-from tests.runs.common import digits
+from tests.runs.common import STARTED, digits
 
 TACIT = [sys.executable, "-c", "from tacit.cli.main import main; main()"]
 LONG = "x" * 300
@@ -80,7 +80,7 @@ def test_a_second_run_in_a_folder_is_refused_and_told_of_the_first(
 ) -> None:
     out = tmp_path / "run"
     folder = RunFolder.create(out, config=digits(out=out).to_yaml(), force=False)
-    folder.journal.append({"type": "start"})
+    folder.journal.append(STARTED)
     command = [*TACIT, "run", "--data", "digits", "--quiet", "--force", "--out", str(out)]
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert second.returncode == 1

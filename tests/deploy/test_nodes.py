@@ -13,7 +13,7 @@ from tacit.runs.config import RunConfig, from_mapping
 from tacit.runs.flower.operator import pin_of
 from tacit.runs.folder import RunFolder
 from tacit.runs.start import run
-from tests.runs.common import digits
+from tests.runs.common import STARTED, digits
 
 SMALL = {"bits": 512, "insecure_key_size": True}
 
@@ -91,7 +91,7 @@ def test_what_can_not_work_is_refused(values: dict[str, Any], what: str) -> None
 def test_another_run_is_replaced_on_demand_only(tmp_path: Path) -> None:
     out = tmp_path / "run"
     folder = RunFolder.create(out, config="", force=False)
-    folder.journal.append({"type": "start"})
+    folder.journal.append(STARTED)
     folder.close()
     with pytest.raises(RunError, match="holds another run"):
         clear(out, force=False)
@@ -104,7 +104,7 @@ def test_another_run_is_replaced_on_demand_only(tmp_path: Path) -> None:
 def test_a_deployment_that_was_not_finished_may_go_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     folder = RunFolder.create(out, config="", force=False)
-    folder.journal.append({"type": "start", "deployed": True})
+    folder.journal.append(STARTED | {"deployed": True})
     folder.close()
     assert unfinished(out)
     clear(out, force=False)

@@ -13,6 +13,9 @@ from tacit.runs.folder import MODEL
 from tacit.runs.result import Result, RoundRecord
 
 
+STARTED = {"type": "start", "key": "0" * 32, "simulation": True, "dataset": "digits", "examples": 9}  # of a journal
+
+
 def digits(**changes: Any) -> RunConfig:
     """Return a run of two rounds with five clients; ``changes`` are sections over it."""
     values: dict[str, Any] = {
