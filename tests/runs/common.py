@@ -12,7 +12,6 @@ from tacit.runs.config import RunConfig
 from tacit.runs.folder import MODEL
 from tacit.runs.result import Result, RoundRecord
 
-
 STARTED = {"type": "start", "key": "0" * 32, "simulation": True, "dataset": "digits", "examples": 9}  # of a journal
 
 
