@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,12 @@ import typer
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from tacit.federated.plan import Claim
+    from tacit.runs.statement import Line
 
 
 def ledger(
@@ -26,8 +30,6 @@ def ledger(
     if as_json:
         emit_json(told.to_dict())
         return
-    from rich.table import Table
-
     out = console()
     if told.claim is None:
         out.print(f"{folder}: mode {told.mode} claims no differential privacy; nothing was charged.", markup=False)
@@ -36,12 +38,18 @@ def ledger(
     if told.example_claim is not None:
         levels.append((told.example_claim, told.example_accountant, told.example_lines))
     for claim, accountant, lines in levels:
-        table = Table("round", "try", "release", "epsilon so far", box=None, padding=(0, 2, 0, 0))
-        for line in lines:
-            spent = "infinite" if line.epsilon is None else f"{line.epsilon:.4f}"
-            table.add_row(str(line.round_number), str(line.attempt + 1), line.release, spent)
-        out.print(table, markup=False)
+        _list(lines)
         _say(out, claim, accountant, simulation=told.simulation)
+
+
+def _list(lines: Sequence[Line]) -> None:
+    """Print a line per charge; there may be a hundred thousand, which a table of rich takes a minute for."""
+    width = max((len(line.release) for line in lines), default=0)
+    sys.stdout.write(f"round   try  {'release':{width}}  epsilon so far\n")
+    for line in lines:
+        spent = "infinite" if line.epsilon is None else f"{line.epsilon:.4f}"
+        sys.stdout.write(f"{line.round_number:<6}  {line.attempt + 1:<3}  {line.release:{width}}  {spent}\n")
+    sys.stdout.flush()
 
 
 def _say(out: Console, claim: Claim, accountant: str | None, *, simulation: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from tacit.runs import config as configuration
 from tacit.runs import journal
 from tacit.runs.config import RunConfig
 from tacit.runs.folder import CONFIG, must_have_begun, records_of
-from tacit.runs.levels import Level, levels_of
+from tacit.runs.levels import Charges, Level, levels_of
 from tacit.runs.modes import plan_of
 from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
@@ -83,12 +83,13 @@ def read(folder: Path) -> History:
     """Read the run in ``folder``; what is there may be the whole of it or a part."""
     must_have_begun(folder)
     config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
-    records = list(records_of(folder))
     result = result_of(folder)
-    start = _first(records, "start")
-    rounds = result.rounds if result is not None else _rounds(records)
     plan = plan_of(config, config.federate.clients or 1)
-    status, reason = _status(records, result)
+    told = _Told(clients=config.federate.clients or 1, rounds=result is None, levels=Charges())
+    for record in records_of(folder):
+        told.add(record)
+    rounds = result.rounds if result is not None else told.finished()
+    status, reason = _status(told.last, result)
     return History(
         name=folder.resolve().name,
         config=config,
@@ -96,58 +97,84 @@ def read(folder: Path) -> History:
         status=status,
         reason=reason,
         result=result,
-        start=start,
-        resumes=tuple(record for record in records if record["type"] == "resume"),
+        start=told.start,
+        resumes=tuple(told.resumes),
         rounds=rounds,
-        participation=tuple(_participation(records, len(rounds), config.federate.clients or 1)),
-        failures=tuple(
-            Failure(round_number=record["round"], attempt=record["attempt"] + 1, reason=record["reason"])
-            for record in records
-            if record["type"] == "failed"
-        ),
-        notes=(result.notes if result is not None else ())
-        + tuple(f"Round {record['round']}: {record['text']}" for record in records if record["type"] == "note"),
-        secrets=tuple(f"Round {record['round']}: {record['text']}" for record in records if record["type"] == "secret"),
-        levels=tuple(levels_of(folder, config, plan, records, start, rounds, result)),
+        participation=tuple(told.participation(len(rounds))),
+        failures=tuple(told.failures),
+        notes=(result.notes if result is not None else ()) + tuple(told.notes),
+        secrets=tuple(told.secrets),
+        levels=tuple(levels_of(folder, config, plan, told.levels, told.start, rounds, result)),
     )
 
 
-def _rounds(records: Sequence[journal.Record]) -> tuple[RoundRecord, ...]:
-    """Return the rounds of the journal; of a round that is there twice, the later counts."""
-    by_number = {}
-    for record in records:
-        if record["type"] == "round":
-            told = RoundRecord.of(record)
-            by_number[told.round] = told
-    return tuple(by_number[number] for number in sorted(by_number))
+@dataclass(kw_only=True)
+class _Told:
+    """What the records of a journal tell, one after the other; what they have in common is kept once."""
+
+    clients: int
+    rounds: bool  # whether rounds are wanted; a result has them too
+    levels: Charges
+    start: dict[str, Any] = field(default_factory=dict)
+    last: journal.Record = field(default_factory=dict)
+    resumes: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
+    _rounds: dict[int, RoundRecord] = field(default_factory=dict)
+    _asked: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _dropped: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._everyone = tuple(range(self.clients))
+
+    def add(self, record: journal.Record) -> None:
+        """Take in one record."""
+        kind = record["type"]
+        if kind in ("start", "resume", "round", "stopped"):
+            self.last = record
+        if kind == "start":
+            self.start = self.start or record
+        elif kind == "resume":
+            self.resumes.append(record)
+        elif kind == "attempt":
+            self.levels.add(record)
+            _put(self._asked, record["round"], self._everyone if record.get("asked") == "all" else record.get("asked"))
+        elif kind == "round":
+            _put(self._dropped, record["round"], record.get("dropped"))
+            if self.rounds:  # of a round that is there twice, the later counts
+                self._rounds[record["round"]] = RoundRecord.of(record)
+        elif kind == "failed":
+            self.failures.append(
+                Failure(round_number=record["round"], attempt=record["attempt"] + 1, reason=record["reason"])
+            )
+        elif kind in ("note", "secret"):
+            (self.notes if kind == "note" else self.secrets).append(f"Round {record['round']}: {record['text']}")
+
+    def finished(self) -> tuple[RoundRecord, ...]:
+        """Return the rounds in their order."""
+        return tuple(self._rounds[number] for number in sorted(self._rounds))
+
+    def participation(self, rounds: int) -> list[Participation]:
+        """Return who took part in each round: the cohort of its last try, less those who did not answer."""
+        return [
+            Participation(round_number=number, asked=self._asked.get(number), dropped=self._dropped.get(number))
+            for number in range(1, rounds + 1)
+        ]
 
 
-def _first(records: Sequence[journal.Record], kind: str) -> dict[str, Any]:
-    return next((record for record in records if record["type"] == kind), {})
+def _put(told: dict[int, tuple[int, ...]], number: int, clients: Sequence[int] | None) -> None:
+    """Keep who is told of for a round; nobody knows where nobody is told of."""
+    told.pop(number, None)
+    if clients is not None:
+        told[number] = tuple(clients)
 
 
-def _status(records: Sequence[journal.Record], result: Result | None) -> tuple[Status, str]:
+def _status(last: journal.Record, result: Result | None) -> tuple[Status, str]:
     """Return how far the run got, and why no further."""
     if result is not None:
         return "finished", ""
     go_on = "`tacit resume` goes on with it."
-    last = [record for record in records if record["type"] in ("start", "resume", "round", "stopped")][-1:]
-    if last and last[0]["type"] == "stopped":
-        return "stopped", f"{last[0]['reason']} {go_on}"
+    if last.get("type") == "stopped":
+        return "stopped", f"{last['reason']} {go_on}"
     return "unfinished", f"It is still running, or it was ended from outside. {go_on}"
-
-
-def _participation(records: Sequence[journal.Record], rounds: int, clients: int) -> list[Participation]:
-    """Return who took part in each round: the cohort of its last try, less those who did not answer."""
-    asked: dict[int, tuple[int, ...] | None] = {}
-    dropped: dict[int, tuple[int, ...] | None] = {}
-    for record in records:
-        if record["type"] == "attempt":
-            told = record.get("asked")
-            asked[record["round"]] = None if told is None else tuple(range(clients) if told == "all" else told)
-        elif record["type"] == "round":
-            dropped[record["round"]] = None if record.get("dropped") is None else tuple(record["dropped"])
-    return [
-        Participation(round_number=number, asked=asked.get(number), dropped=dropped.get(number))
-        for number in range(1, rounds + 1)
-    ]

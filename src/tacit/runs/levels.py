@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from tacit.runs import journal
 from tacit.runs.account import Account
 from tacit.runs.config import RunConfig
 from tacit.runs.examples import ExampleAccount, claim_of
+from tacit.runs.progress import charges_of, example_charges_of
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.statement import describe, statement
 
@@ -37,43 +39,66 @@ class Level:
     releases: tuple[Release, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Charge:
+    """A try of a round, and what it released."""
+
+    round_number: int
+    attempt: int  # from 0
+    release: str
+
+
+class Charges:
+    """What the tries of a run released, to clients and to their examples; words that return are kept once."""
+
+    def __init__(self) -> None:
+        self.of_clients: list[_Charge] = []
+        self.of_examples: list[_Charge] = []
+        self._words: dict[str, str] = {}
+
+    def add(self, record: journal.Record) -> None:
+        """Take in the record of a try."""
+        if record["charge"]:
+            self.of_clients.append(self._charge(record, record["charge"]["event"]))
+        if record.get("example_charges"):
+            largest = max((group["event"] for group in record["example_charges"]), key=_rate)
+            self.of_examples.append(self._charge(record, largest))
+
+    def _charge(self, record: journal.Record, event: dict[str, Any]) -> _Charge:
+        key = json.dumps(event)
+        if key not in self._words:
+            self._words[key] = describe(from_dict(event))
+        return _Charge(round_number=record["round"], attempt=record["attempt"], release=self._words[key])
+
+
 def levels_of(
     folder: Path,
     config: RunConfig,
     plan: Plan,
-    records: Sequence[journal.Record],
+    charges: Charges,
     start: dict[str, Any],
     rounds: tuple[RoundRecord, ...],
     result: Result | None,
 ) -> list[Level]:
     """Return each level that the run makes a claim about: clients, examples, or both."""
-    attempts = [record for record in records if record["type"] == "attempt"]
     levels = []
     if plan.claim is not None:
-        charged = [(record, record["charge"]["event"]) for record in attempts if record["charge"]]
         epsilons = tuple(record.epsilon for record in rounds)
         levels.append(
             Level(
-                privacy=result.privacy if result is not None else _spent(plan.claim, charged),
+                privacy=result.privacy if result is not None else Account(plan.claim, charges_of(folder)).privacy(),
                 budget=plan.claim.max_epsilon,
                 epsilons=epsilons,
-                releases=_releases(charged, epsilons),
+                releases=_releases(charges.of_clients, epsilons),
             )
         )
     if plan.examples is not None:
         claim = claim_of(
             plan.examples, beside=None if plan.claim is None else plan.claim.unit, alone=config.engine == "alone"
         )
-        charged = [
-            (record, max((group["event"] for group in record["example_charges"]), key=_rate))
-            for record in attempts
-            if record.get("example_charges")
-        ]
         epsilons = tuple(record.example_epsilon for record in rounds)
         if result is None:
-            privacy = _spent_by_examples(
-                folder, plan, claim, start, [record["example_charges"] for record, _ in charged]
-            )
+            privacy = _spent_by_examples(folder, plan, claim, start)
         else:
             privacy = result.example_privacy or result.privacy
         levels.append(
@@ -81,7 +106,7 @@ def levels_of(
                 privacy=privacy,
                 budget=claim.max_epsilon,
                 epsilons=epsilons,
-                releases=_releases(charged, epsilons),
+                releases=_releases(charges.of_examples, epsilons),
             )
         )
     return levels
@@ -92,36 +117,27 @@ def _rate(event: dict[str, Any]) -> float:
     return float(inner.get("rate", 1.0))
 
 
-def _releases(
-    charged: Sequence[tuple[journal.Record, dict[str, Any]]], epsilons: tuple[float | None, ...]
-) -> tuple[Release, ...]:
+def _releases(charged: Sequence[_Charge], epsilons: tuple[float | None, ...]) -> tuple[Release, ...]:
     """Return the charges; the last try of each finished round has what was spent after it."""
     finished = range(1, len(epsilons) + 1)  # releases of earlier fits stand as round 0
-    last = {record["round"]: place for place, (record, _) in enumerate(charged) if record["round"] in finished}
+    last = {charge.round_number: place for place, charge in enumerate(charged) if charge.round_number in finished}
     return tuple(
         Release(
-            round_number=record["round"],
-            attempt=record["attempt"] + 1,
-            release=describe(from_dict(event)),
-            epsilon=epsilons[record["round"] - 1] if last.get(record["round"]) == place else None,
+            round_number=charge.round_number,
+            attempt=charge.attempt + 1,
+            release=charge.release,
+            epsilon=epsilons[charge.round_number - 1] if last.get(charge.round_number) == place else None,
         )
-        for place, (record, event) in enumerate(charged)
+        for place, charge in enumerate(charged)
     )
 
 
-def _spent(claim: Claim, charged: Sequence[tuple[journal.Record, dict[str, Any]]]) -> Privacy:
-    """Return what an unfinished run has spent, its tries included."""
-    return Account(claim, [record["charge"] for record, _ in charged]).privacy()
-
-
-def _spent_by_examples(
-    folder: Path, plan: Plan, claim: Claim, start: dict[str, Any], charges: Sequence[Sequence[dict[str, Any]]]
-) -> Privacy:
+def _spent_by_examples(folder: Path, plan: Plan, claim: Claim, start: dict[str, Any]) -> Privacy:
     """Return what an unfinished run's examples have spent."""
     assert plan.examples is not None
     if "split" in start:
         examples = plan.examples.fitted(start["split"]["sizes"])
-        return ExampleAccount(examples, claim, charges).privacy()
+        return ExampleAccount(examples, claim, example_charges_of(folder)).privacy()
     told = statement(folder)  # a journal without the clients' sizes: from the charges alone
     lines, accountant = (
         (told.lines, told.accountant) if plan.claim is None else (told.example_lines, told.example_accountant)

@@ -17,7 +17,7 @@ from tacit.federated.plan import Privacy
 _LARGEST = 1 << 30  # bytes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)  # there may be a hundred thousand
 class RoundRecord:
     """One round. Losses and accuracies are None where they were not measured.
 

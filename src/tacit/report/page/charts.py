@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
+from tacit.report.page import thinning
+
+Value = TypeVar("Value")
 Numbers = Sequence[float | None]
 _FEW = 12  # an axis that counts no further has a tick for every number
 
@@ -259,13 +262,41 @@ def line(
         height: in pixels.
     """
     counted = not log_x and _few_whole([value for one in series for value in one.x])
+    shown = _thinned(series)
+    if sum(len(one.x) for one in shown) < sum(len(one.x) for one in series):
+        caption = f"{caption} Of so many points the highest and the lowest of each stretch are drawn.".lstrip()
     panel = Panel(
-        drawing=Lines(series=series, stacked=stacked),
+        drawing=Lines(series=shown, stacked=stacked),
         x=Axis(title=x_title, log=log_x, names=_named(series), step=1 if counted else None),  # there is no round 1.5
         y=Axis(title=y_title, log=log_y, format=y_format, from_zero=from_zero),
         references=[Reference(name=name, at=value) for name, value in (levels or {}).items()],
     )
     return Chart(title=title, panels=[panel], caption=caption, height=height)
+
+
+def _thinned(series: Sequence[Series]) -> Sequence[Series]:
+    """Return long lines by fewer points; those of one length keep the same ones."""
+    lengths = {len(one.x) for one in series}
+    if len(lengths) > 1:
+        return [part for one in series for part in _thinned([one])]
+    kept = thinning.places([one.y for one in series])
+    if not series or len(kept) == len(series[0].x):
+        return series
+
+    def at(values: Sequence[Value]) -> list[Value]:
+        return [values[place] for place in kept]
+
+    return [
+        replace(
+            one,
+            x=at(one.x),
+            y=at(one.y),
+            low=None if one.low is None else at(one.low),
+            high=None if one.high is None else at(one.high),
+            labels=None if one.labels is None else at(one.labels),
+        )
+        for one in series
+    ]
 
 
 def points(
