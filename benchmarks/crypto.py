@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from tacit_labs.bench.crypto import measure
-from tacit_labs.bench.crypto_table import table
+from tacit_labs.bench.crypto.run import measure
+from tacit_labs.bench.crypto.table import table
 from tacit_labs.bench.documented import elgamal
 from tacit_labs.bench.files import write
 
@@ -35,11 +36,11 @@ def main() -> None:
     )
     if not options.quick:
         print("ElGamal and safe primes", file=sys.stderr, flush=True)
-        results["elgamal"] = elgamal.measure(quick=False)
-        write({"crypto": results}, RESULTS, page=False)
-    print(json.dumps(results, indent=2) if options.json else table(results))
-    if "elgamal" in results and not options.json:
-        print("\nElGamal and safe primes\n" + json.dumps(results["elgamal"], indent=2))
+        results = replace(results, elgamal=elgamal.measure(quick=False))
+        write([results], RESULTS, page=False)
+    print(json.dumps(results.to_dict(), indent=2) if options.json else table(results))
+    if results.elgamal is not None and not options.json:
+        print("\nElGamal and safe primes\n" + json.dumps(results.elgamal, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Seconds a round of Tacit, a student's loop, Flower and pfl-research, side by side on the same cores.
+"""Seconds per round of Tacit, a student's loop, Flower and pfl-research, side by side on the same cores.
 
     python benchmarks/simulation/compare.py [--quick] [--repeats 3] [--job device] [--peer student]
 
@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from tacit_labs.bench.files import write
-from tacit_labs.bench.peers.jobs import JOBS
-from tacit_labs.bench.simulation import PEERS, measure
-from tacit_labs.bench.simulation_table import table
+from tacit_labs.bench.simulation.peers.jobs import JOBS
+from tacit_labs.bench.simulation.run import PEERS, measure
+from tacit_labs.bench.simulation.table import table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -38,7 +38,7 @@ def main() -> None:
     )
     print(table(results))
     if not options.quick:
-        for path in write({"simulation": results}, RESULTS, page=False):
+        for path in write([results], RESULTS, page=False):
             print(f"written to {path.relative_to(ROOT)}")
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
+
+if TYPE_CHECKING:
+    from tacit_labs.bench.crypto.measured import Results as CryptoResults
+    from tacit_labs.bench.files import Results
+    from tacit_labs.bench.simulation.measured import Results as SimulationResults
+
+Measured = TypeVar("Measured")
 
 app = typer.Typer(help="Measure speed and size on this machine, beside other libraries.", no_args_is_help=True)
 
@@ -34,7 +41,7 @@ Peers = Annotated[
 Repeats = Annotated[
     int | None,
     typer.Option(
-        min=1, max=limits.RETRIES, help="Processes a side, in turn: 3, or 1 with --quick.", show_default=False
+        min=1, max=limits.RETRIES, help="Processes per side, in turn: 3, or 1 with --quick.", show_default=False
     ),
 ]
 
@@ -51,8 +58,7 @@ def crypto(
       tacit bench crypto --quick
       tacit bench crypto --out results --json
     """
-    measured = {"crypto": _crypto(quick, peers_python)}
-    _finish(measured, out, as_json=as_json)
+    _finish([_crypto(quick, peers_python)], out, as_json=as_json)
 
 
 @app.command("simulation")
@@ -66,17 +72,17 @@ def simulation(
     out: Out = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare simulations: rounds a second of Tacit, a student's loop, Flower's simulation and pfl-research.
+    """Compare simulations: rounds per second of Tacit, a student's loop, Flower's simulation and pfl-research.
 
-    Two jobs on MNIST: cross-device (100 of 1,000 clients a round) and cross-silo (10 clients). Peers that are not
+    Two jobs on MNIST: cross-device (100 of 1,000 clients per round) and cross-silo (10 clients). Peers that are not
     installed are left out, and named with how to get them.
 
     Examples:
       tacit bench simulation --quick
       tacit bench simulation --peers-python .bench/pfl/bin/python --out results
     """
-    measured = {"simulation": _simulation(quick, peers_python, jobs=jobs, peers=peers, repeats=repeats)}
-    _finish(measured, out, as_json=as_json)
+    measured = _simulation(quick, peers_python, jobs=jobs, peers=peers, repeats=repeats)
+    _finish([measured], out, as_json=as_json)
 
 
 @app.command("all")
@@ -93,12 +99,11 @@ def everything(
       tacit bench all --quick
       tacit bench all --out results
     """
-    measured = {"simulation": _simulation(quick, peers_python), "crypto": _crypto(quick, peers_python)}
-    _finish(measured, out, as_json=as_json)
+    _finish([_simulation(quick, peers_python), _crypto(quick, peers_python)], out, as_json=as_json)
 
 
-def _crypto(quick: bool, peers_python: list[Path] | None) -> dict[str, Any]:
-    from tacit_labs.bench.crypto import measure
+def _crypto(quick: bool, peers_python: list[Path] | None) -> CryptoResults:
+    from tacit_labs.bench.crypto.run import measure
     from tacit_labs.bench.environments import first_with
 
     named = [str(path) for path in peers_python or ()]
@@ -113,9 +118,9 @@ def _simulation(
     jobs: list[str] | None = None,
     peers: list[str] | None = None,
     repeats: int | None = None,
-) -> dict[str, Any]:
-    from tacit_labs.bench.peers.jobs import JOBS
-    from tacit_labs.bench.simulation import PEERS, measure
+) -> SimulationResults:
+    from tacit_labs.bench.simulation.peers.jobs import JOBS
+    from tacit_labs.bench.simulation.run import PEERS, measure
 
     return _watched(
         lambda progress: measure(
@@ -129,25 +134,21 @@ def _simulation(
     )
 
 
-def _watched(work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[str, Any]:
+def _watched(work: Callable[[Callable[[str], None]], Measured]) -> Measured:
     """Do the work and show on stderr what is being measured."""
     with console(stderr=True).status("keys, tables and data") as status:
         return work(lambda what: status.update(what.replace("[", r"\[")))
 
 
-def _finish(measured: dict[str, dict[str, Any]], out: Path | None, *, as_json: bool) -> None:
+def _finish(measured: Sequence[Results], out: Path | None, *, as_json: bool) -> None:
     """Write the files where a folder was named, and print: one benchmark's results, or all by their names."""
-    from tacit_labs.bench import crypto_table, simulation_table
+    from tacit_labs.bench.files import text, write
 
-    written: list[Path] = []
-    if out is not None:
-        from tacit_labs.bench.files import write
-
-        written = write(measured, out)
+    written = [] if out is None else write(measured, out)
     if as_json:
-        emit_json(measured if len(measured) > 1 else next(iter(measured.values())))
+        plain = {results.name: results.to_dict() for results in measured}
+        emit_json(plain if len(measured) > 1 else measured[0].to_dict())
         return
-    tables = {"crypto": crypto_table.table, "simulation": simulation_table.table}
-    texts = [tables[name](results) for name, results in measured.items()]
+    texts = [text(results) for results in measured]
     texts += ["\n".join(f"written to {path}" for path in written)] if written else []
     console().print("\n\n".join(texts), markup=False, emoji=False, soft_wrap=True)

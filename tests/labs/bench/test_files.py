@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tacit.errors import StorageError
-from tacit_labs.bench.files import write
-from tests.labs.bench import common, common_simulation
+from tacit_labs.bench.files import Results, write
+from tests.labs.bench import common_crypto, common_simulation
 
-MEASURED = {"simulation": common_simulation.results(), "crypto": common.results()}
+MEASURED: list[Results] = [common_simulation.results(), common_crypto.results()]
 
 
 def test_one_benchmark_has_numbers_a_figure_and_a_page(tmp_path: Path) -> None:
-    paths = write({"crypto": common.results()}, tmp_path / "new")
+    paths = write([common_crypto.results()], tmp_path / "new")
     assert [path.name for path in paths] == ["crypto.json", "crypto.png", "crypto.html"]
-    assert json.loads(paths[0].read_text()) == common.results()
+    assert json.loads(paths[0].read_text()) == common_crypto.results().to_dict()
     assert paths[1].read_bytes().startswith(b"\x89PNG")
     page = paths[2].read_text()
     assert "Tacit (gmpy2), public key" in page
@@ -43,7 +43,7 @@ def test_all_benchmarks_have_one_page(tmp_path: Path) -> None:
 
 
 def test_the_page_can_be_left_out(tmp_path: Path) -> None:
-    assert [path.name for path in write({"simulation": common_simulation.results()}, tmp_path, page=False)] == [
+    assert [path.name for path in write([common_simulation.results()], tmp_path, page=False)] == [
         "simulation.json",
         "simulation.png",
     ]
@@ -59,7 +59,7 @@ def test_without_matplotlib_an_older_figure_goes(monkeypatch: pytest.MonkeyPatch
         return importing(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    paths = write({"crypto": common.results()}, tmp_path)
+    paths = write([common_crypto.results()], tmp_path)
     assert [path.name for path in paths] == ["crypto.json", "crypto.html"]
     assert not (tmp_path / "crypto.png").exists()
 
@@ -67,4 +67,4 @@ def test_without_matplotlib_an_older_figure_goes(monkeypatch: pytest.MonkeyPatch
 def test_a_folder_that_can_not_be_made_is_an_error_for_people(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="choose another folder with --out"):
-        write({"crypto": common.results()}, tmp_path / "file" / "below")
+        write([common_crypto.results()], tmp_path / "file" / "below")

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tacit.errors import ConfigError, RunError
-from tacit_labs.bench import environments, machine, simulation
-from tacit_labs.bench.peers.jobs import JOBS
-from tacit_labs.bench.simulation_table import table
+from tacit_labs.bench import environments, machine
+from tacit_labs.bench.simulation import run as simulation
+from tacit_labs.bench.simulation.peers.jobs import JOBS
+from tacit_labs.bench.simulation.table import table
 from tests.labs.bench.common_simulation import results
 
 Answers = dict[str, list[Sequence[float] | str]]
@@ -26,7 +27,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> list[tuple[s
     real = subprocess.run
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        if "tacit_labs.bench.peers" not in command:
+        if "tacit_labs.bench.simulation.peers" not in command:
             return real(command, **options)
         side, job = command[4], command[6]
         ran.append((command[0], side, job))
@@ -47,12 +48,12 @@ def test_sides_take_turns_and_the_best_warm_round_counts(monkeypatch: pytest.Mon
     ran = answering(monkeypatch, answers)
     measured = simulation.measure(jobs=["device"], peers=["student"], repeats=2, data=tmp_path / "data.npz")
     assert [side for _, side, _ in ran] == ["student", "ours"] * 2
-    student, tacit = measured["rows"]
-    assert (student["seconds"], tacit["seconds"]) == (2.0, 0.5)  # the first round of a process never counts
-    assert (student["tacit_is_faster_by"], tacit["tacit_is_faster_by"]) == (4.0, 1.0)
-    assert tacit["clients_a_second"] == 200.0
-    assert student["best_of_each_process"] == [2.0, 4.0]
-    assert measured["rounds"] == {"device": 8}
+    student, tacit = measured.rows
+    assert (student.seconds, tacit.seconds) == (2.0, 0.5)  # the first round of a process never counts
+    assert (student.faster_by, tacit.faster_by) == (4.0, 1.0)
+    assert tacit.clients_per_second == 200.0
+    assert student.best_of_each_process == [2.0, 4.0]
+    assert measured.rounds == {"device": 8}
 
 
 def test_a_peer_that_fails_twice_is_left_out_and_the_others_go_on(
@@ -64,8 +65,8 @@ def test_a_peer_that_fails_twice_is_left_out_and_the_others_go_on(
     }
     ran = answering(monkeypatch, answers)
     measured = simulation.measure(peers=["flower"], repeats=2, data=tmp_path / "data.npz")
-    assert [(row["peer"], row["job"]) for row in measured["rows"]] == [("tacit", "device"), ("tacit", "silo")]
-    assert measured["absent"] == {"Flower's simulation": "failed on the cross-device job: RayError: still no"}
+    assert [(row.peer, row.job) for row in measured.rows] == [("tacit", "device"), ("tacit", "silo")]
+    assert measured.absent == {"Flower's simulation": "failed on the cross-device job: RayError: still no"}
     assert ("flower", "silo") not in [(side, job) for _, side, job in ran]
 
 
@@ -94,7 +95,7 @@ def test_absent_peers_are_named_with_how_to_get_them(monkeypatch: pytest.MonkeyP
     )
     assert asked[0] == ["/elsewhere/python"]
     assert ran[0][0] == "/elsewhere/python"
-    assert "pip install 'tacit[flower]'" in measured["absent"]["Flower's simulation"]
+    assert "pip install 'tacit[flower]'" in measured.absent["Flower's simulation"]
 
 
 @pytest.mark.parametrize(
@@ -124,16 +125,16 @@ def test_the_two_sides_that_are_always_there_really_train(monkeypatch: pytest.Mo
     images = generator.integers(0, 256, (20, 28, 28), dtype=np.uint8)
     np.savez(data, images=images, labels=generator.integers(0, 10, 20))
     measured = simulation.measure(quick=True, jobs=["silo"], peers=["student"], data=data)
-    assert [row["peer"] for row in measured["rows"]] == ["student", "tacit"]
-    assert all(row["seconds"] > 0 for row in measured["rows"])
-    assert measured["rows"][1]["notes"].startswith("form ")
-    assert not measured["absent"]
+    assert [row.peer for row in measured.rows] == ["student", "tacit"]
+    assert all(row.seconds > 0 for row in measured.rows)
+    assert measured.rows[1].notes.startswith("form ")
+    assert not measured.absent
 
 
 def test_the_table_tells_ratios_and_who_was_left_out() -> None:
     text = table(results())
-    assert "cross-device: 100 of 1,000 clients a round, 60 examples each" in text
-    assert "cross-silo: 10 clients a round, 6,000 examples each" in text
+    assert "cross-device: 100 of 1,000 clients per round, 60 examples each" in text
+    assert "cross-silo: 10 clients per round, 6,000 examples each" in text
     assert "4.0x as fast" in text
     assert "3.1% around training" in text
     assert "left out: pfl-research (not installed; install it <elsewhere>)" in text

@@ -11,7 +11,7 @@ from tacit_labs.bench.worker import Worker, WorkerError, clocked, serve
 
 
 def test_a_side_answers_and_goes_on_after_a_job_that_failed() -> None:
-    with Worker("tacit_labs.bench.tacit_jobs", settings={"TACIT_CRYPTO_BACKEND": "gmpy2"}) as worker:
+    with Worker("tacit_labs.bench.crypto.tacit_jobs", settings={"TACIT_CRYPTO_BACKEND": "gmpy2"}) as worker:
         with pytest.raises(WorkerError, match="KeyError: 'no such job'"):
             worker.ask("no such job")
         assert worker.ask("which") == {"backend": "gmpy2", "reason": "TACIT_CRYPTO_BACKEND asks for it"}
@@ -25,7 +25,7 @@ def test_a_side_that_ends_is_an_error_and_no_endless_wait() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("lightphe") is not None, reason="the peer is installed here")
 def test_an_absent_peer_is_named() -> None:
     with (
-        Worker("tacit_labs.bench.crypto_peers") as worker,
+        Worker("tacit_labs.bench.crypto.peers") as worker,
         pytest.raises(WorkerError, match=r"ModuleNotFoundError.*lightphe"),
     ):
         worker.ask("prepare", peer="lightphe")

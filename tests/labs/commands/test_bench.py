@@ -8,8 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.main import app
-from tacit_labs.bench import crypto, simulation
-from tests.labs.bench import common, common_simulation
+from tacit_labs.bench.crypto import run as crypto
+from tacit_labs.bench.files import Results
+from tacit_labs.bench.simulation import run as simulation
+from tests.labs.bench import common_crypto, common_simulation
 
 Asked = dict[str, list[dict[str, Any]]]
 
@@ -19,15 +21,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Measure nothing, and note what was asked for."""
     seen: Asked = {"crypto": [], "simulation": []}
 
-    def fake(name: str, results: dict[str, Any]) -> Any:
-        def measure(**options: Any) -> dict[str, Any]:
+    def fake(name: str, results: Results) -> Any:
+        def measure(**options: Any) -> Results:
             seen[name].append(options)
             options["progress"]("a side [1/2]")
             return results
 
         return measure
 
-    monkeypatch.setattr(crypto, "measure", fake("crypto", common.results()))
+    monkeypatch.setattr(crypto, "measure", fake("crypto", common_crypto.results()))
     monkeypatch.setattr(simulation, "measure", fake("simulation", common_simulation.results()))
     return seen
 
@@ -39,7 +41,10 @@ def bench(*words: str) -> str:
 
 
 def test_crypto_prints_json_or_a_table(asked: Asked, tmp_path: Path) -> None:
-    assert json.loads(bench("crypto", "--quick", "--json", "--out", str(tmp_path / "out"))) == common.results()
+    assert (
+        json.loads(bench("crypto", "--quick", "--json", "--out", str(tmp_path / "out")))
+        == common_crypto.results().to_dict()
+    )
     assert (tmp_path / "out" / "crypto.html").is_file()
     assert "Tacit (gmpy2), key holder" in bench("crypto")
     assert [options["quick"] for options in asked["crypto"]] == [True, False]
@@ -63,7 +68,7 @@ def test_simulation_passes_its_options_on(asked: Asked, tmp_path: Path) -> None:
 
 def test_simulation_measures_everything_by_default_and_writes_nothing(asked: Asked, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    assert json.loads(bench("simulation", "--quick", "--json")) == common_simulation.results()
+    assert json.loads(bench("simulation", "--quick", "--json")) == common_simulation.results().to_dict()
     assert (asked["simulation"][0]["jobs"], asked["simulation"][0]["peers"]) == (
         ["device", "silo"],
         ["student", "flower", "pfl", "tacit"],

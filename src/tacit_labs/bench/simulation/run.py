@@ -14,18 +14,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tacit.errors import ConfigError, RunError
 from tacit_labs.bench import machine
 from tacit_labs.bench.environments import first_with
-from tacit_labs.bench.peers.jobs import JOBS, Job
+from tacit_labs.bench.simulation.measured import Results, Row
+from tacit_labs.bench.simulation.peers.jobs import JOBS, Answer, Job
 from tacit_labs.bench.worker import WorkerError
 
 Progress = Callable[[str], None]
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 _LIMIT = 900  # seconds that one process may take
 
 
@@ -35,7 +35,7 @@ class Peer:
 
     name: str
     title: str
-    side: str  # the module of tacit_labs.bench.peers
+    side: str  # the module of tacit_labs.bench.simulation.peers
     packages: tuple[str, ...]  # what must be importable where it runs
     advice: str = ""  # how to get them
 
@@ -86,14 +86,14 @@ def measure(
     peers_python: Sequence[str] = (),
     data: Path | None = None,
     progress: Progress = lambda _: None,
-) -> dict[str, Any]:
-    """Return all figures as plain values.
+) -> Results:
+    """Return all figures.
 
     Args:
-        quick: one process a side with fewer rounds, in about a minute.
+        quick: one process per side with fewer rounds, in about a minute.
         jobs: which jobs, ``device`` and ``silo``.
         peers: which sides; Tacit is always one.
-        repeats: how many processes a side and job, in turn with the others'.
+        repeats: how many processes per side and job, in turn with the others'.
         peers_python: interpreters of other environments, looked into for peers that this one lacks.
         data: an npz file with ``images`` and ``labels`` instead of MNIST.
         progress: is told what is being measured.
@@ -106,7 +106,7 @@ def measure(
         raise ConfigError(f"repeats={count} does not work: expected at least 1.")
     absent: dict[str, str] = {}
     pythons = dict(_pythons(wanted, peers_python, absent))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "packages").mkdir()
@@ -117,18 +117,15 @@ def measure(
         given = _Given(data=data, packages=folder / "packages", rounds=scale.rounds, repeats=count)
         for job in chosen:
             rows += _job_rows(job, wanted, pythons, absent, given, progress)
-    _compare(rows)
-    return {
-        "machine": {
-            **asdict(machine.describe(["torch", "numpy"])),
-            "two_processes_against_one": machine.second_core(1 if quick else 3),
-        },
-        "quick": quick,
-        "repeats": count,
-        "rounds": {job.name: scale.rounds[job.name] for job in chosen},
-        "absent": absent,
-        "rows": rows,
-    }
+    return Results(
+        machine=machine.describe(["torch", "numpy"]),
+        two_processes_against_one=machine.second_core(1 if quick else 3),
+        quick=quick,
+        repeats=count,
+        rounds={job.name: scale.rounds[job.name] for job in chosen},
+        absent=absent,
+        rows=rows,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,9 +145,9 @@ def _job_rows(
     absent: dict[str, str],
     given: _Given,
     progress: Progress,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Run all sides in turn, several times; one that fails moves from ``pythons`` to ``absent``."""
-    runs: dict[str, list[dict[str, Any]]] = {}
+    runs: dict[str, list[Answer]] = {}
     for repeat in range(given.repeats):
         for peer in [peer for peer in wanted if peer.name in pythons]:
             progress(f"{job.title}, {repeat + 1}/{given.repeats}: {peer.title}")
@@ -162,7 +159,8 @@ def _job_rows(
                 absent[peer.title] = f"failed on the {job.title} job: {failed}"
                 del pythons[peer.name]
                 del runs[peer.name]
-    return [_row(PEERS[name], job, each) for name, each in runs.items()]
+    ours = _best(runs[OURS.name])
+    return [_row(PEERS[name], job, each, ours) for name, each in runs.items()]
 
 
 def _known(names: Sequence[str], all_names: Mapping[str, object], kind: str) -> Sequence[str]:
@@ -182,9 +180,9 @@ def _pythons(wanted: Sequence[Peer], others: Sequence[str], absent: dict[str, st
             absent[peer.title] = f"not installed; {peer.advice}" if peer.advice else "not installed"
 
 
-def _run(peer: Peer, python: str, job: Job, given: _Given) -> dict[str, Any]:
+def _run(peer: Peer, python: str, job: Job, given: _Given) -> Answer:
     """Run a side once; a peer may crash at its exit, after its work is done, and is then given a second chance."""
-    command = [python, "-P", "-m", "tacit_labs.bench.peers", peer.side, "--job", job.name]
+    command = [python, "-P", "-m", "tacit_labs.bench.simulation.peers", peer.side, "--job", job.name]
     command += ["--rounds", str(given.rounds[job.name]), "--data", str(given.data)]
     environment = dict(os.environ)
     if python != sys.executable:
@@ -197,9 +195,8 @@ def _run(peer: Peer, python: str, job: Job, given: _Given) -> dict[str, Any]:
             raise WorkerError(f"no answer within {_LIMIT} seconds") from error
         lines = done.stdout.strip().splitlines()
         if lines and lines[-1].startswith("{"):
-            with contextlib.suppress(ValueError):
-                answer: dict[str, Any] = json.loads(lines[-1])
-                return answer
+            with contextlib.suppress(ValueError, TypeError):
+                return Answer(**json.loads(lines[-1]))
         why = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
     raise WorkerError(why)
 
@@ -216,27 +213,23 @@ def _mnist(path: Path) -> Path:
     return path
 
 
-def _row(peer: Peer, job: Job, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sum up a side's runs of one job."""
-    best = min(seconds for run in runs for seconds in run["seconds"][1:])
-    row = {
-        "peer": peer.name,
-        "title": peer.title,
-        "version": runs[0]["version"],
-        "job": job.name,
-        "seconds": best,
-        "rounds_a_second": 1 / best,
-        "clients_a_second": job.cohort / best,
-        "best_of_each_process": [min(run["seconds"][1:]) for run in runs],
-        "notes": runs[0]["notes"],
-    }
-    if "around_training" in runs[0]:
-        row["around_training"] = min(run["around_training"] for run in runs)
-    return row
+def _row(peer: Peer, job: Job, runs: Sequence[Answer], ours: float) -> Row:
+    """Sum up a side's runs of one job; ``ours`` are the seconds of Tacit's best round."""
+    around = [run.around_training for run in runs if run.around_training is not None]
+    return Row(
+        peer=peer.name,
+        title=peer.title,
+        version=runs[0].version,
+        job=job.name,
+        cohort=job.cohort,
+        seconds=_best(runs),
+        best_of_each_process=[_best([run]) for run in runs],
+        notes=runs[0].notes,
+        faster_by=round(_best(runs) / ours, 2),
+        around_training=min(around, default=None),
+    )
 
 
-def _compare(rows: Sequence[dict[str, Any]]) -> None:
-    """Add to each row how much faster Tacit is, in the same run."""
-    ours = {row["job"]: row["seconds"] for row in rows if row["peer"] == OURS.name}
-    for row in rows:
-        row["tacit_is_faster_by"] = round(row["seconds"] / ours[row["job"]], 2)
+def _best(runs: Sequence[Answer]) -> float:
+    """Return the seconds of the best warm round: the first of a process never counts."""
+    return min(seconds for run in runs for seconds in run.seconds[1:])

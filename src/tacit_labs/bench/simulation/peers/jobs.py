@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -21,10 +22,22 @@ class Job:
         """Return what a round is, given how many examples there are.
 
         >>> JOBS["device"].words(60_000)
-        '100 of 1,000 clients a round, 60 examples each, batches of 10, one epoch'
+        '100 of 1,000 clients per round, 60 examples each, batches of 10, one epoch'
         """
         who = f"{self.cohort:,} of {self.clients:,}" if self.cohort < self.clients else f"{self.clients:,}"
-        return f"{who} clients a round, {examples // self.clients:,} examples each, batches of {self.batch}, one epoch"
+        return (
+            f"{who} clients per round, {examples // self.clients:,} examples each, batches of {self.batch}, one epoch"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a side reports of its rounds."""
+
+    version: str
+    seconds: Sequence[float]  # of each round, the first included
+    notes: str
+    around_training: float | None = None  # the share of a round that is not training, where a side knows it
 
 
 JOBS = {

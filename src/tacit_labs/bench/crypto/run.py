@@ -2,7 +2,7 @@
 
 The unit is the update of a small CNN, 21,840 floats, under keys of 2048 bits. One-thread figures are the processor's
 time, so that a busy machine changes them little; figures of two cores are by the clock. The best of several counts.
-Tacit works on whole vectors. Peers that encrypt one float a ciphertext are timed on a sample and scaled.
+Tacit works on whole vectors. Peers that encrypt one float per ciphertext are timed on a sample and scaled.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tacit_labs.bench import machine
+from tacit_labs.bench.crypto.measured import Labs, Memory, Own, Ratios, Results, Row, TwoCores
 from tacit_labs.bench.worker import Worker, WorkerError
 
 LENGTH = 21840
@@ -71,8 +72,8 @@ def measure(
     quick: bool = False,
     peers_python: str | None = None,
     progress: Progress = lambda _: None,
-) -> dict[str, Any]:
-    """Return all figures as plain values.
+) -> Results:
+    """Return all figures.
 
     Args:
         quick: smaller samples and fewer repeats, in less than a minute.
@@ -92,7 +93,7 @@ def measure(
             except WorkerError as error:
                 absent[f"Tacit ({name})"] = str(error)
         progress("keys of the peers")
-        peers = stack.enter_context(Worker("tacit_labs.bench.crypto_peers", python=peers_python or sys.executable))
+        peers = stack.enter_context(Worker("tacit_labs.bench.crypto.peers", python=peers_python or sys.executable))
         present = []
         for peer in PEERS:
             try:
@@ -109,26 +110,24 @@ def measure(
         progress(f"memory ({name})")
         with _own(name) as worker:
             memory[name] = worker.ask("memory", kind=scale.memory_kind, length=1_000_000, workers=1)
-    return {
-        "machine": {
-            **asdict(machine.describe(["gmpy2", "numpy"])),
-            "peers": versions,
-            "two_processes_against_one": machine.second_core(1 if quick else 3),
-        },
-        "quick": quick,
-        "key_bits": 2048,
-        "floats": LENGTH,
-        "repeats": scale.repeats,
-        "samples": {"lightphe and Python integers": scale.slow_sample, "phe and pypaillier": scale.sample},
-        "absent": absent,
-        "rows": _rows(figures, list(backends), present),
-        "own": {name: _own_figures(figures, name, memory[name], scale) for name in backends},
-        "labs": _labs(figures, list(backends), present, scale),
-    }
+    return Results(
+        machine=machine.describe(["gmpy2", "numpy"]),
+        peers=versions,
+        two_processes_against_one=machine.second_core(1 if quick else 3),
+        quick=quick,
+        key_bits=2048,
+        floats=LENGTH,
+        repeats=scale.repeats,
+        samples={"lightphe and Python integers": scale.slow_sample, "phe and pypaillier": scale.sample},
+        absent=absent,
+        rows=_rows(figures, list(backends), present),
+        own={name: _own_figures(figures, name, memory[name], scale) for name in backends},
+        labs=_labs(figures, list(backends), present, scale),
+    )
 
 
 def _own(name: str) -> Worker:
-    return Worker("tacit_labs.bench.tacit_jobs", settings={"TACIT_CRYPTO_BACKEND": name})
+    return Worker("tacit_labs.bench.crypto.tacit_jobs", settings={"TACIT_CRYPTO_BACKEND": name})
 
 
 Job = tuple[str, str, float, Callable[[], dict[str, Any]]]  # side, what, scale to the vector, the work
@@ -195,17 +194,17 @@ def _interleaved(jobs: Sequence[Job], repeats: int, progress: Progress) -> dict[
     return figures
 
 
-def _rows(figures: dict[tuple[str, str], Figure], backends: Sequence[str], present: Sequence[str]) -> list[Any]:
+def _rows(figures: dict[tuple[str, str], Figure], backends: Sequence[str], present: Sequence[str]) -> list[Row]:
     """Return the comparison: a row for each way to encrypt."""
-    rows: list[dict[str, Any]] = [
-        {
-            "name": peer,
-            "scaled": peer not in PACKING_PEERS,
-            "encrypt": figures[peer, "encrypt"].seconds,
-            "decrypt": figures[peer, "decrypt"].seconds,
-            "sum": figures[peer, "add"].seconds,
-            "bytes": figures[peer, "encrypt"].best("bytes") / figures[peer, "encrypt"].best("floats"),
-        }
+    rows = [
+        Row(
+            name=peer,
+            scaled=peer not in PACKING_PEERS,
+            encrypt=figures[peer, "encrypt"].seconds,
+            decrypt=figures[peer, "decrypt"].seconds,
+            sum=figures[peer, "add"].seconds,
+            bytes=figures[peer, "encrypt"].best("bytes") / figures[peer, "encrypt"].best("floats"),
+        )
         for peer in [*present, "Python integers"]
     ]
     titles = {"public": "public key", "holder": "key holder", "pool": "noise pool, online part"}
@@ -214,57 +213,61 @@ def _rows(figures: dict[tuple[str, str], Figure], backends: Sequence[str], prese
             for by, title in titles.items():
                 encrypt = figures[name, f"{by} {kind}"]
                 rows.append(
-                    {
-                        "name": f"Tacit ({name}), {'subgroup key, ' if kind == 'subgroup' else ''}{title}",
-                        "scaled": False,
-                        "encrypt": encrypt.seconds,
-                        "decrypt": figures[name, f"decrypt {kind}"].seconds,
-                        "sum": figures[name, "add"].seconds,
-                        "bytes": encrypt.best("bytes") / LENGTH,
-                    }
+                    Row(
+                        name=f"Tacit ({name}), {'subgroup key, ' if kind == 'subgroup' else ''}{title}",
+                        scaled=False,
+                        encrypt=encrypt.seconds,
+                        decrypt=figures[name, f"decrypt {kind}"].seconds,
+                        sum=figures[name, "add"].seconds,
+                        bytes=encrypt.best("bytes") / LENGTH,
+                    )
                 )
-    if "phe" in present:
-        phe = rows[list(present).index("phe")]
-        for row in rows:
-            row["times_phe"] = {what: phe[what] / row[what] for what in ("encrypt", "decrypt", "sum")}
-    return rows
+    if "phe" not in present:
+        return rows
+    phe = rows[list(present).index("phe")]
+    return [replace(row, times_phe=_against(phe, row)) for row in rows]
 
 
-def _own_figures(
-    figures: dict[tuple[str, str], Figure], name: str, memory: dict[str, Any], scale: Scale
-) -> dict[str, Any]:
+def _against(phe: Row, row: Row) -> Ratios:
+    return Ratios(encrypt=phe.encrypt / row.encrypt, decrypt=phe.decrypt / row.decrypt, sum=phe.sum / row.sum)
+
+
+def _own_figures(figures: dict[tuple[str, str], Figure], name: str, memory: dict[str, Any], scale: Scale) -> Own:
     """Return what is measured of Tacit alone."""
     pool, parse = figures[name, "pool standard"], figures[name, "parse"]
-    own: dict[str, Any] = {
-        "microseconds_a_ciphertext": {
+    add = figures[name, "add"].seconds
+
+    def with_plain_powers(kind: str) -> float:
+        powers = figures[name, f"powers {kind}"]
+        return figures[name, f"decrypt {kind}"].seconds - powers.best("secret") + powers.best("plain")
+
+    return Own(
+        microseconds_a_ciphertext={
             by: figures[name, f"{by} standard"].seconds / pool.best("ciphertexts") * 1e6
             for by in ("public", "holder", "pool")
         },
-        "parse_and_validate": parse.seconds,
-        "parse_against_additions": parse.seconds / figures[name, "add"].seconds,
-        "parse_each_validated_alone_against_additions": parse.best("each") / figures[name, "add"].seconds,
-        "two_cores": {
-            "decrypt": figures[name, "decrypt standard"].wall / figures[name, "decrypt standard two"].wall,
-            "bulk_encrypt": figures[name, "bulk 1"].wall / figures[name, "bulk 2"].wall,
-            "bulk_floats": scale.bulk,
-        },
-        "memory": {
-            "floats": memory["floats"],
-            "key": scale.memory_kind,
-            "peak_megabytes": memory["peak"] / 1e6,
-            "before_megabytes": memory["before"] / 1e6,
-        },
-    }
-    for kind in ("standard", "subgroup"):
-        powers = figures[name, f"powers {kind}"]
-        decrypt = figures[name, f"decrypt {kind}"].seconds
-        own[f"decrypt_{kind}_with_plain_powers"] = decrypt - powers.best("secret") + powers.best("plain")
-    return own
+        parse_and_validate=parse.seconds,
+        parse_against_additions=parse.seconds / add,
+        parse_each_validated_alone_against_additions=parse.best("each") / add,
+        two_cores=TwoCores(
+            decrypt=figures[name, "decrypt standard"].wall / figures[name, "decrypt standard two"].wall,
+            bulk_encrypt=figures[name, "bulk 1"].wall / figures[name, "bulk 2"].wall,
+            bulk_floats=scale.bulk,
+        ),
+        memory=Memory(
+            floats=memory["floats"],
+            key=scale.memory_kind,
+            peak_megabytes=memory["peak"] / 1e6,
+            before_megabytes=memory["before"] / 1e6,
+        ),
+        decrypt_standard_with_plain_powers=with_plain_powers("standard"),
+        decrypt_subgroup_with_plain_powers=with_plain_powers("subgroup"),
+    )
 
 
 def _labs(
     figures: dict[tuple[str, str], Figure], backends: Sequence[str], present: Sequence[str], scale: Scale
-) -> dict[str, Any]:
+) -> Labs:
     sides = [*(["phe"] if "phe" in present else []), *backends]
     seconds = {side: {str(bits): figures[side, f"labs {bits}"].seconds for bits in INTEGER_BITS} for side in sides}
-    return {"repeats": 1000, "timed": scale.labs, "key_bits": 1024, "seconds": seconds}
+    return Labs(repeats=1000, timed=scale.labs, key_bits=1024, seconds=seconds)

@@ -11,19 +11,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
-from tacit_labs.bench.peers.common import CNN, answer, client_data, cores
-from tacit_labs.bench.peers.jobs import Job
+from tacit_labs.bench.simulation.peers.common import CNN, client_data, cores
+from tacit_labs.bench.simulation.peers.jobs import Answer, Job
 
 RANK, ADDRESSES = "PFL_WORKER_RANK", "PFL_WORKER_ADDRESSES"  # pfl's own names
 
 
-def run(job: Job, rounds: int, data: str) -> Mapping[str, Any] | None:
+def run(job: Job, rounds: int, data: str) -> Answer | None:
     """Start the workers, or be one of them; rank 0 answers for all."""
     if RANK in os.environ:
         return work(job, rounds, data)
@@ -42,7 +42,7 @@ def launch(workers: int) -> int:
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-P", "-m", "tacit_labs.bench.peers", *sys.argv[1:]],
+            [sys.executable, "-P", "-m", "tacit_labs.bench.simulation.peers", *sys.argv[1:]],
             env=os.environ | shared | {RANK: str(rank)},
             stdout=None if rank == 0 else subprocess.DEVNULL,
         )
@@ -51,7 +51,7 @@ def launch(workers: int) -> int:
     return max(abs(process.wait()) for process in processes)
 
 
-def work(job: Job, rounds: int, data: str) -> Mapping[str, Any] | None:
+def work(job: Job, rounds: int, data: str) -> Answer | None:
     """Train as one worker of the simulation."""
     import numpy as np
     import torch
@@ -130,4 +130,5 @@ def work(job: Job, rounds: int, data: str) -> Mapping[str, Any] | None:
     if os.environ[RANK] != "0":
         return None
     notes = f"{os.environ[ADDRESSES].count(',') + 1} torch.distributed (gloo) workers of one thread"
-    return answer(version("pfl"), [after - before for before, after in pairwise(clock.times)], notes)
+    seconds = [after - before for before, after in pairwise(clock.times)]
+    return Answer(version=version("pfl"), seconds=seconds, notes=notes)

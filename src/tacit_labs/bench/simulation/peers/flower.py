@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from tacit_labs.bench.peers.common import CNN, answer, client_data, cores, train_epoch
-from tacit_labs.bench.peers.jobs import JOBS, Job
+from tacit_labs.bench.simulation.peers.common import CNN, client_data, cores, train_epoch
+from tacit_labs.bench.simulation.peers.jobs import JOBS, Answer, Job
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -78,7 +77,7 @@ def server_app(job: Job, rounds: int, data: str, seconds: list[float]) -> Server
     return app
 
 
-def run(job: Job, rounds: int, data: str) -> Mapping[str, Any]:
+def run(job: Job, rounds: int, data: str) -> Answer:
     """Time the rounds."""
     os.environ.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")  # before flwr and ray are imported
     import flwr
@@ -99,4 +98,4 @@ def run(job: Job, rounds: int, data: str) -> Mapping[str, Any]:
         },
     )
     notes = f"run_simulation, {actors} Ray actors of one thread; the first round includes starting Ray"
-    return answer(flwr.__version__, seconds, notes)
+    return Answer(version=flwr.__version__, seconds=seconds, notes=notes)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit_labs.bench.peers.jobs import Job
+from tacit_labs.bench.simulation.peers.jobs import Job
 
 
 class CNN(nn.Module):
@@ -62,8 +60,3 @@ def train_epoch(model: nn.Module, x: Tensor, y: Tensor, job: Job) -> None:
 def cores() -> int:
     """Return how many cores this process may use, so that every side is given the same."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def answer(version: str, seconds: Sequence[float], notes: str, **more: Any) -> Mapping[str, Any]:
-    """Return what a side reports of its rounds."""
-    return {"version": version, "seconds": [round(value, 4) for value in seconds], "notes": notes, **more}

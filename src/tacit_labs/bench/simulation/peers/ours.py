@@ -5,18 +5,16 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import tacit
 from tacit.runs.observer import Silent
 from tacit.runs.result import RoundRecord
-from tacit_labs.bench.peers.common import CNN, answer, client_data
-from tacit_labs.bench.peers.jobs import Job
+from tacit_labs.bench.simulation.peers.common import CNN, client_data
+from tacit_labs.bench.simulation.peers.jobs import Answer, Job
 
 
 class Clock(Silent):
@@ -34,7 +32,7 @@ class Clock(Silent):
         self.times.append(time.perf_counter())
 
 
-def run(job: Job, rounds: int, data: str, *, form: str = "auto", gpu: int = -1) -> Mapping[str, Any]:
+def run(job: Job, rounds: int, data: str, *, form: str = "auto", gpu: int = -1) -> Answer:
     """Time the rounds."""
     torch.manual_seed(0)
     images, labels = client_data(data, job.clients)
@@ -55,4 +53,4 @@ def run(job: Job, rounds: int, data: str, *, form: str = "auto", gpu: int = -1) 
     wall = [end - start for start, end in pairwise(clock.times)]
     shares = [(whole - train) / whole for whole, train in zip(wall, training, strict=True)]
     around = statistics.median(shares[1:] or shares)
-    return answer(tacit.__version__, wall, f"form {result.form}", train_seconds=training, around_training=around)
+    return Answer(version=tacit.__version__, seconds=wall, notes=f"form {result.form}", around_training=around)

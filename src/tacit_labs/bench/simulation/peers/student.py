@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tacit_labs.bench.peers.common import CNN, answer, client_data
-from tacit_labs.bench.peers.jobs import Job
+from tacit_labs.bench.simulation.peers.common import CNN, client_data
+from tacit_labs.bench.simulation.peers.jobs import Answer, Job
 
 
 def train_client(global_model: nn.Module, dataset: TensorDataset, job: Job) -> dict[str, Tensor]:
@@ -37,7 +35,7 @@ def average(states: list[dict[str, Tensor]], weights: list[int]) -> dict[str, Te
     }
 
 
-def run(job: Job, rounds: int, data: str) -> Mapping[str, Any]:
+def run(job: Job, rounds: int, data: str) -> Answer:
     """Time the rounds."""
     torch.manual_seed(0)
     rng = np.random.default_rng(1)
@@ -52,4 +50,4 @@ def run(job: Job, rounds: int, data: str) -> Mapping[str, Any]:
         model.load_state_dict(average(states, [len(datasets[client]) for client in cohort]))
         seconds.append(time.perf_counter() - start)
     notes = f"one process, {torch.get_num_threads()} torch threads (the default); data in memory beforehand"
-    return answer(f"torch {torch.__version__}", seconds, notes)
+    return Answer(version=f"torch {torch.__version__}", seconds=seconds, notes=notes)

@@ -1,0 +1,1 @@
+"""Encryption beside other libraries: what ``tacit bench crypto`` measures and shows."""

@@ -1,0 +1,1 @@
+"""Federated simulation beside other libraries: what ``tacit bench simulation`` measures and shows."""
