@@ -77,7 +77,8 @@ def _child(target: Target, seconds: float, seed: int, note: Path) -> int:
     with note.open("r+b") as file, mmap.mmap(file.fileno(), _NOTE) as last:
 
         def write_down(data: bytes) -> None:
-            last[: 8 + len(data)] = len(data).to_bytes(8, "big") + data
+            noted = data[: _NOTE - 8]
+            last[: 8 + len(noted)] = len(noted).to_bytes(8, "big") + noted
 
         campaign.run(seconds, write_down)
     findings = [[finding.what, finding.data.hex()] for finding in campaign.findings.values()]

@@ -98,6 +98,7 @@ def tried(target: Target, data: bytes) -> Finding | None:
         with _impatient(10 * target.seconds), warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", category=DeprecationWarning, module="numpy")
+            warnings.filterwarnings("ignore", message="Reading `.npy`")  # written by Python 2: NumPy's advice
             target.check(data)
     except TacitError as error:
         str(error).encode()  # it can be shown

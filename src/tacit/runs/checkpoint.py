@@ -51,6 +51,7 @@ class Checkpoint:
     def read(cls, path: Path) -> Checkpoint:
         """Read the file at ``path``."""
         try:
+            foreign.open_plain(path).close()  # a pipe would be waited for
             with safe_open(path, "numpy") as file:
                 metadata = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping

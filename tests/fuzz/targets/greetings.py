@@ -1,16 +1,25 @@
-"""Greetings and introductions, of Tacit's own apps and of other people's Flower apps, on both sides."""
+"""Greetings and introductions, of Tacit's own apps and of others' Flower apps, and what a node's operator names."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
 import tacit
 from tacit import foreign, wire
-from tacit.errors import WireError
+from tacit.crypto import keyfile
+from tacit.errors import TacitError, WireError
 from tacit.flower import pairing, settings
-from tacit.runs.flower import hello
+from tacit.runs.flower import hello, operator
+from tacit.runs.sections import Paillier
+from tests.fuzz.fixed import PUBLIC
 from tests.fuzz.harness import Target
+from tests.fuzz.targets.files import folder, written
 from tests.runs.common import digits
 
 _HEADER = 20
@@ -85,9 +94,32 @@ def _told(data: bytes) -> None:
     assert pairing.Terms.read(terms.to_record(), {})[0] == terms
 
 
+@functools.cache
+def _operator_files() -> tuple[bytes, ...]:
+    own = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    public = own.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    secret = own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    path = folder() / "pin.key"
+    keyfile.save(path, PUBLIC)
+    return secret, path.read_bytes(), PUBLIC.fingerprint.encode(), public + b" a comment\n# another\n" + public
+
+
+def _operated(data: bytes) -> None:
+    """What an operator names in a node's config: the pinned key, the clients, the client's own identity."""
+    path = str(written("operator", data))
+    with contextlib.suppress(TacitError):
+        assert len(operator.pin_of({"tacit-pin": path}, Paillier(insecure_key_size=True))) == 32
+    with contextlib.suppress(TacitError):
+        found = operator.clients_of({"tacit-clients": path})
+        assert found is not None
+        assert all(len(one) == 32 for one in found)
+    operator.identity_of({"tacit-identity": path})
+
+
 TARGETS = (
     Target(name="greetings", seeds=lambda: [_body(hello.greeting(_OURS))], check=_check, form="json", inputs=1500),
     Target(name="introductions", seeds=_introduction, check=_introduced, form="json", inputs=4000),
     Target(name="guests", seeds=_guests, check=_guest, form="json", inputs=4000),
+    Target(name="operators", seeds=_operator_files, check=_operated, inputs=1500),
     Target(name="pairings", seeds=_terms, check=_told, form="json", inputs=1000),
 )

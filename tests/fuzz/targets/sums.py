@@ -1,6 +1,7 @@
 """The encrypted sum from end to end: one party's answers, or the server's requests, are what the input says.
 
-Whatever a party sends in place of one of its answers, the round gives the exact sum of the clients it names, or none.
+Whatever a party sends in place of one of its answers, the round gives the exact sum of the clients it names, or none;
+but for the authority that has the whole key: the server has its word for what a sum is, within what clients can give.
 Whatever the server asks a key holder, it opens the sum of honest replies of enough clients, or nothing.
 """
 
@@ -105,7 +106,10 @@ class Federation:
             ready = drive(self.protocol.setup(_CLIENTS), engine)
             total = drive(ready.server(_CLIENTS, task, _LENGTH), engine)
         assert len(total.clients) >= RULES.minimum_clients
-        assert np.allclose(total.vector, _exact(total.clients), atol=1e-5), "the sum of those it names"
+        assert np.abs(total.vector).max() <= 4.0 * len(total.clients) * (1 + 1e-9)
+        opened = [wire.unpack(self.answers[place]).kind is wire.Kind.OPENED for place in self.replaced]
+        if len(self.holders) > 1 or not any(opened):
+            assert np.allclose(total.vector, _exact(total.clients), atol=1e-5), "the sum of those it names"
 
 
 @functools.cache

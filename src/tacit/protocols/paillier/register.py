@@ -159,5 +159,6 @@ class Register:
         """Refuse a memory that no run leaves behind, such as one of clients without a challenge."""
         lengths = {len(self.challenge), len(self.run), len(self.digest)} - {0, CHALLENGE_BYTES}
         numbers = (self.rules.minimum_clients, self.rules.rounds, *self.members, *self.identities)
-        if lengths or min(numbers) < 0 or (self.members and not (self.challenge and self.run)):
+        known = self.run or self.members or self.identities
+        if lengths or min(numbers) < 0 or (known and not self.challenge) or (self.members and not self.run):
             raise ValueError("its parts don't belong together")

@@ -20,7 +20,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from tacit import wire
+from tacit import foreign, wire
 from tacit.engines.flower.app import Value
 from tacit.errors import KeysError
 from tacit.protocols.paillier.register import FLOOR
@@ -74,7 +74,7 @@ def identity_of(node: Mapping[str, Value]) -> Ed25519PrivateKey | None:
     given = str(node.get("tacit-identity", "")).strip()
     if not given:
         return None
-    data = private_file(Path(given), "tacit-identity").read_bytes()
+    data = _bytes(private_file(Path(given), "tacit-identity"), "tacit-identity")
     try:
         found = serialization.load_ssh_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -140,13 +140,23 @@ def _identity(text: str) -> bytes:
 
 def _read(path: Path, setting: str = "tacit-pin") -> str:
     try:
-        return path.read_text()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise KeysError(
-            f"{setting}={path}: expected {'a fingerprint, or ' * (setting == 'tacit-pin')}a file that can be read: "
-            f"{reason}. A node's paths start in the folder it was started in"
-        ) from error
+        return _bytes(path, setting).decode()
+    except UnicodeDecodeError as error:
+        raise _unread(path, setting, "it is no text") from error
+
+
+def _bytes(path: Path, setting: str) -> bytes:
+    try:
+        return foreign.read_plain(path, largest=foreign.LARGEST)
+    except (OSError, ValueError) as error:  # a value that no file can have as its name is one of the latter
+        raise _unread(path, setting, getattr(error, "strerror", None) or str(error)) from error
+
+
+def _unread(path: Path, setting: str, reason: str) -> KeysError:
+    return KeysError(
+        f"{setting}={path}: expected {'a fingerprint, or ' * (setting == 'tacit-pin')}a file that can be read: "
+        f"{reason}. A node's paths start in the folder it was started in"
+    )
 
 
 def _public(path: Path, settings: Paillier) -> Public:
