@@ -30,7 +30,7 @@ def learned(
         folder: where the runs are kept.
         what: said to ``progress``.
         progress: is told of the rounds of all runs together.
-        workers: how many run at once; by default one a core, or one on a GPU.
+        workers: how many run at once; by default one per core, or one on a GPU.
     """
     planned = []
     for index, settings in enumerate(ways.values()):
@@ -71,7 +71,7 @@ def curves(
     y_format: str,
     styles: Mapping[str, int],
 ) -> Chart:
-    """Return a measure of the rounds, ``test_accuracy`` or ``test_loss``, as one line a way in the way's own style."""
+    """Return a measure of the rounds, ``test_accuracy`` or ``test_loss``, a line per way in its own style."""
     series = []
     for name, result in results.items():
         seen = [(record.round, getattr(record, measure)) for record in result.rounds]

@@ -39,7 +39,7 @@ class Sizes:
     sigma: float = 0.05
     clips: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
     sigmas: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
-    workers: int | None = None  # processes; one a core
+    workers: int | None = None  # processes; one per core
 
 
 _DATA = {"mnist": "MNIST", "digits": "Digits of 8 x 8 pixels"}
@@ -136,7 +136,7 @@ def _said(sizes: Sizes, settings: Settings) -> str:
     return (
         f"{_DATA.get(sizes.data, sizes.data)}, model `{sizes.model}`, {sizes.clients} clients with data mixed "
         f"evenly, all of them in each of {sizes.rounds} rounds, {sizes.local_epochs} local "
-        f"epoch{'s' * (sizes.local_epochs > 1)} a round; delta {epsilons.DELTA:g}, the unit is a client, "
+        f"epoch{'s' * (sizes.local_epochs > 1)} per round; delta {epsilons.DELTA:g}, the unit is a client, "
         f"add-remove. The grid has {len(sizes.clips)} values of C and {len(sizes.sigmas)} of sigma, one run each "
         f"with seed {settings.seed}. The noise on the sum of the clipped updates has standard deviation sigma C."
     )

@@ -70,7 +70,7 @@ def figure(points: Sequence[Point]) -> Figure:
 
 
 def table(points: Sequence[Point]) -> Table:
-    """Return the points for the terminal: a line a setting, a column a way."""
+    """Return the points for the terminal: a line per setting, a column per way."""
     from rich.table import Table
 
     shown = Table(box=None, padding=(0, 2, 0, 0))

@@ -181,7 +181,7 @@ def _normalised(
 def noisy_statistics(
     values: NDArray[np.float64], *, epsilon: float, delta: float, randomness: Randomness
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    r"""Return the mean and deviation of each column of ``values`` in [-1, 1], with (epsilon, delta)-privacy a row.
+    r"""Return the mean and deviation of each column of ``values`` in [-1, 1], with (epsilon, delta)-privacy per row.
 
     One Gaussian release of :math:`(\sum_i x_i, \sum_i x_i^2)`, whose sensitivity to a row of d features is
     :math:`\sqrt{2 d}`; the number of rows is public. Deviations are kept above 0.05, so that noise divides nothing by

@@ -61,7 +61,7 @@ def findings(parts: Sequence[Part], *, missing: bool) -> list[Finding]:
     found.append(
         Finding(
             what="privacy",
-            original="epsilon 100 a round; rounds are not composed, and the magnitude's bit is not charged",
+            original="epsilon 100 per round; rounds are not composed, and the magnitude's bit is not charged",
             ours=f"epsilon {last.privacy.epsilon or 0:,.0f} after {len(last.rounds)} rounds, at delta "
             f"{last.privacy.delta or 0:g}",
             why="Every round costs 100 for the set and 5 for the bit (hidden in the original's code), and rounds add "
@@ -151,7 +151,7 @@ def _table(part: Part) -> Table:
             )
         )
     return Table(
-        columns=("way", "test accuracy", "test loss", "bytes up, a client a round", "less by", "composed epsilon"),
+        columns=("way", "test accuracy", "test loss", "bytes up, per client and round", "less by", "composed epsilon"),
         rows=tuple(rows),
         align="lrrrrr",
         caption=f"{part.title}, after the last round; epsilon at delta 1e-5, against the server.",

@@ -191,9 +191,9 @@ def job(rounds: int) -> dict[str, Any]:
         records = tacit.run(config).rounds
         seconds = [record.lasted - record.seconds["evaluate"] for record in records]
         row[engine] = {"seconds": seconds, "best": min(seconds[len(seconds) // 2 :]), "stages": records[-1].seconds}
-        print(f"{engine}: {row[engine]['best']:.3f} s a round", flush=True)
+        print(f"{engine}: {row[engine]['best']:.3f} s per round", flush=True)
     row["ratio"] = row["flower"]["best"] / row["in-process"]["best"]
-    print(f"in process {row['ratio']:.1f}x the rounds a second", flush=True)
+    print(f"in process {row['ratio']:.1f}x the rounds per second", flush=True)
     return row
 
 

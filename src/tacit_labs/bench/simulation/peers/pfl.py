@@ -31,7 +31,7 @@ def run(job: Job, rounds: int, data: str) -> Answer | None:
 
 
 def launch(workers: int) -> int:
-    """Run this side once a worker; rank 0 keeps standard output. Returns the worst exit status."""
+    """Run this side once per worker; rank 0 keeps standard output. Returns the worst exit status."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The loop a student writes: a deep copy of the model a client, a DataLoader, an average of state dicts."""
+"""The loop a student writes: a deep copy of the model per client, a DataLoader, an average of state dicts."""
 
 from __future__ import annotations
 
