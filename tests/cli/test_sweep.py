@@ -36,13 +36,14 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> S
     return Sweep(capfd)
 
 
-def test_a_grid_gives_a_table_a_csv_and_figures(run: Sweep, tmp_path: Path) -> None:
+def test_a_grid_gives_a_table_a_csv_a_page_and_figures(run: Sweep, tmp_path: Path) -> None:
     out, err = run(*SMALL, *GRID, "--out", tmp_path / "s")
     assert err == ""
-    assert "point 4/4  dp.clip=0.5 dp.noise=0.4  seed 1  accuracy " in out
+    assert "point 4/4  dp.clip=0.5, dp.noise=0.4  seed 1  accuracy " in out
     assert "* best: dp.clip=0.5" in out
     assert "Each epsilon is that of one point alone." in out
     figures = {path.name for path in (tmp_path / "s").glob("*.png")}
+    assert (tmp_path / "s" / "sweep.html").read_bytes().startswith(b"<!doctype html>")
     assert figures == {"accuracy-heat.png", "accuracy-surface.png", "epsilon-heat.png", "epsilon-surface.png"}
     with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 4

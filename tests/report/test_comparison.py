@@ -10,8 +10,7 @@ from rich.console import Console
 
 from tacit.report import comparison as report
 from tacit.report import comparison_charts as charts
-from tacit.report.comparison_table import table
-from tacit.report.page import Bars, Chart, Lines, Part, Points, Row, Series, Table
+from tacit.report.page import Bars, Chart, Lines, Part, Points, Row, Series, Table, terminal
 from tacit.runs.comparison import Comparison, Entry
 from tests.report.browser import drawn, look, needs_browser
 from tests.runs.results import CENTRAL, LOCAL, entry, result
@@ -115,8 +114,8 @@ def test_privacy_says_what_against_whom_and_what_is_none() -> None:
     (table_,) = [one for one in tables(comparison) if "against whom" in one.columns]
     assert table_.rows[0] == ("plain", "none", None, None, None, None, "no differential privacy is claimed")
     assert [row[:5] for row in table_.rows[1:3]] == [
-        ("both", "8", "1e-05", "client", "add-remove"),
-        ("both", "3", "1e-05", "example", "add-remove"),
+        ("both", "8", "1e-5", "client", "add-remove"),
+        ("both", "3", "1e-5", "example", "add-remove"),
     ]
     assert "own claim would be epsilon 100 at delta 0.001" in str(table_.rows[3][6])
 
@@ -164,11 +163,12 @@ def test_the_page_of_runs_that_all_failed_can_be_drawn() -> None:
 def test_the_terminal_has_the_table_the_adversaries_and_the_warnings() -> None:
     console = Console(width=160, record=True, quiet=False, file=None, force_terminal=False)
     with console.capture() as capture:
-        console.print(table(together(PLAIN, BOTH, entry("broken", failed=1), warnings=("careful",), notes=("noted",))))
+        comparison = together(PLAIN, BOTH, entry("broken", failed=1), warnings=("careful",), notes=("noted",))
+        console.print(terminal.parts(report.overview(comparison)))
     text = capture.get()
     assert "85.00% ± 7.07" in text
     assert "8 (client), 3 (example)" in text
-    assert "example, add-remove, against everyone but the client itself" in text
+    assert "unit: example, neighbours: add-remove, against everyone but the client itself" in text
     for words in ("failed: broken-broken-0: it broke <b>", "careful", "noted"):
         assert words in text
 

@@ -55,7 +55,7 @@ def test_every_run_is_an_ordinary_one_on_the_same_split(tmp_path: Path) -> None:
         "data": "digits",
         "split": "iid",
         "clients": "4",
-        "clients a round": "4",
+        "clients per round": "4",
         "model": "logistic (650 parameters)",
         "rounds": "2",
         "seeds": "1, 2",

@@ -21,7 +21,7 @@ def test_what_all_share_is_said_and_nothing_is_warned_of() -> None:
         ({"dataset": "mnist"}, "data", "digits in a; mnist in b"),
         ({"split": "shards:2"}, "split", "iid in a; shards:2 in b"),
         ({"clients": 9}, "clients", "4 in a; 9 in b"),
-        ({"per_round": 2}, "clients a round", "4 in a; 2 in b"),
+        ({"per_round": 2}, "clients per round", "4 in a; 2 in b"),
         ({"model": "cnn"}, "model", "cnn (650 parameters) in b"),
         ({"parameters": 5}, "model", "logistic (5 parameters) in b"),
         ({"accuracies": (0.1, 0.2, 0.3)}, "rounds", "2 in a; 3 in b"),

@@ -59,7 +59,7 @@ def compare(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=limits.WORKERS, help="Runs at a time.", rich_help_panel=_COMPARE, show_default="one a core"
+            min=1, max=limits.WORKERS, help="Runs at a time.", rich_help_panel=_COMPARE, show_default="one per core"
         ),
     ] = None,
     data: options.DataName = None,
@@ -116,10 +116,10 @@ def compare(
         files = {"folder": str(folder), "files": [str(path) for path in paths]}
         emit_json(comparison.to_dict() | {"failed": len(comparison.failed)} | files)
     elif not quiet:
-        from tacit.report.comparison_table import table
+        from tacit.report.page import terminal
 
         out_console = console()
-        out_console.print(table(comparison))
+        out_console.print(terminal.parts(report.overview(comparison)))
         for path in paths:
             out_console.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
 
@@ -193,7 +193,7 @@ def _made(order: Order, folder: Path, *, workers: int | None, force: bool, quiet
 def _watching(
     rounds: Sequence[int], *, quiet: bool, lines: bool
 ) -> Iterator[tuple[Callable[[int, Repeat], None], Callable[[int, int], None]]]:
-    """Show rounds and runs as they are done: a bar on stderr where that is a terminal, a line a run elsewhere."""
+    """Show rounds and runs as they are done: a bar on stderr where that is a terminal, a line per run elsewhere."""
     from tacit.report.words import percent
 
     total, finished = len(rounds), 0

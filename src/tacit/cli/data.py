@@ -89,13 +89,14 @@ def show_data(
     """Show how a split shares out a data set: how many examples of each class every client would hold."""
     from tacit.randomness import Randomness
     from tacit.report import holdings as report
+    from tacit.report.page import png, terminal
     from tacit.tasks import catalogue, partition
 
     # Everything that may be refused is, before the data is loaded.
     rule = partition.parse(split)
     generator = Randomness.of(seed=seed).stream("split")
     if plot is not None:
-        report.check_figure(plot)
+        png.check(plot)
 
     data = catalogue.load(name, folder=data_dir)
     natural = isinstance(rule, partition.Natural)
@@ -106,8 +107,9 @@ def show_data(
         [data.group_names[data.groups[rows[0]]] for rows in shares] if natural and data.groups is not None else None
     )
     held = report.Holdings.of(shares, data.train.labels, classes=data.classes, names=holders)
+    title = f"{data.title}, split {rule} over {clients:,} clients"
     if plot is not None:
-        report.figure(held, plot, title=f"{data.title}, split {rule} over {clients:,} clients")
+        png.write(report.chart(held, title=title), plot)
     if json:
         emit_json(
             {
@@ -117,7 +119,7 @@ def show_data(
                 "test_examples": len(data.test),
                 "split": str(rule),
                 "seed": seed,
-                "summary": report.summary(held),
+                "summary": report.Summary.of(held).to_dict(),
                 "clients": [
                     {"client": client, "examples": sum(counts), "classes": counts}
                     for client, counts in zip(held.names, held.counts.tolist(), strict=True)
@@ -128,8 +130,6 @@ def show_data(
         return
     out = console()
     out.print(f"{data.title} from {data.origin}; split {rule}, seed {seed}", markup=False)
-    out.print(report.summary_table(held))
-    out.print(report.table(held))
-    out.print(report.Blocks(holdings=held))
+    out.print(terminal.parts(report.parts(held, title=title)))
     if plot is not None:
         out.print(f"Figure: {plot}", markup=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from tacit.cli import options
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet
 from tacit.errors import RunError
+from tacit.storage import write_atomically
 
 if TYPE_CHECKING:
     from tacit.runs.grid import Axis
@@ -67,7 +68,7 @@ def sweep(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=limits.WORKERS, help="Points at a time.", rich_help_panel=_SWEEP, show_default="one a core"
+            min=1, max=limits.WORKERS, help="Points at a time.", rich_help_panel=_SWEEP, show_default="one per core"
         ),
     ] = None,
     figures: Annotated[
@@ -82,7 +83,7 @@ def sweep(
     quiet: Quiet = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a grid of settings: a table, heat maps and surfaces of accuracy and epsilon.
+    """Run a grid of settings: a table, a page, heat maps and surfaces of accuracy and epsilon.
 
     The same command with the same --out goes on with a sweep that was stopped.
 
@@ -91,14 +92,15 @@ def sweep(
       tacit sweep optimizer.lr=log:0.01:1:5 --seeds 3
     """
     given = locals()
-    from tacit.report import surfaces
+    from tacit.report import sweep as report
+    from tacit.report.page import png
     from tacit.runs import sweep as grids
     from tacit.runs.grid import parse_axes
 
     axes, others = parse_axes(words or [])
     settings = options.settings(others, given)
     if figures:
-        surfaces.check()
+        png.check()
     folder = Path(settings.pop("out", None) or Path("runs") / f"sweep-{datetime.now():%Y%m%d-%H%M%S}")
     try:
         with _watching(grids.count(axes, seeds=seeds), quiet=quiet, lines=not (quiet or as_json)) as on_done:
@@ -110,10 +112,13 @@ def sweep(
     failed = [row for row in rows if row.error is not None]
     if len(failed) == len(rows):
         raise RunError(f"All {len(rows)} points failed, the first because: {failed[0].error}")
-    drawn = surfaces.draw(rows, axes, folder) if figures else surfaces.Drawn(paths=(), notes=())
-    notes = [*dict.fromkeys(note for row in rows for note in row.notes), *drawn.notes]
+    notes = list(dict.fromkeys(note for row in rows for note in row.notes))
     if len(rows) > 1 and any(row.epsilon is not None for row in rows):
         notes.append(_CHOICE)
+    page = report.page(rows, axes, notes=notes)
+    write_atomically(folder / report.PAGE, page.html().encode(), advice="Choose another folder with --out.")
+    drawn = png.write_all(page.charts, folder, advice="Choose another folder with --out.") if figures else ()
+    notes += report.charts(rows, axes).notes
     table = folder / grids.TABLE
     if as_json:
         best = grids.best(grids.cells(rows))
@@ -124,18 +129,21 @@ def sweep(
                 "best": None if best is None else best.to_dict(),
                 "failed": len(failed),
                 "csv": str(table),
-                "figures": [str(path) for path in drawn.paths],
+                "page": str(folder / report.PAGE),
+                "figures": [str(path) for path in drawn],
                 "notes": notes,
                 "folder": str(folder),
             }
         )
     elif not quiet:
-        _show(rows, axes, notes, [table, *drawn.paths])
+        _show(rows, axes, notes, [table, folder / report.PAGE, *drawn])
 
 
 @contextmanager
 def _watching(total: int, *, quiet: bool, lines: bool) -> Iterator[Callable[[Row], None]]:
     """Show points as they are done: a bar on stderr where that is a terminal, a line each elsewhere."""
+    from tacit.report.sweep import setting
+
     errors = console(stderr=True)
     if errors.is_terminal and not quiet:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -143,7 +151,7 @@ def _watching(total: int, *, quiet: bool, lines: bool) -> Iterator[Callable[[Row
         columns = (TextColumn("points"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, TextColumn("{task.description}"), console=errors, transient=True) as progress:
             task = progress.add_task("", total=total)
-            yield lambda row: progress.update(task, advance=1, description=_words(row.values))
+            yield lambda row: progress.update(task, advance=1, description=setting(row.values))
         return
     done = 0
     plain = console()
@@ -153,19 +161,13 @@ def _watching(total: int, *, quiet: bool, lines: bool) -> Iterator[Callable[[Row
         done += 1
         if lines:
             plain.print(
-                f"point {done}/{total}  {_words(row.values)}  {_outcome(row)}",
+                f"point {done}/{total}  {setting(row.values)}  {_outcome(row)}",
                 markup=False,
                 emoji=False,
                 soft_wrap=True,
             )
 
     yield line
-
-
-def _words(values: Mapping[str, Any]) -> str:
-    return " ".join(
-        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
-    )
 
 
 def _outcome(row: Row) -> str:
@@ -181,13 +183,14 @@ def _outcome(row: Row) -> str:
 def _show(rows: list[Row], axes: list[Axis], notes: list[str], paths: list[Path]) -> None:
     from rich.text import Text
 
-    from tacit.report import sweep_table
+    from tacit.report import sweep as report
+    from tacit.report.page import terminal
 
     out = console()
-    out.print(sweep_table.table(rows, axes))
+    out.print(terminal.parts(report.parts(rows, axes)))
     for row in rows:
         if row.error is not None:
-            out.print(Text(f"failed: {_words(row.values)}: {row.error}", style="red"), soft_wrap=True)
+            out.print(Text(report.failure(row), style="red"), soft_wrap=True)
     for note in notes:
         out.print(Text(note, style="yellow"), soft_wrap=True)
     for path in paths:

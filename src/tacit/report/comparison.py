@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from tacit.report import comparison_charts as charts
-from tacit.report.page import Card, Cards, Note, Page, Part, Row, Section, Table, Text, Tone
-from tacit.report.words import bytes_text, percent, seconds_text
+from tacit.report.page import Card, Cards, Cell, Column, Note, Page, Part, Row, Section, Table, Text, Tone
+from tacit.report.words import bytes_text, epsilon_text, guarantee, percent, seconds_text, short
 from tacit.runs.comparison import Claimed, Comparison, Entry, Repeat, Spread, epsilon_of
 from tacit.runs.remarks import LARGEST_MEANINGFUL
 from tacit.storage import write_atomically
@@ -41,7 +40,7 @@ def page(comparison: Comparison) -> Page:
         title="Protections compared",
         subtitle=", ".join([*about, f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"]),
         sections=(
-            _summary(comparison, entries),
+            _summary(comparison),
             Section(
                 title="Accuracy",
                 lead="On the test data. Curves are means over the seeds; bands and bars go from the lowest seed to the "
@@ -71,10 +70,9 @@ def accuracy_text(spread: Spread | None) -> str:
     return f"{percent(spread.mean)} ± {100 * spread.deviation:.2f}"
 
 
-def epsilon_text(claim: Claimed) -> str:
+def claim_text(claim: Claimed) -> str:
     """Return epsilon for people, and the plain word on one that promises nothing."""
-    epsilon = epsilon_of(claim) or 0.0
-    text = "infinite" if epsilon == math.inf else f"{epsilon:.3g}" if epsilon < 1e3 else f"{epsilon:,.0f}"
+    text = epsilon_text(epsilon_of(claim))
     return f"{text}, no guarantee" if no_guarantee(claim) else text
 
 
@@ -86,49 +84,70 @@ def no_guarantee(claim: Claimed) -> bool:
 def epsilons_text(entry: Entry) -> str:
     """Return every epsilon of an entry, with its unit where there are two."""
     if len(entry.claims) > 1:
-        return ", ".join(f"{epsilon_text(claim)} ({claim.unit})" for claim in entry.claims)
-    return epsilon_text(entry.claims[0]) if entry.claims else "none"
+        return ", ".join(f"{claim_text(claim)} ({claim.unit})" for claim in entry.claims)
+    return claim_text(entry.claims[0]) if entry.claims else "none"
 
 
-def _summary(comparison: Comparison, entries: Sequence[Entry]) -> Section:
-    parts: list[Part] = [Note(text=warning, tone="warn") for warning in comparison.warnings]
-    parts += [Note(text=f"{run.name} failed: {run.error}", tone="bad") for run in comparison.failed]
+def overview(comparison: Comparison) -> list[Part]:
+    """Return what a terminal shows: the table, whom each epsilon holds against, warnings and notes."""
+    parts: list[Part] = [
+        Text(text="**" + ", ".join(f"{what}: {value}" for what, value in comparison.shared.items()) + "**"),
+        _table(comparison.entries),
+    ]
+    rows = [(entry.name, guarantee(claim)) for entry in comparison.entries for claim in entry.claims]
+    if rows:
+        parts.append(Table(columns=(), rows=rows, caption="\nWhat each epsilon hides, and from whom"))
+    return [*parts, *_problems(comparison), *(Note(text=note) for note in comparison.notes)]
+
+
+def _problems(comparison: Comparison) -> list[Part]:
+    failed = [Note(text=f"failed: {run.name}: {run.error}", tone="bad") for run in comparison.failed]
+    return [*failed, *(Note(text=warning, tone="warn") for warning in comparison.warnings)]
+
+
+def _summary(comparison: Comparison) -> Section:
+    parts = _problems(comparison)
     if comparison.shared:
         parts.append(Cards(cards=tuple(Card(label=what, value=value) for what, value in comparison.shared.items())))
-    tones: dict[tuple[int, int], Tone] = {
-        (place, 2): "bad" for place, entry in enumerate(entries) if any(map(no_guarantee, entry.claims))
-    }
-    rows = [
-        (
-            entry.name,
-            accuracy_text(entry.accuracy),
-            epsilons_text(entry),
-            None if entry.bytes_up is None else bytes_text(entry.bytes_up),
-            None if entry.bytes_down is None else bytes_text(entry.bytes_down),
-            None if entry.seconds is None else seconds_text(entry.seconds.mean),
-        )
-        for entry in entries
-    ]
-    columns = (
-        *("", "final test accuracy", "epsilon"),
-        *("up, per client per round", "down, per client per round", "time per run"),
-    )
-    seeds = max((len(entry.results) for entry in entries), default=0)
-    caption = "Mean ± standard deviation over the seeds." if seeds > 1 else "One run each: there is no spread to show."
-    parts.append(
-        Table(
-            columns=columns,
-            rows=rows,
-            align="lrrrrr",
-            tones=tones,
-            caption=caption,
-        )
-    )
+    parts.append(_table(comparison.entries))
     lead = (
         "Epsilons of different rows are comparable only where unit, neighbours and adversary are the same; see "
         "**Privacy**."
     )
     return Section(title="Summary", lead=lead, parts=parts)
+
+
+def _table(entries: Sequence[Entry]) -> Table:
+    """Return a row per entry: what it reached, what it claims and what it costs."""
+    rows: list[tuple[Cell, ...]] = []
+    tones: dict[tuple[int, int], Tone] = {}
+    for place, entry in enumerate(entries):
+        if not entry.results:
+            tones[place, 1] = "bad"
+            rows.append((entry.name, "failed", None, None, None, None))
+            continue
+        if any(map(no_guarantee, entry.claims)):
+            tones[place, 2] = "bad"
+        rows.append(
+            (
+                entry.name,
+                accuracy_text(entry.accuracy),
+                epsilons_text(entry),
+                None if entry.bytes_up is None else bytes_text(entry.bytes_up),
+                None if entry.bytes_down is None else bytes_text(entry.bytes_down),
+                None if entry.seconds is None else seconds_text(entry.seconds.mean),
+            )
+        )
+    several = any(len(entry.results) > 1 for entry in entries)
+    accuracy = Column(name="test accuracy", unit="mean ± standard deviation over the seeds" if several else "")
+    up, down = (Column(name=name, unit="per client per round") for name in ("up", "down"))
+    return Table(
+        columns=("", accuracy, "epsilon", up, down, Column(name="time", unit="per run")),
+        rows=rows,
+        align="lrrrrr",
+        tones=tones,
+        caption="" if several else "One run each: there is no spread to show.",
+    )
 
 
 def _privacy(entries: Sequence[Entry]) -> Section:
@@ -144,8 +163,8 @@ def _privacy(entries: Sequence[Entry]) -> Section:
             rows.append(
                 (
                     entry.name,
-                    epsilon_text(claim),
-                    f"{claim.delta:.1g}" if claim.delta else None,
+                    claim_text(claim),
+                    short(claim.delta) if claim.delta else None,
                     claim.unit,
                     claim.neighbours,
                     claim.accountant,
@@ -169,7 +188,7 @@ def _privacy(entries: Sequence[Entry]) -> Section:
 def _nominal(claim: Claimed) -> str:
     if claim.nominal_epsilon is None or claim.nominal_delta is None:
         return ""
-    return f" (the paper's own claim would be epsilon {claim.nominal_epsilon:g} at delta {claim.nominal_delta:.1g})"
+    return f" (the paper's own claim would be epsilon {claim.nominal_epsilon:g} at delta {short(claim.nominal_delta)})"
 
 
 def _costs(entries: Sequence[Entry]) -> Part:

@@ -23,7 +23,7 @@ class TerminalObserver:
     """Shows rounds as they come.
 
     Args:
-        console: where to print; a console that is not a terminal gets one line a round.
+        console: where to print; a console that is not a terminal gets one line per round.
         quiet: say nothing but the end.
         units: what a round's bar counts.
     """

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tacit.federated.plan import Privacy
+    from tacit.report.page import Cell
     from tacit.runs.history import History
-    from tacit.runs.levels import Level
     from tacit.runs.result import RoundRecord
 
 MOST_ROWS = 1_000  # of a long table; the page stays small
@@ -123,9 +124,8 @@ def short(value: float) -> str:
     return f"{value:g}".replace("e-0", "e-")
 
 
-def guarantee(level: Level) -> str:
+def guarantee(privacy: Privacy) -> str:
     """Return what belongs to an epsilon: delta, unit, neighbours, and against whom it holds."""
-    privacy = level.privacy
     delta = short(privacy.delta or 0.0)
     return f"delta {delta}, unit: {privacy.unit}, neighbours: {privacy.neighbours}, against {privacy.against}"
 
@@ -145,7 +145,7 @@ def stages(rounds: Sequence[RoundRecord]) -> list[str]:
     return [stage for stage in known if any(record.seconds.get(stage) for record in rounds)]
 
 
-def shortened(rows: Sequence[tuple[object, ...]]) -> tuple[list[tuple[object, ...]], str]:
+def shortened(rows: Sequence[tuple[Cell, ...]]) -> tuple[list[tuple[Cell, ...]], str]:
     """Return the rows of a long table that are shown, and the sentence on those that are not."""
     if len(rows) <= MOST_ROWS:
         return list(rows), ""

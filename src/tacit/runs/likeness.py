@@ -53,7 +53,7 @@ def _traits(entry: Entry) -> dict[str, str]:
         "data": every([result.dataset for result in results]),
         "split": every([result.split for result in results]),
         "clients": every([result.clients for result in results]),
-        "clients a round": every([result.per_round for result in results]),
+        "clients per round": every([result.per_round for result in results]),
         "model": every([f"{result.model} ({result.parameters:,} parameters)" for result in results]),
         "rounds": every([len(result.rounds) for result in results]),
         "seeds": ", ".join(

@@ -49,13 +49,13 @@ def lab(
       tacit lab
       tacit lab --sweeps epsilon --iterations 10000 --normalise private
     """
-    from tacit.report import surfaces
+    from tacit.report.page import png, terminal
     from tacit.storage import write_atomically
     from tacit_labs.lab_dpsgd import figures as report
     from tacit_labs.lab_dpsgd import sweeps as labs
 
     if figures:
-        surfaces.check()
+        png.check()
     names = [name.strip() for name in sweeps.split(",") if name.strip()]
     wanted = labs.Lab(
         epsilon=epsilon,
@@ -89,10 +89,10 @@ def lab(
         return
     from rich.text import Text
 
-    terminal = console()
-    terminal.print(report.table(points))
+    out_console = console()
+    out_console.print(terminal.table(report.table(points)))
     for note in notes:
-        terminal.print(Text(note, style="yellow"), soft_wrap=True)
+        out_console.print(Text(note, style="yellow"), soft_wrap=True)
     for path in (csv, *drawn):
-        terminal.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
-    terminal.print(f"{len(points)} settings of {seeds} seeds in {seconds:.1f} s", markup=False)
+        out_console.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
+    out_console.print(f"{len(points)} settings of {seeds} seeds in {seconds:.1f} s", markup=False)

@@ -20,12 +20,10 @@ from tacit.errors import TacitError
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from tacit.report.page import Table
     from tacit_labs.harness.experiment import Progress
     from tacit_labs.harness.record import Outcome
 
 _LINES = 40  # of a table in the terminal
-_STYLES = {"good": "green", "bad": "bold red", "warn": "yellow"}
 
 Names = Annotated[
     list[str],
@@ -122,59 +120,40 @@ def _watching(name: str, *, quiet: bool) -> Iterator[Progress]:
 def _show(outcome: Outcome, paths: list[Path]) -> None:
     from rich.text import Text
 
+    from tacit.report.page import terminal
     from tacit_labs.harness import page
 
-    terminal = console()
-    terminal.print(Text(f"\n{outcome.experiment.title}", style="bold"), soft_wrap=True)
-    terminal.print(outcome.reproduction.settings, markup=False, emoji=False, soft_wrap=True)
+    out = console()
+    out.print(Text(f"\n{outcome.experiment.title}", style="bold"), soft_wrap=True)
+    out.print(outcome.reproduction.settings, markup=False, emoji=False, soft_wrap=True)
     if outcome.record.quick:
-        terminal.print(Text(_plain(page.quick_words(outcome)), style="yellow"), soft_wrap=True)
-    terminal.print(_findings(outcome))
+        out.print(terminal.marked(page.quick_words(outcome), "yellow"), soft_wrap=True)
+    out.print(_findings(outcome))
     for name, table in outcome.reproduction.tables.items():
-        terminal.print(_table(table.caption or name, table))
-        if len(table.rows) > _LINES:
-            terminal.print(f"{len(table.rows) - _LINES:,} more lines are in the CSV file.", markup=False)
+        if not table.caption:
+            out.print(Text(name, style="dim"))
+        out.print(terminal.table(table, most=_LINES))
+        out.print()
     for path in paths:
-        terminal.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
+        out.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
 
 
 def _findings(outcome: Outcome) -> RichTable:
     """Return the findings one below the other: four columns of sentences would be too narrow to read."""
     from rich.table import Table as RichTable
-    from rich.text import Text
+
+    from tacit.report.page.terminal import marked
 
     shown = RichTable.grid(padding=(0, 1))
     shown.add_column(style="dim", no_wrap=True)
     shown.add_column()
     for found in outcome.reproduction.findings:
         shown.add_row("", "")
-        shown.add_row("", Text(_plain(found.what), style="bold"))
+        shown.add_row("", marked(found.what, "bold"))
         for name, text in (("original", found.original), ("ours", found.ours), ("why", found.why)):
-            shown.add_row(name, Text(_plain(text)))
+            shown.add_row(name, marked(text))
     shown.add_row("", "")
     return shown
-
-
-def _table(title: str, table: Table) -> RichTable:
-    """Return a table of the page kit for the terminal, with its tones as colours."""
-    from rich.box import SIMPLE
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    from tacit.report.page.parts import cell
-
-    shown = RichTable(title=Text(_plain(title), style="bold"), title_justify="left", box=SIMPLE, pad_edge=False)
-    for name, side in zip(table.columns, table.sides, strict=True):
-        shown.add_column(Text(_plain(name)), justify="right" if side == "r" else "left", header_style="dim")
-    for number, row in enumerate(table.rows[:_LINES]):
-        styles = [_STYLES.get(table.tones.get((number, place), ""), "") for place in range(len(row))]
-        shown.add_row(*(Text(_plain(cell(value)), style=style) for value, style in zip(row, styles, strict=True)))
-    return shown
-
-
-def _plain(text: str) -> str:
-    """Return the page kit's text without its marks for code and bold."""
-    return text.replace("**", "").replace("`", "")
 
 
 def _complain(failed: dict[str, str], wanted: int) -> None:

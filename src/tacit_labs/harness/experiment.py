@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tacit.report.page import Section, Table
+from tacit.report.page import Cell, Section, Table
 
 
 class Progress(Protocol):
@@ -63,7 +63,7 @@ class Sheet:
     """Numbers in full precision for a CSV file, where a table for people has words or too few of them."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
+    rows: Sequence[Sequence[Cell]]
 
     def csv(self) -> str:
         """Return the sheet as CSV."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
-
 from tacit.report.page import (
     Card,
     Cards,
@@ -17,27 +13,20 @@ from tacit.report.page import (
     Series,
     Table,
     Text,
-    Tick,
     Tone,
     decades,
     line,
-    with_axes,
 )
 from tacit_labs.harness.experiment import Finding, Sheet
+from tacit_labs.lab_dpsgd import figures
 from tacit_labs.lab_dpsgd.measured import Measured
 from tacit_labs.lab_dpsgd.sweeps import Normalise, Point, Way
 
-_NAMES: dict[Way, tuple[str, int]] = {  # way -> its name and style, the same in every chart
-    "normal": ("without privacy", 0),
-    "lab": ("the lab's noise", 1),
-    "tight": ("tight noise", 2),
-}
 _SCALED: dict[Normalise, str] = {
     "public": "public bounds (ours)",
     "private": "noisy statistics, a tenth of the budget",
     "own": "the patients' own, as in the lab: leaks",
 }
-_TICKS = 8  # of more values only the powers of ten have one
 WIDE = 20  # points of accuracy: a gap that is marked
 _TITLES = {"epsilon": "Epsilon", "delta": "Delta", "iterations": "Iterations"}
 
@@ -149,7 +138,7 @@ def accuracy_table(measured: Measured) -> Table:
         gap = measured.gap(sweep, value)
         if gap >= WIDE:
             tones[number, 5] = "good"
-        shares = (f"{_percent(found[way])} {_spread(found[way])}" for way in _NAMES)
+        shares = (f"{_percent(found[way])} {_spread(found[way])}" for way in figures.NAMES)
         rows.append((sweep, f"{value:,g}" if sweep == "iterations" else f"{value:g}", *shares, f"{gap:+.1f}"))
     return Table(
         caption="Test accuracy, mean and deviation over seeds; the gap is tight less lab, in points.",
@@ -194,57 +183,12 @@ def _sweep(measured: Measured, name: str, before: tuple[Cards, ...]) -> Section:
         "iterations": f"{lab.iterations:,} iterations",
     }
     rest = ", ".join(words for other, words in fixed.items() if other != name)
+    points = [point for point in measured.points if point.sweep == name]
     return Section(
         title=_TITLES[name],
         lead=f"At {rest}. Bands are one deviation over {lab.seeds} seeds.",
-        parts=(*before, Row(parts=(_accuracy(measured, name), _noises(measured, name)))),
+        parts=(*before, Row(parts=(figures.accuracy(points), figures.noises(points)))),
     )
-
-
-def _accuracy(measured: Measured, sweep: str) -> Chart:
-    series = []
-    for way, (label, style) in _NAMES.items():
-        own = measured.line(sweep, way)
-        series.append(
-            Series(
-                name=label,
-                x=[point.value for point in own],
-                y=[point.mean for point in own],
-                low=[max(point.mean - point.spread, 0.0) for point in own],
-                high=[min(point.mean + point.spread, 1.0) for point in own],
-                style=style,
-            )
-        )
-    chart = line(
-        title=f"Accuracy over {sweep}",
-        series=series,
-        x_title=f"{sweep} (log scale)",
-        y_title="test accuracy",
-        y_format=".1%",
-        log_x=True,
-    )
-    return _ticked(chart, measured.lab.sweeps[sweep])
-
-
-def _noises(measured: Measured, sweep: str) -> Chart:
-    series = []
-    for way in ("lab", "tight"):
-        own = measured.line(sweep, way)
-        label, style = _NAMES[way]
-        series.append(
-            Series(
-                name=label, x=[point.value for point in own], y=[point.noise_multiplier for point in own], style=style
-            )
-        )
-    chart = line(
-        title="Noise for the same budget",
-        series=series,
-        x_title=f"{sweep} (log scale)",
-        y_title="noise multiplier of a step (log scale)",
-        log_x=True,
-        log_y=True,
-    )
-    return decades(_ticked(chart, measured.lab.sweeps[sweep]), [value for one in series for value in one.y])
 
 
 def _numbers(measured: Measured) -> Section:
@@ -293,7 +237,9 @@ def _unspent(measured: Measured) -> Chart:
         caption=f"By the lab's own theorem, at delta {measured.lab.delta:g}. It is small beside what the "
         "theorem itself wastes.",
     )
-    return decades(_ticked(chart, measured.budgets), [100 * share for one in measured.waste.values() for share in one])
+    return decades(
+        figures.ticked(chart, measured.budgets), [100 * share for one in measured.waste.values() for share in one]
+    )
 
 
 def _scaling(measured: Measured) -> Table:
@@ -301,7 +247,7 @@ def _scaling(measured: Measured) -> Table:
     for one in measured.scaled:
         for epsilon in dict.fromkeys(point.value for point in one.points):
             found = {point.way: point for point in one.points if point.value == epsilon}
-            shares = [f"{_percent(found[way])} {_spread(found[way])}" for way in _NAMES]
+            shares = [f"{_percent(found[way])} {_spread(found[way])}" for way in figures.NAMES]
             if one.how == "private":  # without privacy there is no budget for statistics to take a tenth of
                 shares[0] = "–"
             rows.append((_SCALED[one.how], f"{epsilon:g}", *shares))
@@ -322,14 +268,6 @@ def _centre(measured: Measured, way: Way) -> Point:
         for point in measured.points
         if point.way == way and (point.epsilon, point.delta, point.iterations) == wanted
     )
-
-
-def _ticked(chart: Chart, values: Sequence[float]) -> Chart:
-    """Return a chart with the values that were tried below it; plotly would write 1e-6 as 1µ."""
-    few = [value for value in values if len(values) <= _TICKS or math.log10(value).is_integer()]
-    words = [f"{value:,.0f}" if value >= 1000 else f"{value:g}" for value in few]
-    ticks = [Tick(at=at, text=text) for at, text in zip(few, words, strict=True)]
-    return with_axes(chart, x=replace(chart.panels[0].x, ticks=ticks))
 
 
 def _percent(point: Point) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tacit.report.page import Table, Tone
+from tacit.report.page import Cell, Table, Tone
 from tacit_labs.harness import checks as harness
 from tacit_labs.harness import quoted
 from tacit_labs.harness.measuring import LAB, duration, makers, named, pick, times
@@ -14,7 +14,7 @@ from tacit_labs.lab_elgamal.measured import STAGES, Measured
 
 def stages(found: Measured) -> Table:
     """Return key generation, encryption and decryption by key size and by who computes."""
-    rows: list[tuple[object, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for bits in found.sizes.key_bits:
         if bits in quoted.SAFE_PRIME:
             rows.append((str(bits), LAB, None, f"{quoted.SAFE_PRIME[bits]:g} s", *[None] * 3))
@@ -63,7 +63,7 @@ def before_and_after(found: Measured) -> Table:
 
 def batches(found: Measured) -> Table:
     """Return what a number costs in batches of several sizes."""
-    rows: list[tuple[object, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     bits = found.sizes.batch_bits
     book = pick(found.stages, by="textbook", bits=bits)
     alone = (book.encrypt, book.decrypt, book.multiply)
@@ -103,7 +103,7 @@ def products(found: Measured) -> Table:
                 str(bits),
                 duration(book),
                 duration(alone),
-                largest and f"{duration(largest.multiply)} (of {largest.size:,})",
+                None if largest is None else f"{duration(largest.multiply)} (of {largest.size:,})",
                 duration(hand),
                 times(hand / alone),
             )
@@ -125,7 +125,7 @@ def looks(found: Measured) -> Table:
     seen = found.randomness
     halves = seen.halves.values()
     width = next(iter(halves)).lower_bits
-    rows: list[tuple[object, ...]] = [
+    rows: list[tuple[Cell, ...]] = [
         (
             "different ciphertexts",
             *[f"{seen.different:,} of {seen.count:,}"] * len(halves),

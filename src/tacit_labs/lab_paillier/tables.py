@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tacit.report.page import Table, Tone
+from tacit.report.page import Cell, Table, Tone
 from tacit.report.words import bytes_text, percent
 from tacit_labs.harness import checks as harness
 from tacit_labs.harness import quoted
@@ -51,9 +51,7 @@ def grid_sheet(found: Measured) -> Sheet:
 def exercises(found: Measured) -> Table:
     """Return the lab's 1,000 operations by the length of the integers."""
     lengths = found.sizes.integers
-    rows: list[tuple[object, ...]] = [
-        (LAB, *(_or_dash(quoted.PAILLIER_EXERCISE.get(bits)) for bits in lengths), "", "")
-    ]
+    rows: list[tuple[Cell, ...]] = [(LAB, *(_or_dash(quoted.PAILLIER_EXERCISE.get(bits)) for bits in lengths), "", "")]
     for by in makers(found.exercises):
         own = [pick(found.exercises, by=by, bits=bits) for bits in lengths]
         against = [
@@ -89,7 +87,7 @@ def exercises(found: Measured) -> Table:
 def learning(found: Measured) -> Table:
     """Return an epoch in the clear and encrypted, the lab's beside ours."""
     plain = found.plain.epoch_seconds
-    rows: list[tuple[object, ...]] = [
+    rows: list[tuple[Cell, ...]] = [
         ("the lab, plain (RTX 2080 Ti)", None, None, duration(quoted.PLAIN_EPOCH), "1x", None, None),
         (
             "the lab, encrypted",
@@ -135,7 +133,7 @@ def learning(found: Measured) -> Table:
 
 def ladder(found: Measured) -> Table:
     """Return the ways to encrypt an update, each against the first."""
-    rows: list[tuple[object, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for bits in (found.sizes.key_bits, found.sizes.safe_bits):
         first, *others = found.steps(bits)
         rows += [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from tacit.report.page import Card, Cards, Note, Part, Section, Series, Table, Text, bars, points
+from tacit.report.page import Card, Cards, Cell, Note, Part, Section, Series, Table, Text, bars, points
 from tacit.report.words import percent
 from tacit_labs.harness.experiment import Finding
 from tacit_labs.nbafl_femnist.jobs import ORIGINAL, Compat, Point
@@ -110,9 +110,9 @@ def tables(measured: Measured) -> dict[str, Table]:
     for compat in measured.compats:
         columns += [_SHORT[compat], "certified"]
     columns.append("true delta")
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for point in cells(measured.compats[:1]):
-        cell: list[object] = [f"{point.epsilon:g}", _DELTAS[point.constant], f"{point.constant:g}"]
+        cell: list[Cell] = [f"{point.epsilon:g}", _DELTAS[point.constant], f"{point.constant:g}"]
         cell.append(percent(ORIGINAL[point.epsilon, point.constant]))
         for compat in measured.compats:
             own = Point(compat=compat, epsilon=point.epsilon, constant=point.constant)

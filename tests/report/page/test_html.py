@@ -138,6 +138,14 @@ def test_sections_have_names_of_their_own_and_links_to_them() -> None:
     assert [attributes["href"] for tag, attributes in tags if tag == "a"] == [f"#{name}" for name in names]
 
 
+@pytest.mark.parametrize("title", ["Charts", "Library", "Theme", "Trouble", "Chart 0"])
+def test_no_section_takes_a_name_that_the_script_looks_for(title: str) -> None:
+    parts = (line(title="t", series=[Series(name="a", x=[1], y=[1])], x_title="x", y_title="y"),)
+    tags = _tags(Page(title="t", sections=(Section(title=title, parts=parts),)).html())
+    names = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(names) == len(set(names))
+
+
 def test_tones_are_colours_beside_words() -> None:
     table = Table(columns=("check",), rows=(("PASS",), ("FAIL",)), tones={(0, 0): "good", (1, 0): "bad"})
     html = Page(title="t", sections=(Section(title="s", parts=(table,)),)).html()

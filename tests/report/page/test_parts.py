@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tacit.errors import ConfigError
-from tacit.report.page import Table
+from tacit.report.page import Cell, Table
 from tacit.report.page.parts import cell
 
 
@@ -49,5 +49,5 @@ def test_csv_is_not_rounded_and_is_quoted() -> None:
         ("1234", "1234"),
     ],
 )
-def test_cells_are_rounded_for_people(value: object, text: str) -> None:
+def test_cells_are_rounded_for_people(value: Cell, text: str) -> None:
     assert cell(value) == text

@@ -23,7 +23,22 @@ from tacit.report.page.charts import (
     surface,
     with_axes,
 )
-from tacit.report.page.parts import Card, Cards, Code, Fold, Note, Page, Part, Row, Section, Table, Text, Tone
+from tacit.report.page.parts import (
+    Card,
+    Cards,
+    Cell,
+    Code,
+    Column,
+    Fold,
+    Note,
+    Page,
+    Part,
+    Row,
+    Section,
+    Table,
+    Text,
+    Tone,
+)
 
 __all__ = [
     "Axis",
@@ -31,8 +46,10 @@ __all__ = [
     "Bars",
     "Card",
     "Cards",
+    "Cell",
     "Chart",
     "Code",
+    "Column",
     "Fold",
     "Heatmap",
     "Key",

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from tacit.report.page.charts import Chart
-from tacit.report.page.parts import Cards, Code, Fold, Note, Page, Part, Row, Section, Table, Text, cell
+from tacit.report.page.parts import Cards, Code, Column, Fold, Note, Page, Part, Row, Section, Table, Text, cell
 from tacit.report.page.plotly import figure, template
 
 _CONTENTS = 4  # with fewer sections a page needs no contents
@@ -23,6 +23,7 @@ _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
 )
+_TAKEN = ("charts", "library", "theme", "trouble")  # names by which the script knows parts of the page
 _NO_SCRIPT = "The charts of this page are drawn by its own script, which is switched off here. The tables work without."
 
 
@@ -91,7 +92,7 @@ def _anchors(titles: Iterable[str]) -> list[str]:
     for title in titles:
         name = stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
         number = 1
-        while name in names:
+        while name in names or name in _TAKEN or re.fullmatch(r"chart-\d+", name):
             number += 1
             name = f"{stem}-{number}"
         names.append(name)
@@ -145,7 +146,8 @@ def _table(table: Table) -> str:
     caption = f"<caption>{marked(table.caption)}</caption>" if table.caption else ""
     sides = table.sides
     head = "".join(
-        f'<th scope="col" class="{side}">{escaped(name)}</th>' for name, side in zip(table.columns, sides, strict=False)
+        f'<th scope="col" class="{side}">{escaped(_headed(column))}</th>'
+        for column, side in zip(table.heads, sides, strict=False)
     )
     rows = []
     for number, row in enumerate(table.rows):
@@ -159,6 +161,10 @@ def _table(table: Table) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     thead = f"<thead><tr>{head}</tr></thead>" if head else ""
     return f'<div class="scroll" tabindex="0"><table>{caption}{thead}<tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _headed(column: Column) -> str:
+    return f"{column.name}, {column.unit}" if column.unit else column.name
 
 
 def _chart(chart: Chart, number: int) -> str:

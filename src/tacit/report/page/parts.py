@@ -13,6 +13,7 @@ from tacit.errors import ConfigError
 from tacit.report.page.charts import Chart
 
 Tone = Literal["plain", "warn", "good", "bad"]
+Cell = str | int | float | bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +56,27 @@ class Cards:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column whose numbers have a unit that is said once: in its heading, or below the table."""
+
+    name: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """Rows of text and numbers.
 
     Attributes:
-        columns: the headings; without any, the first column names the rows.
+        columns: the headings, bare or with a unit; without any, the first column names the rows.
         rows: the cells; numbers are rounded for people, strings stay as they are, None is a dash.
         caption: what the table shows.
-        align: a letter a column, ``l`` or ``r``; without it columns of numbers stand on the right.
+        align: a letter per column, ``l`` or ``r``; without it columns of numbers stand on the right.
         tones: (row, column) to the colour of a cell, which also says it in words.
     """
 
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
+    columns: Sequence[str | Column]
+    rows: Sequence[Sequence[Cell]]
     caption: str = ""
     align: str = ""
     tones: Mapping[tuple[int, int], Tone] = field(default_factory=dict)
@@ -78,6 +87,11 @@ class Table:
                 raise ConfigError(f"Row {number} of a table has {len(row)} cells, expected {self.width}: {row!r}.")
         if self.align and (len(self.align) != self.width or set(self.align) - {"l", "r"}):
             raise ConfigError(f"align is {self.align!r}, expected {self.width} letters of l and r.")
+
+    @property
+    def heads(self) -> tuple[Column, ...]:
+        """The headings, each with its unit."""
+        return tuple(Column(name=column) if isinstance(column, str) else column for column in self.columns)
 
     @property
     def width(self) -> int:
@@ -98,7 +112,7 @@ class Table:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         if self.columns:
-            writer.writerow(self.columns)
+            writer.writerow(column.name for column in self.heads)
         writer.writerows(self.rows)
         return out.getvalue()
 
@@ -161,7 +175,7 @@ def _flat(parts: Iterable[Part]) -> Iterator[Part]:
             yield from _flat(part.parts)
 
 
-def cell(value: object) -> str:
+def cell(value: Cell) -> str:
     """Return a table's cell as text, numbers rounded for people.
 
     >>> cell(12345), cell(0.123456), cell(None), cell("dp"), cell(True)

@@ -499,11 +499,14 @@ def _grid_ticks(axis: Axis, values: Sequence[float]) -> Json:
 
 
 def _decades(z: Sequence[Numbers], axis: Axis) -> Json:
-    """Return ticks at the powers of ten for numbers that are shown by their logarithms."""
+    """Return ticks for numbers that are shown by their logarithms: powers of ten, and 2 and 5 where they are few."""
     known = [value for row in z for value in row if value is not None and 0 < value < math.inf]
     low, high = axis.ends or (min(known, default=1.0), max(known, default=10.0))
-    powers = list(range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1))
-    return {"tickvals": powers, "ticktext": [_short(power) for power in powers]}
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    if high < 100 * low:
+        marks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+        return {"tickvals": [math.log10(mark) for mark in marks], "ticktext": [f"{mark:,.4g}" for mark in marks]}
+    return {"tickvals": list(powers), "ticktext": [_short(power) for power in powers]}
 
 
 def _roots(z: Sequence[Numbers], axis: Axis) -> Json:

@@ -118,7 +118,7 @@ def draw(chart: Chart) -> Figure:
     height = chart.height / _PIXELS + 0.16 * caption.count("\n")
     drawing = Figure(figsize=(width, height), layout="constrained")
     engine: Any = drawing.get_layout_engine()
-    engine.set(w_pad=0.1, h_pad=0.1)
+    engine.set(w_pad=0.1, h_pad=0.1, rect=(0, 0, 0.95, 1) if space else (0, 0, 1, 1))  # room for a height's title
     if caption:
         drawing.supxlabel(caption, fontsize=8, color=_colour("soft"), x=0.02, ha="left")
     cells: NDArray[Any] = drawing.subplots(
@@ -369,6 +369,8 @@ def _bars(axes: Axes, drawing: Bars) -> None:
     words = [f"{value:g}" if isinstance(value, float) else str(value) for value in drawing.categories]
     put = axes.set_yticks if drawing.horizontal else axes.set_xticks
     put([int(middles[index]) for index in few], [words[index] for index in few])
+    if drawing.horizontal:
+        axes.set_ylim(-0.5, max(total, 1) - 0.5)
     if not drawing.horizontal and max(map(len, words), default=0) * len(few) > 90:
         axes.tick_params(axis="x", rotation=30)
 
@@ -424,6 +426,8 @@ def _heat(axes: Axes, drawing: Heatmap, panel: Panel) -> None:
         texts = drawing.texts
         bar = axes.figure.colorbar(picture, ax=axes, format=FuncFormatter(lambda value, _: _short(panel.z, value)))
         bar.set_label(_titled(panel.z))
+        if panel.z.log:
+            _log_ticks(bar.ax, panel.z, "y")
     if not texts or grid.shape[0] > _CELLS[0] * 3 or (not drawing.states and grid.shape[1] > _CELLS[1]):
         return  # they would not fit
     for (row, column), value in np.ndenumerate(grid):
@@ -471,7 +475,7 @@ def _surface(axes: Any, drawing: Surface, panel: Panel) -> None:
     )
     # Seen from the side of the low corner, so that what lies behind is higher where it can be.
     axes.view_init(elev=25, azim=_view(heights))
-    axes.set_box_aspect(None, zoom=0.88)  # room for the height's title
+    axes.set_box_aspect(None, zoom=0.86)
 
 
 def _titled(axis: Axis) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tacit.report.page import Chart, Note, Part, Section, State, Table, Text, bars, heatmap
+from tacit.report.page import Cell, Chart, Note, Part, Section, State, Table, Text, bars, heatmap
 from tacit.report.words import cohort_text, shortened, without_names
 from tacit.runs.history import History, Participation
 
@@ -209,7 +209,7 @@ def _size_bars(clients: list[int], sizes: Sequence[int]) -> Chart:
 
 
 def _size_table(sizes: Sequence[int], counts: Sequence[Sequence[int]] | None) -> Table:
-    rows: list[tuple[object, ...]] = [("examples", *_quantiles(sizes))]
+    rows: list[tuple[Cell, ...]] = [("examples", *_quantiles(sizes))]
     if counts is not None:
         rows.append(("classes", *_quantiles([sum(count > 0 for count in row) for row in counts])))
     return Table(columns=("a client holds", "smallest", "quarter", "median", "three quarters", "largest"), rows=rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tacit.report.page import Chart, Fold, Note, Part, Section, Series, Table, Text, line
+from tacit.report.page import Cell, Chart, Fold, Note, Part, Section, Series, Table, Text, line
 from tacit.report.words import epsilon_text, guarantee, places, relation_text, short, shortened, without_names
 from tacit.runs.history import History
 from tacit.runs.levels import Level
@@ -63,11 +63,11 @@ def ledger(history: History) -> Section:
             parts.append(table)
         else:
             parts.append(Fold(summary=f"{len(level.releases):,} charges for one {level.privacy.unit}", parts=(table,)))
-        parts.append(Text(text=f"Epsilon with {guarantee(level)} ({level.privacy.accountant})."))
+        parts.append(Text(text=f"Epsilon with {guarantee(level.privacy)} ({level.privacy.accountant})."))
     return Section(title="Ledger", parts=parts)
 
 
-def _row(level: Level, place: int) -> tuple[object, ...]:
+def _row(level: Level, place: int) -> tuple[Cell, ...]:
     release = level.releases[place]
     spent = "" if release.epsilon is None else epsilon_text(release.epsilon, digits=4)
     if place == len(level.releases) - 1:
@@ -89,13 +89,13 @@ def _chart(history: History, level: Level) -> Chart | Text:
         y_title=f"epsilon at delta {short(level.privacy.delta or 0.0)}",
         levels=levels,
         from_zero=True,
-        caption=f"With {guarantee(level)}.",
+        caption=f"With {guarantee(level.privacy)}.",
     )
 
 
 def _claim(level: Level) -> Table:
     told = level.privacy
-    rows: list[tuple[object, ...]] = [
+    rows: list[tuple[Cell, ...]] = [
         ("epsilon", epsilon_text(told.epsilon, digits=4)),
         ("delta", short(told.delta or 0.0)),
         ("unit", f"one {told.unit}"),

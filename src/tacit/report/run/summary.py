@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tacit.report.page import Card, Cards, Note, Part, Section, Table
+from tacit.report.page import Card, Cards, Cell, Note, Part, Section, Table
 from tacit.report.words import (
     bytes_text,
     epsilon_text,
@@ -69,7 +69,7 @@ def _privacy(history: History) -> list[Card]:
             Card(
                 label=f"epsilon for one {level.privacy.unit}",
                 value=epsilon_text(level.privacy.epsilon, digits=4),
-                detail=budget + guarantee(level),
+                detail=budget + guarantee(level.privacy),
                 tone="warn" if level.privacy.epsilon is None or level.privacy.epsilon > 20 else "good",
             )
         )
@@ -101,15 +101,15 @@ def _facts(history: History) -> Table:
     config, start, result = history.config, history.start, history.result
     model = result.model if result else start.get("model", config.model.name)
     parameters = result.parameters if result else start.get("parameters")
-    rows: list[tuple[object, ...]] = [
+    rows: list[tuple[Cell, ...]] = [
         ("mode", config.mode),
         ("data", _data(history)),
         ("model", f"{model}" + ("" if parameters is None else f", {parameters:,} parameters")),
     ]
     if not history.alone:
         sampler = history.plan.sampler
-        every = "all in every round" if sampler.expected == history.clients else f"{sampler.expected:g} a round"
-        if every.endswith("a round") and type(sampler).__name__ == "Poisson":
+        every = "all in every round" if sampler.expected == history.clients else f"{sampler.expected:g} per round"
+        if every.endswith("per round") and type(sampler).__name__ == "Poisson":
             every += " in the mean (Poisson sampling)"
         rows.append(("clients", f"{history.clients:,}, {every}; split: {config.data.split or 'given'}"))
     seeded = "a simulation: with the seed every draw can be repeated, the noise included"
