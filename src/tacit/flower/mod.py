@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
@@ -14,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, Message
 from tacit import wire
 from tacit.engines.flower import envelope
 from tacit.engines.flower.app import in_simulation
-from tacit.errors import KeysError, WireError
+from tacit.errors import WireError
 from tacit.federated.plan import Plan
 from tacit.flower import settings
 from tacit.flower.arrays import Shape
@@ -26,7 +25,7 @@ from tacit.randomness import Randomness
 from tacit.runs.config import RunConfig
 from tacit.runs.flower import holder
 from tacit.runs.flower.memory import InFile, InState, Keeper, Memory, announce, digest, kept_in
-from tacit.runs.flower.operator import identity_of, pin_of, refuse_predictable
+from tacit.runs.flower.operator import identity_of, key_of, pin_of, refuse_predictable
 from tacit.runs.flower.promise import promise
 from tacit.runs.flower.refusals import RefusalError, failure, without_details
 from tacit.vectors import Vector, first_not_finite
@@ -130,7 +129,7 @@ def _introduction(context: Context, config: RunConfig) -> Introduction:
     node, simulated = context.node_config, is_simulated(context.node_config)
     number = None
     if "tacit-key" in node and config.mode == "paillier" and config.paillier.keys != "shared":
-        number = holder.number_of(_key(node), config.paillier)
+        number = holder.number_of(key_of(node, config.paillier), config.paillier)
     client = number is None or "partition-id" in node
     if client and config.mode == "paillier" and not simulated:
         pin_of(node, config.paillier)  # what is wrong with it is better told before the first round
@@ -142,7 +141,7 @@ def _opened(request: bytes, context: Context, config: RunConfig, plan: Plan, mem
         raise WireError(f"A key or an opening was asked for, and mode {config.mode!r} has none")
     return holder.answer(
         request,
-        key=_key(context.node_config),
+        key=key_of(context.node_config, config.paillier),
         settings=config.paillier,
         protocol=plan.protocol,
         run_id=context.run_id,
@@ -241,7 +240,9 @@ def _protocol(protocol: SumProtocol, config: RunConfig, context: Context) -> Sum
     if "tacit-pin" in node or not is_simulated(node):
         protocol = replace(protocol, pin=pin_of(node, config.paillier), identity=identity_of(node))
     if config.paillier.keys == "shared" and "tacit-key" in node:
-        return replace(protocol, own=holder.own_key(str(_key(node)), config.paillier.insecure_key_size))
+        return replace(
+            protocol, own=holder.own_key(str(key_of(node, config.paillier)), config.paillier.insecure_key_size)
+        )
     return protocol
 
 
@@ -263,9 +264,3 @@ def _examples(reply: Message, weighted_by: str, *, needed: bool) -> int:
             "one whole number above zero. Return it with the arrays, or set federate.weighting=uniform",
         )
     return int(found[0])
-
-
-def _key(node: Mapping[str, Any]) -> Path:
-    if "tacit-key" not in node:
-        raise KeysError("This node holds no key: tacit-key is not in its config")
-    return Path(str(node["tacit-key"]))

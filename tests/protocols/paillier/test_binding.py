@@ -10,8 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
-from tacit.crypto import paillier, threshold
-from tacit.crypto.rows import not_below, to_integers
+from tacit.crypto import packing, threshold
+from tacit.crypto.layout import Layout
+from tacit.crypto.rows import from_integers, not_below, to_integers
 from tacit.crypto.threshold import PartialDecryption
 from tacit.engines.in_process import InProcessEngine
 from tacit.flow import drive
@@ -316,39 +317,65 @@ def test_a_ciphertext_that_is_a_sum_is_no_clients(keys: str) -> None:
 
 
 def test_a_clients_update_is_not_accepted_as_an_enrolment() -> None:
-    """The authority decrypts enrolments: it must not do so for whoever wants to know what is in a ciphertext."""
+    """The authority takes roots of enrolments: it must not do so for whoever wants to know one."""
     run = Run("authority")
-    challenges = list(run.session.challenges.values())
-    row = run.added([run.reply(0)[1]]).rows[0].tobytes()
-    (frame,) = run.admit(Admission(challenges=challenges, enrolments={9: row}).to_bytes()).values()
-    assert unpack_clients(frame.body) == [9]
+    width = (run.session.key.bits + 7) // 8
+    noise = int.from_bytes(run.added([run.reply(0)[1]]).rows[0].tobytes(), "big") % run.session.key.n
+    for tag in (bytes(32), run.session.enrolments[1][width:]):
+        assert _turned_away(run, noise.to_bytes(width, "big") + tag)
     assert sorted(run.holders[-1]._register.members) == [0, 1, 2, 3]
 
 
 def test_an_enrolment_can_not_be_changed_into_one_that_is_related() -> None:
-    """Paillier ciphertexts are malleable: r + 1 from r, or r with other noise. Neither is r's own ciphertext."""
+    """Powers are malleable: that of 2 rho from that of rho. No tag but rho's own is known, for another client's."""
     run = Run("authority", clients=3)
-    key = run.session.key
-    row = np.frombuffer(run.session.enrolments[1], np.uint8).reshape(1, -1)
-    given = paillier.Ciphertext(key=key, row=row)
-    for changed in (given + 1, given * 2, -given, given.rerandomised(), given):
-        admission = Admission(challenges=list(run.session.challenges.values()), enrolments={9: changed.row.tobytes()})
-        (frame,) = run.admit(admission.to_bytes()).values()
-        assert unpack_clients(frame.body) == [9]
+    n = run.session.key.n
+    width = (n.bit_length() + 7) // 8
+    power, tag = int.from_bytes(run.session.enrolments[1][:width], "big"), run.session.enrolments[1][width:]
+    for changed in (power, power * pow(2, n, n) % n, n - power, pow(power, -1, n), 0, 1):
+        assert _turned_away(run, changed.to_bytes(width, "big") + tag)
 
 
-def test_a_ciphertext_of_a_number_that_the_server_guessed_is_refused_like_any_other() -> None:
-    """Whether an enrolment is accepted must not tell whether a ciphertext holds a number, such as a vote."""
-    run = Run("authority", clients=0)
-    key = run.session.key
-    stated = binding.statement(run.session.run, 9, run.rules)
-    for vote in (0, 1):
-        cast = key.encrypt(vote).row.tobytes()  # somebody else's, with noise of its own
-        admission = Admission(challenges=list(run.session.challenges.values()), enrolments={9: cast})
-        (frame,) = run.admit(admission.to_bytes()).values()
-        assert unpack_clients(frame.body) == [9]
-        own = Agreement.on(vote, key, stated).enrolment
-        assert own != cast
+def _turned_away(run: Run, enrolment: bytes) -> bool:
+    admission = Admission(challenges=list(run.session.challenges.values()), enrolments={9: enrolment})
+    (frame,) = run.admit(admission.to_bytes()).values()
+    return unpack_clients(frame.body) == [9]
+
+
+def test_an_enrolment_in_a_sum_tells_nothing_of_the_masks() -> None:
+    """The server has clients train what gives zeros, so that it knows the sum, and adds an enrolment to a row of it.
+
+    Where slots fill a row, most numbers pass for a sum. What is opened less the known sum must not be what the client
+    and the authority share: who has all secrets of a list opens any client's vector in the next round.
+    """
+    run = Run("authority", rules=Rules(minimum_clients=3, rounds=60))
+    run.holders[-1]._caution = replace(run.holders[-1]._caution, layout=None)
+    filled = Layout(length=30, bound=(1 << 14) - 1, summands=4, key_bits=256)
+    assert (filled.rows, filled.slots * filled.slot_bits) == (2, 255)
+    key, zeros, sent = run.session.key, np.zeros(filled.length, np.int64), run.session.enrolments[3]
+    known = to_integers(filled.encode(zeros)[0])[0] * 4
+    guesses: list[int] = []
+    for number in range(1, 61):
+        turn, replies = wire.Turn(round_number=number), {}
+        for client in range(4):
+            member = Member.from_bytes(run.states[client])
+            body = member.reply(zeros, filled, turn, "authority", run.rules, key)
+            replies[client] = body[:16], body[16:]
+        opening = run.opening(replies)
+        vector = run.added([bytes(opening.vectors[0])])
+        hidden = [pow(int.from_bytes(part, "big"), number, key.square) for part in (sent, sent[: (key.bits + 7) // 8])]
+        less = 1 - key.n * known
+        rows = [row * less * more % key.square for row, more in zip(to_integers(vector.rows), hidden, strict=True)]
+        forged = replace(vector, rows=from_integers(rows, key.ring.width)).to_bytes()
+        request = wire.pack(wire.Kind.OPEN, turn, replace(opening, vectors=[forged]).to_bytes())
+        frame = wire.unpack(run.holders[-1].answer(request))
+        if frame.kind is wire.Kind.OPENED:
+            slots = (np.frombuffer(frame.body, "<i8") + 4 * filled.bound).astype(np.uint64).reshape(2, -1)
+            opened = to_integers(packing.pack(slots, filled.slot_bits, 32))
+            guesses += [some * pow(number, -1, key.n) % key.n for some in opened]
+    assert guesses
+    stated = binding.statement(run.session.run, 3, run.rules)
+    assert all(Agreement.on(guess, key, stated).secret != _secret(run, 3) for guess in guesses)
 
 
 @BOTH
@@ -374,11 +401,11 @@ def _invented(run: Run, client: int, identity: Ed25519PrivateKey | None = None) 
 @pytest.mark.parametrize("kind", ["zero", "beyond", "factor", "short", "long", "empty"])
 def test_a_forged_enrolment_is_refused_and_the_others_are_admitted(keys: str, kind: str) -> None:
     key = key_pair()[0]
-    width = key.ring.width
+    width = (key.bits + 7) // 8 + 32
     wrong = {
         "zero": bytes(width),
         "beyond": b"\xff" * width,
-        "factor": key_pair()[1].p.to_bytes(width, "big"),
+        "factor": key_pair()[1].p.to_bytes(width - 32, "big") + bytes(32),
         "short": bytes(5),
         "long": bytes(width + 1),
         "empty": b"",

@@ -235,3 +235,19 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path, log: pytest.LogC
     assert _failure(_ask(request, party=-1, node={"tacit-key": str(path)}, run=ENCRYPTED)) is wire.Failure.KEY
     assert "mode 644" in log.text
     assert f"chmod 600 {path}" in log.text
+
+
+@pytest.mark.parametrize("own", [{}, {"tacit-pin": "x", "tacit-clients": "y"}])
+def test_an_authority_does_not_become_a_copy_of_the_key_that_opens_anything(
+    tmp_path: Path, own: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    """A server announces a run of keys that clients share, where nothing binds a ciphertext, and asks an authority."""
+    path = tmp_path / "private.key"
+    keyfile.save(path, key_pair()[1])
+    run = ENCRYPTED | {"paillier.keys": "shared"}
+    for kind in (wire.Kind.KEY, wire.Kind.OPEN):
+        request = wire.pack(kind, TURN, b"")
+        answer = _ask(request, party=-1, node={"tacit-key": str(path), **own}, run=run)
+        assert _failure(answer) is wire.Failure.KEY
+    assert "holds its key as an authority" in log.text
+    assert not list(tmp_path.glob("private.key.opened-*"))

@@ -58,6 +58,8 @@ class PrivateKey:
                 "The private key's orders do not divide p - 1 and q - 1, or have another divisor in common than 2: the "
                 "key is damaged, or was not made by Tacit."
             )
+        if gmpy2.gcd(self.public.n, (self.p - 1) * (self.q - 1)) != 1:
+            raise KeysError("The private key's n has a divisor in common with p - 1 or q - 1: it has no n-th roots.")
         h = self.public.h
         for prime, order in ((self.p, self.order_p), (self.q, self.order_q)):
             if gmpy2.powmod_sec(h, order, prime * prime) != 1:
@@ -163,6 +165,12 @@ class PrivateKey:
     def open(self, rows: Rows, *, workers: int | None = None) -> Rows:
         """Return the plain numbers below n of ciphertext rows."""
         return in_blocks(len(rows), lambda part: self._open(rows[part], part.start, workers))
+
+    def root(self, power: int) -> int:
+        """Return the n-th root of a number modulo n: what only this key can take, and no decryption tells."""
+        n = self.public.n
+        low, high = (int(gmpy2.powmod_sec(power, int(gmpy2.invert(n, prime - 1)), prime)) for prime in (self.p, self.q))
+        return low + self.p * ((high - low) * int(gmpy2.invert(self.p, self.q)) % self.q)
 
     def _open(self, rows: Rows, first: int, workers: int | None) -> Rows:
         n, ring = self.public.n, self.public.ring

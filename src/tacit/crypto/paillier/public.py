@@ -259,6 +259,10 @@ class PublicKey:
             )
         return message % self.n
 
+    def power(self, number: int) -> int:
+        """Return the n-th power of a secret number modulo n; :meth:`PrivateKey.root` alone takes it back."""
+        return int(gmpy2.powmod_sec(number, self.n, self.n))
+
     def signed(self, residue: int) -> int:
         """Return the signed integer that a number below n stands for."""
         return residue - self.n if 2 * residue > self.n else residue

@@ -12,7 +12,8 @@ independent for every reply: the nonce is drawn afresh. The server names a round
 authority decrypts and takes off the masks of exactly that list. Whatever the server makes of ciphertexts, in a row it
 has :math:`\sum_i a_i (m_{ij} + M_{ij}) + b` with factors it knows. Unless :math:`a_i = 1` for every reply on the list,
 in the place it was made for, and :math:`a_i = 0` for every other, a mask is left over, and the result is uniform
-modulo n: it tells nothing of any :math:`m`. (A factor that cancels only modulo a prime of n would factor n.) Masks
+modulo n: it tells nothing of any :math:`m`. (A factor that cancels only modulo a prime of n would factor n.) Nothing
+else that is worth reading is a ciphertext of this key: enrolments are none, else a server could add one to a sum. Masks
 cost no byte a number, and a thousandth of the time that encryption takes.
 
 **Signatures** (``paillier.keys=threshold``). No holder of a share can read anything alone, so each is shown the

@@ -3,11 +3,13 @@ r"""Enrolment: how a client and the key holders come to share what binds its cip
 A key holder draws a challenge for each run, and the run is known by the digest of all challenges. A client answers with
 a key for that run alone:
 
-* to an authority, a random r encrypted under the Paillier key. The noise of the ciphertext, and the secret of the
-  client's masks, are :math:`\mathrm{SHAKE256}(\text{statement}, r)`. The authority decrypts, encrypts again and
-  compares, so it accepts nothing that was not made of r for this statement: neither a client's update nor another's
-  enrolment passes for a new one, and whether something was accepted tells nothing of any other ciphertext (the
-  transform of Fujisaki and Okamoto 1999, with the statement as label);
+* to an authority, :math:`y = \rho^n \bmod n` for a random :math:`\rho`, and a tag. The tag, and the secret of the
+  client's masks, are :math:`\mathrm{SHAKE256}(\text{statement}, \rho)`. The authority takes the root and compares the
+  tag, so it accepts nothing that was not made of :math:`\rho` for this statement: neither a part of a client's update
+  nor another's enrolment passes for a new one, and whether something was accepted tells nothing of any other
+  (RSA-KEM with key confirmation, Shoup 2001). To take roots is at least as hard as to read ciphertexts (Paillier 1999).
+  It is no Paillier ciphertext on purpose: the authority opens sums for the server, and a server could hide a
+  ciphertext in a row of a sum whose content it knows, and read it there;
 * to holders of shares, the public half of a signature key, and its signature of the statement.
 
 The statement names run, client and rules. A holder that has forgotten a run has forgotten its challenge, so nothing
@@ -26,13 +28,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto.paillier import PrivateKey, PublicKey
-from tacit.crypto.paillier.public import exponent_bits
-from tacit.crypto.rows import Rows, from_integers, not_below, to_integers, width_of, zeros
-from tacit.errors import CipherError, WireError
+from tacit.errors import WireError
 from tacit.flow import ClientId
 from tacit.protocols.paillier.binding import (
     CHALLENGE_BYTES,
@@ -43,6 +42,8 @@ from tacit.protocols.paillier.binding import (
     verified,
 )
 
+_TAG_BYTES = 32
+_SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves numbers within 2^-128 of uniform
 _IDENTIFIED_BYTES = PUBLIC_BYTES + SIGNATURE_BYTES
 _COUNT = struct.Struct(">I")
 _ENTRY = struct.Struct(">QI")  # client, length
@@ -51,55 +52,49 @@ _CLIENT = struct.Struct(">Q")
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What a client and an authority share: a number that travels encrypted, and what both derive from it.
+    """What a client and an authority share: a number that travels as its n-th power, and what both derive from it.
 
     Attributes:
         key: the authority's.
-        number: the message.
+        number: below n.
         secret: of the client's masks.
-        exponent: of the ciphertext's noise.
+        tag: shows that whoever sent the power knows the number, and for what it was sent.
     """
 
     key: PublicKey
     number: int = field(repr=False)
     secret: bytes = field(repr=False)
-    exponent: int = field(repr=False)
+    tag: bytes = field(repr=False)
 
     @classmethod
     def of(cls, root: bytes, key: PublicKey, stated: bytes) -> Agreement:
         """Return the agreement that a client's root secret gives for what it states."""
-        drawn = hashlib.shake_256(b"tacit paillier enrolment number 1\n" + root).digest(_wide(key))
-        return cls.on(int.from_bytes(drawn, "big") % (key.n // 2), key, stated)
+        drawn = hashlib.shake_256(b"tacit paillier enrolment number 1\n" + root).digest(_width(key) + _SPARE_BYTES)
+        return cls.on(int.from_bytes(drawn, "big") % key.n, key, stated)
 
     @classmethod
     def on(cls, number: int, key: PublicKey, stated: bytes) -> Agreement:
         """Return the agreement on a number."""
         label = b"tacit paillier enrolment 1\n" + key.identity + stated
-        drawn = hashlib.shake_256(label + number.to_bytes(_wide(key), "big")).digest(SECRET_BYTES + _wide(key))
-        bits = exponent_bits(key.bits, key.kind, key.exponents)
-        exponent = int.from_bytes(drawn[SECRET_BYTES:], "big") % (1 << bits)
-        return cls(key=key, number=number, secret=drawn[:SECRET_BYTES], exponent=exponent)
+        drawn = hashlib.shake_256(label + number.to_bytes(_width(key), "big")).digest(SECRET_BYTES + _TAG_BYTES)
+        return cls(key=key, number=number, secret=drawn[:SECRET_BYTES], tag=drawn[SECRET_BYTES:])
 
     @property
     def enrolment(self) -> bytes:
         """What tells an authority, and nobody else, the number."""
-        return self.key.encrypt(self.number, noise=self).row.tobytes()
-
-    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
-        """Return the noise that belongs to the number, and no other."""
-        exponents = from_integers([self.exponent] * count, width_of((1 << self.key.table.bits) - 1))
-        return self.key.table.powers(exponents, workers=workers, aside=aside)
+        return self.key.power(self.number).to_bytes(_width(self.key), "big") + self.tag
 
 
 def secrets_of(enrolments: Mapping[ClientId, tuple[bytes, bytes]], private: PrivateKey) -> dict[ClientId, bytes]:
     """Return the masks' secrets of the clients whose enrolments are right, given what each has to state."""
     key = private.public
-    rows = {client: body for client, (body, _) in enrolments.items() if len(body) == key.ring.width}
     found = {}
-    for client, number in _opened(rows, private).items():
-        agreed = Agreement.on(number, key, enrolments[client][1])
-        if 2 * number < key.n and hmac.compare_digest(agreed.enrolment, rows[client]):
-            found[client] = agreed.secret
+    for client, (body, stated) in enrolments.items():
+        power, tag = int.from_bytes(body[: _width(key)], "big"), body[_width(key) :]
+        if power < key.n and len(body) == length_of(key, signs=False):
+            agreed = Agreement.on(private.root(power), key, stated)
+            if hmac.compare_digest(agreed.tag, tag):
+                found[client] = agreed.secret
     return found
 
 
@@ -130,7 +125,7 @@ def identity_of(body: bytes, stated: bytes, length: int) -> tuple[bytes, bytes |
 
 def length_of(key: PublicKey, *, signs: bool) -> int:
     """Return how long an enrolment is without an identity."""
-    return PUBLIC_BYTES + SIGNATURE_BYTES if signs else key.ring.width
+    return PUBLIC_BYTES + SIGNATURE_BYTES if signs else _width(key) + _TAG_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,26 +173,9 @@ def unpack_clients(body: bytes | memoryview) -> list[ClientId]:
     return [number for (number,) in _CLIENT.iter_unpack(body)]
 
 
-def _wide(key: PublicKey) -> int:
-    """Return the bytes of n and some: a number of as many is uniform modulo whatever is not longer than n."""
-    return (key.bits + 7) // 8 + 16
+def _width(key: PublicKey) -> int:
+    return (key.bits + 7) // 8
 
 
 def _vouched(body: bytes, stated: bytes) -> bytes:
     return b"tacit paillier identity 1\n" + stated + hashlib.sha256(body).digest()
-
-
-def _opened(rows: Mapping[ClientId, bytes], private: PrivateKey) -> dict[ClientId, int]:
-    """Return what ciphertexts hold, all at once; where one is forged, one by one without it."""
-    key = private.public
-    clients = list(rows)
-    stacked: Rows = np.frombuffer(b"".join(rows.values()), np.uint8).reshape(-1, key.ring.width)
-    outside = {*zeros(stacked).tolist(), *not_below(stacked, key.square).tolist()}
-    inside = [place for place in range(len(clients)) if place not in outside]
-    try:
-        numbers = to_integers(private.open(stacked[inside])) if inside else []
-        return dict(zip([clients[place] for place in inside], numbers, strict=True))
-    except CipherError:
-        if len(inside) == 1:
-            return {}
-        return {c: n for place in inside for c, n in _opened({clients[place]: rows[clients[place]]}, private).items()}

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import tacit
 from tacit import foreign, wire
 from tacit.engines.flower.app import Answer, Call, Value
-from tacit.errors import ConfigError, KeysError, WireError
+from tacit.errors import ConfigError, WireError
 from tacit.federated.clients import LocalClients
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId
@@ -39,7 +39,7 @@ from tacit.runs.config import RunConfig, from_mapping
 from tacit.runs.defaults import resolve
 from tacit.runs.flower import hello, holder
 from tacit.runs.flower.memory import InFile, InState, Memory, announce, kept_in
-from tacit.runs.flower.operator import identity_of, pin_of, refuse_predictable
+from tacit.runs.flower.operator import identity_of, key_of, pin_of, refuse_predictable
 from tacit.runs.flower.promise import promise
 from tacit.runs.flower.refusals import RefusalError, failure, without_details
 from tacit.runs.keys import holder_numbers
@@ -200,7 +200,7 @@ class Node:
         with watch.measure("recover"):
             frame = holder.answer(
                 call.frame,
-                key=self._key(call),
+                key=self._key(call, config),
                 settings=config.paillier,
                 protocol=_protocol(config),
                 run_id=call.run_id,
@@ -208,12 +208,10 @@ class Node:
             )
         return Answer(frame=frame, seconds={"recover": watch.seconds["recover"]})
 
-    def _key(self, call: Call) -> Path:
+    def _key(self, call: Call, config: RunConfig) -> Path:
         if self.virtual is not None:
             return Path(self.virtual.keys[min(call.party, 0)])
-        if "tacit-key" not in call.node:
-            raise KeysError("This node holds no key: tacit-key is not in its config")
-        return Path(str(call.node["tacit-key"]))
+        return key_of(call.node, config.paillier)
 
     def _enrol(self, call: Call, config: RunConfig, memory: InFile | InState) -> Answer:
         """Enrol the client that this node is by its own settings: as nobody else, so that it counts once in a sum."""
@@ -254,7 +252,7 @@ class Node:
         if isinstance(protocol, PaillierSum):
             protocol = self._as_client(call, config, protocol)
             if config.paillier.keys == "shared":
-                own = holder.own_key(str(self._key(call)), config.paillier.insecure_key_size)
+                own = holder.own_key(str(self._key(call, config)), config.paillier.insecure_key_size)
                 protocol = replace(protocol, own=own)
         watch = Stopwatch()
         clients = LocalClients(

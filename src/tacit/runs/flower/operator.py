@@ -104,6 +104,23 @@ def floor_of(node: Mapping[str, Value]) -> int:
     return given
 
 
+def key_of(node: Mapping[str, Value], settings: Paillier) -> Path:
+    """Return the file of the key that a node holds, if a run of such settings may use it.
+
+    Where all clients share a key (legacy) nothing binds a ciphertext, and whoever has a copy opens what the server
+    likes. A copy is a client's, who pins it too: an authority must not become one by the word of a server.
+    """
+    if "tacit-key" not in node:
+        raise KeysError("This node holds no key: tacit-key is not in its config")
+    if settings.keys == "shared" and ("tacit-pin" not in node or "tacit-clients" in node):
+        raise KeysError(
+            "The run has paillier.keys=shared, where every client opens whatever the server asks for, and this node "
+            "holds its key as an authority: it has no tacit-pin, or a list of clients (tacit-clients). Nothing was "
+            "opened"
+        )
+    return Path(str(node["tacit-key"]))
+
+
 def private_file(path: Path, setting: str = "tacit-key") -> Path:
     """Return the path of a key file that nobody but its owner can read, or say what is wrong with it."""
     try:
