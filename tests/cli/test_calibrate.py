@@ -80,7 +80,6 @@ def test_people_read_a_table() -> None:
         ["--epsilon", "1", "--delta", "1"],
         ["--epsilon", "1", "--delta", "0"],
         ["--epsilon", "1", "--sensitivity", "-1"],
-        ["--epsilon", "1", "--rounds", "0"],
         ["--epsilon", "1", "--rate", "2"],
         ["--epsilon", "1", "--rounds", "2", "--sampling", "dice"],
     ],

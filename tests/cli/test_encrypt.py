@@ -187,8 +187,6 @@ def test_files_that_are_no_vectors(tacit_command: Tacit, keys: Path, tmp_path: P
         (("--clip", "nan"), "clip=nan"),
         (("--bits", "1"), "bits=1 between 2 and 52"),
         (("--bits", "60"), "bits=60"),
-        (("--summands", "0"), "summands=0"),
-        (("--summands", str(2**50)), "Use fewer bits a number, or allow fewer summands"),
         (("--beyond", "wrap"), "Expected --beyond clip or refuse, got 'wrap'"),
         (("--beyond", "refuse", "--clip", "0.25"), "1 of 2 numbers are beyond the clip"),
     ],

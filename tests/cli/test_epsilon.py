@@ -86,7 +86,6 @@ def test_people_read_what_the_number_means() -> None:
         (["--noise", "1", "--delta", "0"], "delta strictly between 0 and 1, got 0"),
         (["--noise", "1", "--rate", "0"], "sampling rate"),
         (["--noise", "1", "--rate", "1.5"], "sampling rate"),
-        (["--noise", "1", "--rounds", "0"], "1 round or more"),
         (["--noise", "1", "--sampling", "dice"], "Unknown sampling 'dice'"),
         (["--noise", "1", "--neighbours", "swap"], "Unknown neighbours 'swap'"),
         (["--noise", "1", "--accountant", "gdp"], "Unknown accountant 'gdp'"),

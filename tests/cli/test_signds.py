@@ -61,7 +61,6 @@ def test_a_suggestion(run: Tacit) -> None:
         (("--eps", "101"), "sign_eps=101.0 is outside its domain: expected a number in (0, 100]"),
         (("--ratio", "0.4"), "sign_thr_ratio=0.4 is outside its domain: expected a number in [0.5, 1]"),
         (("--out", "51"), "sign_dim_out=51 is outside its domain: expected a number in [0, 50]"),
-        (("--h-max", "0"), "h_max=0 is outside its domain"),
         (("--rr-eps", "-1"), "rr_eps=-1.0 is outside its domain"),
         (("--delta", "2"), "delta strictly between 0 and 1"),
     ],

@@ -271,3 +271,8 @@ def test_every_flipped_bit_is_another_layout_or_an_error(step: float | None) -> 
             continue
         assert read != layout
         assert read.to_bytes() == flipped
+
+
+def test_slots_wider_than_a_word_say_what_to_lower() -> None:
+    with pytest.raises(ConfigError, match="Use fewer bits a number, or allow fewer summands"):
+        Layout.floats(length=2, clip=1.0, bits=24, summands=2**50, key_bits=512)

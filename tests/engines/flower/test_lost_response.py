@@ -9,7 +9,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from flwr.common.constant import NOOP_FLWR_AID
-from flwr.proto.message_pb2 import PushObjectResponse
+from flwr.proto.message_pb2 import PullObjectResponse, PushObjectResponse
 from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -50,6 +50,13 @@ class _SuperLink:
 
     def PullMessages(self, request: Any) -> Any:  # noqa: N802 - Flower's name
         return runtime_handlers.pull_messages(request, self.state, cast(Any, SimpleNamespace(run_id=self.run_id)))
+
+    def PullObject(self, request: Any) -> PullObjectResponse:  # noqa: N802 - Flower's name
+        """Return an object: on a slow machine the SuperLink itself answers that the message was too late."""
+        content = self.state.object_store.get(request.object_id)
+        return PullObjectResponse(
+            object_found=content is not None, object_available=True, object_content=content or b""
+        )
 
 
 @pytest.fixture
