@@ -94,6 +94,13 @@ def test_show_refuses(arguments: tuple[str, ...]) -> None:
     assert isinstance(_refused("show", "digits", *arguments), ConfigError)
 
 
+@pytest.mark.parametrize("arguments", [("--clients", "0"), ("--seed", "-1")])
+def test_numbers_outside_their_domain_are_refused_by_the_command_line(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, ("show", "digits", *arguments))
+    assert result.exit_code == 2
+    assert "Invalid value" in result.output
+
+
 def test_a_folder_that_is_not_there() -> None:
     assert isinstance(_refused("show", "mnist", "--data-dir", "nowhere"), DataError)
 

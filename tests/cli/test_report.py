@@ -57,6 +57,15 @@ def test_each_chart_as_a_picture(tacit_command: Tacit, folder: Path, tmp_path: P
     assert (folder / REPORT).is_file()
 
 
+def test_text_prints_the_report_and_writes_nothing(tacit_command: Tacit, folder: Path) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    out = tacit_command.done("report", folder, "--text")
+    for words in ("Summary", "test accuracy", "by round", "Who sees what", "Ledger", "claims no differential privacy"):
+        assert words in out
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert "writes no page" in tacit_command.refused("report", folder, "--text", "--open")
+
+
 def test_full_says_that_it_may_not_be_passed_on(tacit_command: Tacit, folder: Path) -> None:
     tacit_command.done("report", folder, "--full")
     assert "may not be passed on" in (folder / REPORT).read_text()

@@ -67,7 +67,7 @@ def test_plain_lines_without_a_terminal(run: Tacit, tmp_path: Path) -> None:
     assert "accuracy" in out
     assert str(tmp_path / "a") in out
     assert "try next" in out
-    assert "a simulation that can be repeated" in out
+    assert "a simulation: whoever has the seed can repeat every draw" in out
 
 
 def test_quiet_says_nothing(run: Tacit, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from tacit.federated.plan import NO_CLAIM, Privacy
-from tacit.report.live import TerminalObserver, rounds_table, summary
+from tacit.report.live import TerminalObserver, rounds_table
+from tacit.report.page import terminal
+from tacit.report.run.summary import ending
 from tacit.runs.result import Result, RoundRecord
 
 SECONDS = {"train": 1.25, "protect": 0.0, "aggregate": 0.01, "recover": 0.002, "evaluate": 0.5}
@@ -76,6 +78,10 @@ def _words(renderable: object) -> str:
     return _text(console)
 
 
+def summary(result: Result) -> object:
+    return terminal.parts(ending(result))
+
+
 def _show(console: Console, *, quiet: bool = False) -> str:
     observer = TerminalObserver(console, quiet=quiet)
     observer.note("MNIST can't be had [at all]")
@@ -107,8 +113,8 @@ def test_a_table_on_a_terminal() -> None:
 
 
 def test_quiet_is_silent() -> None:
-    for terminal in (False, True):
-        assert _show(_console(terminal=terminal), quiet=True) == ""
+    for live in (False, True):
+        assert _show(_console(terminal=live), quiet=True) == ""
 
 
 def test_an_error_leaves_the_table_as_it_stands() -> None:
@@ -141,12 +147,12 @@ def test_a_long_table_shows_its_end() -> None:
 def test_the_summary_has_what_a_user_wants_to_know() -> None:
     text = _words(summary(RESULT))
     for part in (
-        "97.87% (training data 99.00%)",
-        "1 min 15 s for 2 rounds, 250 ms set-up",
-        "2 MB up, 3 MB down",
-        "No differential privacy is claimed",
+        "97.87%  training data 99.00%",
+        "1 min 15 s  2 rounds, and 250 ms set-up",
+        "1.75 MB up, 1.75 MB down; 97.1 kB up per answer",
+        "none claimed  nothing bounds what the models tell about a client",
         "every client's update in the clear",
-        "seed 7: a simulation that can be repeated",
+        "seed 7, a simulation: whoever has the seed can repeat every draw",
         "loop, because hooks see [one] client [/at] a time",
         "runs/[a]",
         "tacit run --split dirichlet:0.3",
@@ -159,7 +165,7 @@ def test_the_summary_without_what_there_is_not() -> None:
     text = _words(summary(bare))
     assert "written to" not in text
     assert "trained by" not in text
-    assert "from the system" in text
+    assert "from the operating system" in text
     assert "training data" not in text
     assert "many small clients" in text
 
@@ -169,7 +175,8 @@ def test_a_claim_is_printed_with_all_it_depends_on() -> None:
         epsilon=1.234, delta=1e-5, unit="client", neighbours="add-remove", accountant="pld", against="the clients"
     )
     text = _words(summary(replace(RESULT, privacy=claim)))
-    assert "epsilon 1.234 at delta 1e-05 (pld), unit: client, neighbours: add-remove, against the clients." in text
+    assert "1.234  delta 1e-5, unit: client, neighbours: add-remove, against the clients (pld)" in text
+    assert "epsilon for one client" in text
 
 
 def test_encrypted_rounds_show_where_their_time_went_within_80_characters() -> None:
@@ -181,5 +188,5 @@ def test_encrypted_rounds_show_where_their_time_went_within_80_characters() -> N
     assert [word in table for word in ("protect", "aggregate", "recover", "510 ms", "310 ms", "620 ms")] == [True] * 6
     assert "…" not in table
     text = _words(summary(replace(RESULT, rounds=(record,), stage_seconds=seconds)))
-    assert "protect 510 ms, aggregate 310 ms, recover 620 ms" in text
+    assert "of it protect 510 ms, aggregate 310 ms, recover 620 ms" in text
     assert "12 coordinates of updates: raise paillier.clip" in text

@@ -252,7 +252,7 @@ def test_scores_on_training_data_that_were_asked_for_carry_their_note(tmp_path: 
     result = run(digits(**settings, out=tmp_path / "run"), observer=TerminalObserver(console))
     assert result.train_accuracy is not None
     assert remarks.ON_TRAINING in json.loads((tmp_path / "run" / "result.json").read_text())["notes"]
-    assert f"(training data {result.train_accuracy:.2%}) (no noise protects it)" in screen.getvalue()
+    assert f"training data {result.train_accuracy:.2%}, which no noise protects" in screen.getvalue()
     assert "which no noise protects" in run_page(read(tmp_path / "run")).html()
     plain = run(digits())
     assert plain.train_accuracy is not None

@@ -24,6 +24,9 @@ def report(
         Path | None,
         typer.Option(help="Also write each chart as SVG into this folder.", metavar="FOLDER", show_default=False),
     ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="Print the report in the terminal instead of writing a page.")
+    ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     full: Annotated[
         bool,
@@ -36,12 +39,15 @@ def report(
       tacit report runs/a --open
       tacit report runs/a --out a.html
       tacit report runs/a --png figures
+      tacit report runs/a --text
     """
     from tacit.report.run.page import run_page
     from tacit.runs.folder import REPORT
     from tacit.runs.history import read
     from tacit.storage import write_atomically
 
+    if text and (out is not None or open_it):
+        raise ConfigError("--text writes no page. Leave out --out and --open, or --text.")
     path = out or folder / REPORT
     if path.suffix.lower() not in _PAGES:  # a slip must not replace a run's other files
         raise ConfigError(f"--out {path}: expected a page named *.html.")
@@ -51,10 +57,15 @@ def report(
 
         pictures.check()
     page = run_page(read(folder), full=full)
-    html = page.html().encode()
-    write_atomically(path, html, advice="Choose another file with --out.")
     out_console = console()
-    out_console.print(f"{path}  ({len(html) / 1e6:.1f} MB)", markup=False, soft_wrap=True)
+    if text:
+        from tacit.report.page import terminal
+
+        out_console.print(terminal.page(page))
+    else:
+        html = page.html().encode()
+        write_atomically(path, html, advice="Choose another file with --out.")
+        out_console.print(f"{path}  ({len(html) / 1e6:.1f} MB)", markup=False, soft_wrap=True)
     for where, suffix in wanted:
         for drawn in pictures.write_all(page.charts, where, suffix=suffix):
             out_console.print(str(drawn), markup=False, soft_wrap=True)

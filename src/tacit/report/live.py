@@ -11,8 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tacit.report.page import terminal
+from tacit.report.run.summary import ending
 from tacit.report.words import STAGES, bytes_text, cohort_text, percent, seconds_text
-from tacit.runs.remarks import ON_COHORTS, ON_SECONDS, ON_TRAINING
 from tacit.runs.result import Result, RoundRecord
 
 _NOTABLE = 0.05
@@ -73,7 +74,8 @@ class TerminalObserver:
         """Close the table and print what came of it."""
         self.stop()
         if not self._quiet:
-            self._console.print(summary(result))
+            self._console.print(Text(""))
+            self._console.print(terminal.parts(ending(result)))
 
     def stop(self) -> None:
         """Leave the table as it stands; also after an error or Ctrl-C."""
@@ -152,72 +154,6 @@ def _steps_table(table: Table, records: list[RoundRecord]) -> Table:
     return table
 
 
-def summary(result: Result) -> Group:
-    """Return the end of a run: what it reached, what it cost, where it is, what to try next."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
-    accuracy = percent(result.test_accuracy)
-    if result.train_accuracy is not None:
-        accuracy += f" (training data {percent(result.train_accuracy)})" + _unprotected(result, ON_TRAINING)
-    grid.add_row("accuracy", Text(accuracy, style="bold green"))
-    grid.add_row(
-        "time",
-        f"{seconds_text(result.seconds)} for {_rounds(result)}, {seconds_text(result.setup_seconds)} set-up"
-        + _unprotected(result, ON_SECONDS),
-    )
-    whole = sum(result.stage_seconds.values())
-    spent = {
-        stage: seconds
-        for stage, seconds in result.stage_seconds.items()
-        if stage in ("protect", "aggregate", "recover") and seconds > _NOTABLE * whole
-    }
-    if spent:
-        grid.add_row("of it", ", ".join(f"{stage} {seconds_text(seconds)}" for stage, seconds in spent.items()))
-    clipped = sum(record.clipped or 0 for record in result.rounds)
-    if clipped:
-        grid.add_row("clipped", f"{clipped:,} coordinates of updates: raise paillier.clip to keep them whole")
-    alone = result.rounds[-1].steps is not None
-    if not alone:
-        planned = " in the mean" if ON_COHORTS in result.notes else ""
-        grid.add_row("bytes", f"{bytes_text(result.bytes_up)} up, {bytes_text(result.bytes_down)} down{planned}")
-    grid.add_row("privacy", _privacy(result))
-    if result.example_privacy is not None:
-        grid.add_row("and", _privacy(result, of_examples=True))
-    if not alone:
-        grid.add_row("server sees", result.sees["server"])
-    seeded = f"seed {result.seed}: a simulation that can be repeated" if result.simulation else "from the system"
-    grid.add_row("randomness", seeded)
-    if result.form_reason:
-        grid.add_row("trained by", Text(f"{result.form}, because {result.form_reason}"))
-    if result.folder is not None:
-        grid.add_row("written to", Text(result.folder))
-    grid.add_row("try next", _next(result))
-    return Group(Text(""), grid)
-
-
-def _unprotected(result: Result, note: str) -> str:
-    return " (no noise protects it)" if note in result.notes else ""
-
-
-def _privacy(result: Result, *, of_examples: bool = False) -> str:
-    privacy = result.example_privacy if of_examples and result.example_privacy else result.privacy
-    if privacy.epsilon is None:
-        return " ".join(privacy.notes)
-    claim = f"epsilon {privacy.epsilon:.4g} at delta {privacy.delta:.1g} ({privacy.accountant})"
-    return f"{claim}, unit: {privacy.unit}, neighbours: {privacy.neighbours}, against {privacy.against}. " + " ".join(
-        privacy.notes
-    )
-
-
-def _next(result: Result) -> str:
-    if result.rounds[-1].steps is not None:
-        return f"tacit ledger {result.folder}    # what was released" if result.folder else "tacit run --mode dp-sgd"
-    if result.split == "iid":
-        return "tacit run --split dirichlet:0.3    # clients whose data differ"
-    return "tacit run --clients 100 --per-round 20 --rounds 30    # many small clients"
-
-
 def _line(r: RoundRecord, rounds: int) -> str:
     took = "" if r.wall_seconds is None else f"  {seconds_text(r.wall_seconds)}"
     if r.steps is not None:
@@ -229,12 +165,6 @@ def _line(r: RoundRecord, rounds: int) -> str:
         f"round {r.round}/{rounds}  clients {cohort_text(r)}  train loss {_number(r.train_loss)}  "
         f"test loss {_number(r.test_loss)}  accuracy {percent(r.test_accuracy)}  up {bytes_text(r.bytes_up)}{took}"
     )
-
-
-def _rounds(result: Result) -> str:
-    if result.rounds[-1].steps is not None:
-        return f"{result.rounds[-1].steps:,} steps"
-    return "1 round" if len(result.rounds) == 1 else f"{len(result.rounds)} rounds"
 
 
 def _number(value: float | None) -> str:

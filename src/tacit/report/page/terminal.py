@@ -43,8 +43,21 @@ def section(shown: Section) -> Group:
 
 
 def parts(shown: Iterable[Part]) -> Group:
-    """Return parts one below the other."""
-    return Group(*(each for part in shown for each in _part(part)))
+    """Return parts one below the other; cards and facts that follow each other share their columns."""
+    made: list[RenderableType] = []
+    facts: Grid | None = None
+    for part in shown:
+        if not isinstance(part, Cards) and not (isinstance(part, Table) and _is_facts(part)):
+            facts = None
+            made += _part(part)
+            continue
+        if facts is None:
+            facts = Grid.grid(padding=(0, 2))
+            facts.add_column(style="dim")
+            facts.add_column(overflow="fold")
+            made.append(facts)
+        _add_facts(facts, part)
+    return Group(*made)
 
 
 def table(shown: Table, *, most: int | None = None) -> Group:
@@ -87,26 +100,28 @@ def _part(part: Part) -> Iterator[RenderableType]:
             yield marked(part.text, _NOTES[part.tone])
         case Code():
             yield Words(part.text)
-        case Cards():
-            yield _cards(part)
         case Table():
             yield table(part)
         case Chart():
             yield from chart(part)
         case Row():
             yield parts(part.parts)
-        case Fold():
+        case Fold() | Cards():
             return
 
 
-def _cards(shown: Cards) -> Grid:
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
-    for card in shown.cards:
+def _is_facts(part: Table) -> bool:
+    return not part.columns and not part.caption and part.width == 2
+
+
+def _add_facts(grid: Grid, part: Cards | Table) -> None:
+    if isinstance(part, Table):
+        for name, value in part.rows:
+            grid.add_row(cell(name), Words(cell(value)))
+        return
+    for card in part.cards:
         words = Words(card.value, style=_TONES[card.tone] or "bold")
         grid.add_row(card.label, Words.assemble(words, "  ", marked(card.detail)) if card.detail else words)
-    return grid
 
 
 def _grid(shown: Table, most: int | None) -> Grid:

@@ -1,7 +1,11 @@
-"""The report's first section: what a run reached, what it cost and who sees what."""
+"""What a run reached, what it cost and who sees what: first on its page, and last in the terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tacit.federated.plan import NO_CLAIM, Privacy
 from tacit.report.page import Card, Cards, Cell, Note, Part, Section, Table
 from tacit.report.words import (
     bytes_text,
@@ -9,15 +13,103 @@ from tacit.report.words import (
     guarantee,
     keeps_training_scores,
     percent,
-    places,
     seconds_text,
     short,
     without_names,
 )
 from tacit.runs.history import History
-from tacit.runs.remarks import ON_COHORTS, ON_SECONDS, ON_TRAINING
+from tacit.runs.remarks import LARGEST_MEANINGFUL, ON_COHORTS, ON_SECONDS, ON_TRAINING
+from tacit.runs.result import Result, RoundRecord
 
 _WHO = {"server": "the server", "clients": "other clients", "outsider": "an outsider on the network"}
+_PROTECTION = ("protect", "aggregate", "recover")  # stages that a protection adds to
+_UNBOUNDED = "nothing bounds what the models tell about a client"
+_NOTABLE = 0.05  # share of the time from which on they are told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """What a run claims about a client or an example, and the budget it had, where that is known."""
+
+    privacy: Privacy
+    budget: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run came to, finished or not; None is what is not known, or may not be told."""
+
+    rounds: tuple[RoundRecord, ...]
+    test_accuracy: float | None
+    train_accuracy: float | None
+    seconds: float | None
+    setup_seconds: float | None
+    stage_seconds: Mapping[str, float]
+    promises: tuple[Promise, ...]
+    protected: bool  # whether anything is promised: then it is said of what no noise protects
+    expected: bool  # whether bytes are those of the expected cohort
+
+    @classmethod
+    def of(cls, result: Result) -> Outcome:
+        """Return the outcome of a run that has just ended."""
+        claims = [result.privacy, *([] if result.example_privacy is None else [result.example_privacy])]
+        promises = tuple(Promise(privacy=claim) for claim in claims if claim.delta is not None)
+        return cls(
+            rounds=result.rounds,
+            test_accuracy=result.test_accuracy,
+            train_accuracy=result.train_accuracy,
+            seconds=result.seconds,
+            setup_seconds=result.setup_seconds,
+            stage_seconds=result.stage_seconds,
+            promises=promises,
+            protected=ON_SECONDS in result.notes,
+            expected=ON_COHORTS in result.notes,
+        )
+
+    @classmethod
+    def read(cls, history: History, *, full: bool) -> Outcome:
+        """Return the outcome of a run as far as it got; what may not be passed on only with ``full``."""
+        result = history.result
+        tested = [record.test_accuracy for record in history.rounds if record.test_accuracy is not None]
+        told = [record.wall_seconds for record in history.rounds if record.wall_seconds is not None]
+        kept = result is None or keeps_training_scores(history, full=full)
+        return cls(
+            rounds=history.rounds,
+            test_accuracy=tested[-1] if tested else None,
+            train_accuracy=None if result is None or kept else result.train_accuracy,
+            seconds=result.seconds if result is not None else sum(told) if len(told) == len(history.rounds) else None,
+            setup_seconds=None if result is None else result.setup_seconds,
+            stage_seconds={} if result is None else result.stage_seconds,
+            promises=tuple(Promise(privacy=level.privacy, budget=level.budget) for level in history.levels),
+            protected=history.plan.private,
+            expected=history.secret_cohort,
+        )
+
+    @property
+    def alone(self) -> bool:
+        """Whether one data holder trained, without a federation."""
+        return any(record.steps is not None for record in self.rounds)
+
+
+def ending(result: Result) -> list[Part]:
+    """Return the end of a run: what it reached, what it cost, where it is, what to try next."""
+    outcome = Outcome.of(result)
+    rows: list[tuple[Cell, ...]] = [
+        ("" if place else "privacy", " ".join(claim.notes))
+        for place, claim in enumerate(filter(None, (result.privacy, result.example_privacy)))
+        if claim.notes and claim != NO_CLAIM  # the card says that
+    ]
+    if not outcome.alone:
+        rows.append(("server sees", result.sees["server"]))
+    rows.append(("randomness", randomness(result.seed, simulation=result.simulation)))
+    clipped = sum(record.clipped or 0 for record in result.rounds)
+    if clipped:
+        rows.append(("clipped", f"{clipped:,} coordinates of updates: raise paillier.clip to keep them whole"))
+    if result.form_reason:
+        rows.append(("trained by", f"{result.form}, because {result.form_reason}"))
+    if result.folder is not None:
+        rows.append(("written to", result.folder))
+    return [cards(outcome), Table(columns=(), rows=[*rows, ("try next", _next(result))])]
 
 
 def section(history: History, *, full: bool) -> Section:
@@ -29,7 +121,7 @@ def section(history: History, *, full: bool) -> Section:
         )
         word = "The run stopped" if history.status == "stopped" else "The run has not ended"
         parts.append(Note(text=f"**{word}** after {planned}. {_told(history, history.reason, full=full)}", tone="warn"))
-    parts.append(Cards(cards=(_accuracy(history, full=full), *_privacy(history), _time(history), *_traffic(history))))
+    parts.append(cards(Outcome.read(history, full=full)))
     elsewhere = (ON_SECONDS, ON_COHORTS, ON_TRAINING)  # said where these numbers are
     parts += [Note(text=_told(history, note, full=full)) for note in history.notes if note not in elsewhere]
     parts.append(_facts(history))
@@ -44,57 +136,83 @@ def _told(history: History, text: str, *, full: bool) -> str:
     return without_names(text) if history.secret_cohort and not full else text
 
 
-def _accuracy(history: History, *, full: bool) -> Card:
-    result = history.result
-    scores = [record.test_accuracy for record in history.rounds if record.test_accuracy is not None]
-    details = [] if scores else ["no round was tested"]
-    if result is not None and result.train_accuracy is not None and not keeps_training_scores(history, full=full):
-        exact = ", which no noise protects" if history.plan.private else ""
-        details.append(f"training data {percent(result.train_accuracy)}{exact}")
+def cards(outcome: Outcome) -> Cards:
+    """Return the figures of a run, each with all that belongs to it."""
+    shown = [_accuracy(outcome), *_privacy(outcome), _time(outcome)]
+    return Cards(cards=shown if outcome.alone else [*shown, _traffic(outcome)])
+
+
+def randomness(seed: int | None, *, simulation: bool) -> str:
+    """Return where a run's draws came from."""
+    if not simulation:
+        return "from the operating system"
+    return f"seed {seed}, a simulation: whoever has the seed can repeat every draw, the noise included"
+
+
+def _accuracy(outcome: Outcome) -> Card:
+    details = [] if outcome.test_accuracy is not None else ["no round was tested"]
+    if outcome.train_accuracy is not None:
+        exact = ", which no noise protects" if outcome.protected else ""
+        details.append(f"training data {percent(outcome.train_accuracy)}{exact}")
     return Card(
         label="test accuracy",
-        value=percent(scores[-1]) if scores else "–",
+        value="–" if outcome.test_accuracy is None else percent(outcome.test_accuracy),
         detail="; ".join(details),
-        tone="good" if scores else "plain",
+        tone="plain" if outcome.test_accuracy is None else "good",
     )
 
 
-def _privacy(history: History) -> list[Card]:
-    if not history.levels:
-        return [Card(label="differential privacy", value="none claimed", detail="epsilon is unbounded", tone="warn")]
-    cards = []
-    for level in history.levels:
-        budget = "" if level.budget is None else f"of a budget of {short(level.budget)}; "
-        cards.append(
+def _privacy(outcome: Outcome) -> list[Card]:
+    if not outcome.promises:
+        return [Card(label="differential privacy", value="none claimed", detail=_UNBOUNDED, tone="warn")]
+    shown = []
+    for promise in outcome.promises:
+        epsilon = promise.privacy.epsilon
+        budget = "" if promise.budget is None else f"of a budget of {short(promise.budget)}; "
+        shown.append(
             Card(
-                label=f"epsilon for one {level.privacy.unit}",
-                value=epsilon_text(level.privacy.epsilon, digits=4),
-                detail=budget + guarantee(level.privacy),
-                tone="warn" if level.privacy.epsilon is None or level.privacy.epsilon > 20 else "good",
+                label=f"epsilon for one {promise.privacy.unit}",
+                value=epsilon_text(epsilon, digits=4),
+                detail=f"{budget}{guarantee(promise.privacy)} ({promise.privacy.accountant})",
+                tone="warn" if epsilon is None or epsilon > LARGEST_MEANINGFUL else "good",
             )
         )
-    return cards
+    return shown
 
 
-def _time(history: History) -> Card:
-    told = [record.wall_seconds for record in history.rounds if record.wall_seconds is not None]
-    seconds = history.result.seconds if history.result else sum(told) if len(told) == len(history.rounds) else None
-    word, at = places(history)
-    total = at[-1] if at else 0
+def _time(outcome: Outcome) -> Card:
+    last = outcome.rounds[-1] if outcome.rounds else None
+    word = "step" if outcome.alone else "round"
+    total = 0 if last is None else last.steps or last.round
     detail = f"{total:,} {word}{'' if total == 1 else 's'}"
-    if history.result is not None:
-        detail += f", and {seconds_text(history.result.setup_seconds)} set-up"
-    return Card(label="time", value="–" if seconds is None else seconds_text(seconds), detail=detail)
+    if outcome.setup_seconds is not None:
+        detail += f", and {seconds_text(outcome.setup_seconds)} set-up"
+    whole = sum(outcome.stage_seconds.values())
+    spent = {stage: outcome.stage_seconds.get(stage, 0.0) for stage in _PROTECTION}
+    told = [f"{stage} {seconds_text(seconds)}" for stage, seconds in spent.items() if seconds > _NOTABLE * whole]
+    if told:
+        detail += f"; of it {', '.join(told)}"
+    if outcome.protected:
+        detail += "; no noise protects it"
+    return Card(label="time", value="–" if outcome.seconds is None else seconds_text(outcome.seconds), detail=detail)
 
 
-def _traffic(history: History) -> list[Card]:
-    if history.alone:
-        return []
-    up, down = (sum(getattr(record, name) for record in history.rounds) for name in ("bytes_up", "bytes_down"))
-    replies = sum(record.senders for record in history.rounds)
-    each = f"; {bytes_text(up / replies)} up for each answer" if replies else ""
-    detail = f"{bytes_text(up)} up, {bytes_text(down)} down{each}"
-    return [Card(label="traffic", value=bytes_text(up + down), detail=detail)]
+def _traffic(outcome: Outcome) -> Card:
+    up = sum(record.bytes_up for record in outcome.rounds)
+    down = sum(record.bytes_down for record in outcome.rounds)
+    replies = sum(record.senders for record in outcome.rounds)
+    each = f"; {bytes_text(up / replies)} up per answer" if replies else ""
+    planned = "; expected, not counted" if outcome.expected else ""
+    detail = f"{bytes_text(up)} up, {bytes_text(down)} down{each}{planned}"
+    return Card(label="traffic", value=bytes_text(up + down), detail=detail)
+
+
+def _next(result: Result) -> str:
+    if result.rounds[-1].steps is not None:
+        return f"tacit ledger {result.folder}    # what was released" if result.folder else "tacit run --mode dp-sgd"
+    if result.split == "iid":
+        return "tacit run --split dirichlet:0.3    # clients whose data differ"
+    return "tacit run --clients 100 --per-round 20 --rounds 30    # many small clients"
 
 
 def _facts(history: History) -> Table:
@@ -112,10 +230,8 @@ def _facts(history: History) -> Table:
         if every.endswith("per round") and type(sampler).__name__ == "Poisson":
             every += " in the mean (Poisson sampling)"
         rows.append(("clients", f"{history.clients:,}, {every}; split: {config.data.split or 'given'}"))
-    seeded = "a simulation: with the seed every draw can be repeated, the noise included"
     if "simulation" in start:
-        drawn = f"seed {config.seed}, {seeded}" if start["simulation"] else "from the operating system"
-        rows.append(("randomness", drawn))
+        rows.append(("randomness", randomness(config.seed, simulation=bool(start["simulation"]))))
     if "time" in start:
         rows.append(("began", str(start["time"]).replace("T", " ").replace("+00:00", " UTC")))
     return Table(columns=(), rows=rows)
