@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit.federated.plan import Privacy
     from tacit.report.page import Cell
+    from tacit.runs.comparison import Claimed
     from tacit.runs.history import History
     from tacit.runs.result import RoundRecord
 
@@ -124,7 +124,7 @@ def short(value: float) -> str:
     return f"{value:g}".replace("e-0", "e-")
 
 
-def guarantee(privacy: Privacy) -> str:
+def guarantee(privacy: Claimed) -> str:
     """Return what belongs to an epsilon: delta, unit, neighbours, and against whom it holds."""
     delta = short(privacy.delta or 0.0)
     return f"delta {delta}, unit: {privacy.unit}, neighbours: {privacy.neighbours}, against {privacy.against}"

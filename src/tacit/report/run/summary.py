@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tacit.federated.plan import NO_CLAIM, Privacy
 from tacit.report.page import Card, Cards, Cell, Note, Part, Section, Table
 from tacit.report.words import (
     bytes_text,
@@ -17,6 +16,7 @@ from tacit.report.words import (
     short,
     without_names,
 )
+from tacit.runs.comparison import Claimed
 from tacit.runs.history import History
 from tacit.runs.remarks import LARGEST_MEANINGFUL, ON_COHORTS, ON_SECONDS, ON_TRAINING
 from tacit.runs.result import Result, RoundRecord
@@ -31,7 +31,7 @@ _NOTABLE = 0.05  # share of the time from which on they are told
 class Promise:
     """What a run claims about a client or an example, and the budget it had, where that is known."""
 
-    privacy: Privacy
+    privacy: Claimed
     budget: float | None = None
 
 
@@ -97,7 +97,7 @@ def ending(result: Result) -> list[Part]:
     rows: list[tuple[Cell, ...]] = [
         ("" if place else "privacy", " ".join(claim.notes))
         for place, claim in enumerate(filter(None, (result.privacy, result.example_privacy)))
-        if claim.notes and claim != NO_CLAIM  # the card says that
+        if claim.notes and claim.delta is not None  # that nothing is claimed, the card says
     ]
     if not outcome.alone:
         rows.append(("server sees", result.sees["server"]))
