@@ -68,7 +68,8 @@ def test_the_harness_finds_what_it_is_there_for() -> None:
     assert str(tried(target(_dawdles), b"12")).count("more than 1 seconds")
     assert str(tried(target(_takes), b"")).count("MiB")
     campaign = Campaign(target=target(_escapes), seed=3)
-    campaign.run(0.5)
+    while not campaign.findings:  # within half a second, unless the machine is busy with other things
+        campaign.run(0.5)
     assert [finding.what for finding in campaign.findings.values()] == ['KeyError: "an error of Python\'s own"']
 
 
