@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "vectors": {"errors"},
     "flow": {"errors", "vectors"},
     "wire": {"errors", "flow", "vectors"},
-    "storage": {"errors"},
+    "storage": {"errors", "foreign"},
     "accounting": BASE,
     "crypto": {"errors", "foreign", "randomness", "storage"},  # of use to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile

@@ -133,6 +133,20 @@ def test_whatever_the_system_refuses_is_a_storage_error(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_will_do_for_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def unable(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    (tmp_path / ".file.a1b2c3d4.part").write_bytes(b"perhaps somebody is at it")
+    monkeypatch.setattr(fcntl, "flock", unable)
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert (tmp_path / ".file.a1b2c3d4.part").exists()
+
+
 def test_a_name_that_is_not_forced_to_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync = os.fsync
 

@@ -1,7 +1,7 @@
 """Runs of every mode that die at chosen calls and are resumed, each in a process forked from one that has imported all.
 
 ``python -m tests.runs.dying FOLDER HOW_MANY MODE...`` leaves below FOLDER/MODE the run that was not disturbed
-(``whole``) and one folder for each call that was died at, with what the journal held at that moment (``.at-death``),
+(``whole``) and one folder for each call that was died at, beside it what the journal held then (``.at-death``),
 and a file with one byte for each time that something was sent to clients (``.sent``).
 """
 
@@ -76,7 +76,7 @@ def main(place: Path, mode: str, count: int) -> None:
     for number in numbers:
         assert forked(lambda number=number: _die(place / str(number), mode, number)) == DEAD  # type: ignore[misc]
         journal = place / str(number) / JOURNAL
-        journal.with_name(".at-death").write_bytes(journal.read_bytes() if journal.exists() else b"")
+        (place / f"{number}.at-death").write_bytes(journal.read_bytes() if journal.exists() else b"")
         assert forked(lambda number=number: _go_on(place / str(number), mode)) == 0  # type: ignore[misc]
 
 

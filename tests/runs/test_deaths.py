@@ -56,7 +56,7 @@ def test_a_run_that_dies_anywhere_ends_with_the_same_weights_and_no_lost_charge(
         assert weights(out) == weights(whole), out.name
         charges = _charges(out / JOURNAL)
         assert planned <= charges  # what is released is charged
-        at_death = _charges(out / ".at-death")
+        at_death = _charges(runs / f"{out.name}.at-death")
         assert at_death <= charges  # and what was charged stays so
         assert (runs / f"{out.name}.sent").stat().st_size <= at_death.total()
         assert charges.total() <= planned.total() + 1  # at most the try in flight is charged again

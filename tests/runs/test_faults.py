@@ -40,7 +40,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the same run, stopped in its second round."""
     out = tmp_path_factory.mktemp("stopped") / "run"
-    with pytest.raises(StorageError), Disk(out, failing(55, errno.EIO, ever_after=True)).watched():
+    checkpoints: list[str] = []
+
+    def third_checkpoint(_number: int, call: str) -> None:  # the first is that of round 0
+        checkpoints.extend([call] if call.startswith("open .checkpoint") else [])
+        if len(checkpoints) >= 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(StorageError), Disk(out, third_checkpoint).watched():
         run(_config(out))
     assert [record["type"] for record in journal.read(out / JOURNAL)] == ["start", "attempt", "round", "attempt"]
     return out
@@ -118,3 +125,19 @@ def test_a_run_that_replaces_another_survives_a_failure_at_each_of_its_calls(
         return run(_config(out), force=True)
 
     assert _through(session, lambda out: shutil.copytree(stopped, out), tmp_path, whole, step=5) > 70
+
+
+def test_a_close_that_fails_after_all_is_on_disk_is_passed_over(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = os.close
+
+    def fail(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", fail)
+        run(_config(tmp_path / "run"))
+    assert weights(tmp_path / "run") == weights(whole)
+    assert not _parts(tmp_path / "run")

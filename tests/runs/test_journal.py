@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import RunError, StorageError
+from tacit.runs import history
+from tacit.runs.folder import RunFolder
 from tacit.runs.journal import Journal, lock_of, read
 
 
@@ -239,3 +241,24 @@ def test_a_lock_that_was_taken_away_between_two_calls_is_taken_again(
 def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file"):
         Journal(tmp_path / "no" / "j")
+
+
+@pytest.mark.parametrize("name", ["j", ".j.lock"])
+def test_a_pipe_or_a_link_in_the_way_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    """A pipe would wait for somebody at its other end; a link of another user would have a file of ours emptied."""
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(StorageError, match=r"Can't (read|write)"):
+        Journal(tmp_path / "j").append({"n": 1})
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(StorageError, match="Too many levels of symbolic links"):
+        Journal(tmp_path / "j")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_pipe_for_a_journal_is_no_run(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "journal.jsonl")
+    for look in (RunFolder.open, lambda path: RunFolder.create(path, config="", force=False), history.read):
+        with pytest.raises(StorageError, match="pipe or a device"):
+            look(tmp_path)

@@ -191,7 +191,8 @@ class _Book:
                     f"{folder} holds a run with other settings, or with other clients asked, and charges of both can't "
                     "be added up. Choose another folder."
                 )
-        with journal.Journal(self._path):
+        with journal.Journal(self._path) as opened:
+            opened.renew()  # nobody knows how the last run ended
             write_atomically(folder / CONFIG, config.to_yaml().encode(), mode=0o600)
             self._length = self._path.stat().st_size
 

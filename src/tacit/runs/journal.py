@@ -50,7 +50,7 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the journal."""
-        self._file.close()
+        self._file.close()  # fails never
         self._lock.release()
 
     def __enter__(self) -> Journal:

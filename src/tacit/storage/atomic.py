@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import tempfile
@@ -11,10 +12,11 @@ from pathlib import Path
 
 from tacit.errors import StorageError
 from tacit.storage.failures import RUN_ADVICE, cannot_write
-from tacit.storage.folders import make_folder, sync_folder
+from tacit.storage.folders import close, make_folder, sync_folder
 from tacit.storage.lock import taken
 
 _SUFFIX = ".part"
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 _LETTERS = 40  # of the file's name; more could make the temporary name too long
 
 
@@ -55,7 +57,7 @@ def write_atomically(
             else:
                 temporary = _take_free_name(temporary, path, advice)
         finally:
-            os.close(descriptor)  # and with it the lock, when the temporary name is no longer needed
+            close(descriptor)  # and with it the lock, when the temporary name is no longer needed
         placed = True
         sync_folder(path.parent)
     except OSError as error:
@@ -82,13 +84,23 @@ def _part(path: Path) -> tuple[int, Path]:
     while True:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=_SUFFIX)
         try:
-            if taken(descriptor) and os.fstat(descriptor).st_nlink:
+            if _ours(descriptor) and os.fstat(descriptor).st_nlink:
                 return descriptor, Path(name)
         except BaseException:
-            os.close(descriptor)
+            close(descriptor)
             Path(name).unlink()
             raise
-        os.close(descriptor)  # somebody came between the two calls and is removing it
+        close(descriptor)  # somebody came between the two calls and is removing it
+
+
+def _ours(descriptor: int) -> bool:
+    """Lock a temporary file; where a file system has no locks, nobody can take it for an abandoned one either."""
+    try:
+        return taken(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return True
 
 
 def _prefix(path: Path) -> str:
@@ -110,7 +122,7 @@ def _remove_abandoned(path: Path) -> None:
                     if taken(descriptor):
                         part.unlink()
                 finally:
-                    os.close(descriptor)
+                    close(descriptor)
 
 
 def _take_free_name(temporary: Path, path: Path, advice: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -51,6 +52,12 @@ def sync_folder(folder: Path) -> None:
         if error.errno not in _UNABLE:
             raise
     finally:
+        close(descriptor)
+
+
+def close(descriptor: int) -> None:
+    """Close a file whose bytes were forced to disk, or do not matter; so a close that fails tells nothing new."""
+    with contextlib.suppress(OSError):  # the descriptor is free all the same
         os.close(descriptor)
 
 

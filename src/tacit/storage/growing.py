@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from tacit import foreign
 from tacit.errors import StorageError
 from tacit.storage.atomic import write_atomically
 from tacit.storage.failures import cannot_read, cannot_write
+from tacit.storage.folders import close
 
 _PIECE = 1 << 20
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # to open a pipe must not wait for its reader
 
 
 class GrowingFile:
@@ -37,7 +42,9 @@ class GrowingFile:
             raise cannot_write(path, error) from error
 
     def _open(self) -> None:
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _PLAIN, 0o600)
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, expected a plain file", str(self._path))
         os.fchmod(self._descriptor, 0o600)  # it may be there with another
 
     def append(self, line: bytes) -> None:
@@ -90,12 +97,12 @@ class GrowingFile:
         """Close the file; all that was appended is on disk already."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            close(descriptor)
 
 
 def whole_lines(path: Path) -> int:
     """Return how many bytes the whole lines of a file take; a last line without its end does not count."""
-    with path.open("rb") as file:
+    with foreign.open_plain(path) as file:
         end = file.seek(0, os.SEEK_END)
         while end:
             start = max(0, end - _PIECE)
@@ -110,7 +117,7 @@ def whole_lines(path: Path) -> int:
 def _pieces(path: Path) -> Iterator[bytes]:
     try:
         left = whole_lines(path)
-        with path.open("rb") as file:
+        with foreign.open_plain(path) as file:
             while left and (piece := file.read(min(left, _PIECE))):
                 yield piece
                 left -= len(piece)

@@ -11,11 +11,14 @@ from pathlib import Path
 
 from tacit.errors import RunError
 from tacit.storage.failures import cannot_write
+from tacit.storage.folders import close
 
 try:
     import fcntl
 except ImportError:  # Windows: no lock against a second process
     fcntl = None  # type: ignore[assignment]
+
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # another user's link would have us empty a file
 
 
 class Lock:
@@ -39,16 +42,16 @@ class Lock:
 
     def _acquired(self) -> int:
         while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
             try:
                 ours = taken(descriptor)
                 if ours and os.fstat(descriptor).st_nlink:
                     return descriptor
                 holder = _named(descriptor)
             except BaseException:
-                os.close(descriptor)
+                close(descriptor)
                 raise
-            os.close(descriptor)
+            close(descriptor)
             if not ours:
                 raise RunError(
                     f"{self._path.parent} is in use by another process{holder}. Wait for it, or choose another --out."
@@ -60,7 +63,7 @@ class Lock:
         if descriptor is not None:
             with contextlib.suppress(OSError):  # a file that stays locks nobody out
                 self._path.unlink()
-            os.close(descriptor)
+            close(descriptor)
 
 
 def taken(descriptor: int) -> bool:
