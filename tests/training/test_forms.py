@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -289,6 +289,34 @@ def test_a_client_that_diverges_does_not_touch_its_neighbours(form: Form) -> Non
     assert not np.isfinite(wild.losses[1])
     for client in (0, 2):
         np.testing.assert_allclose(wild.updates[client], calm.updates[client], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["grouped", "auto", "loop"])
+@pytest.mark.parametrize("batch_size", [4, 64])
+def test_what_a_client_holds_never_reaches_a_smaller_one_as_padding(form: Form, batch_size: int) -> None:
+    """Whoever holds the first of all examples once was everybody's padding, and its infinities everybody's NaN."""
+    module = _make(
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3))
+    )
+    holdings = make_holdings((1, 8, 8), [7, 9, 23, 5])
+    calm = Run(module, holdings, settings(batch_size=batch_size), form=form)
+    for bad in range(4):
+        features = holdings.features.clone()
+        own = torch.from_numpy(holdings.rows[bad])
+        features[own] = 3e38 * features[own].sign()
+        wild = Run(module, replace(holdings, features=features), settings(batch_size=batch_size), form=form)
+        for client in {0, 1, 2, 3} - {bad}:
+            np.testing.assert_allclose(wild.updates[client], calm.updates[client], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("row", [0, -1])
+def test_no_number_in_the_data_decides_about_the_form(row: int) -> None:
+    """The form is told, in private modes too."""
+    module, holdings = _make(CASES["mlp"].make), make_holdings((5,), [4, 4])
+    usual = Run(module, holdings, settings(), form="vmap")
+    holdings.features[row] = 3e38 * holdings.features[row].sign()
+    poisoned = Run(module, holdings, settings(), form="vmap")
+    assert (poisoned.form, poisoned.reason) == (usual.form, usual.reason)
 
 
 @pytest.mark.parametrize("form", ["grouped", "vmap", "auto"])

@@ -77,8 +77,9 @@ def test_holdings_of_nothing_are_refused() -> None:
         Holdings(features=holdings.features, labels=holdings.labels, rows=[np.arange(3), np.arange(0)])
 
 
-def test_rows_are_padded_with_row_zero() -> None:
+def test_rows_are_padded_with_the_clients_own() -> None:
     holdings = make_holdings((2,), [3, 2])
     table = holdings.padded_rows([1, 0], 4)
-    assert table[0].tolist() == [*holdings.rows[1].tolist(), 0, 0]
+    first = int(holdings.rows[1][0])
+    assert table[0].tolist() == [*holdings.rows[1].tolist(), first, first]
     assert holdings.sizes([1, 0, 1]).tolist() == [2, 3, 2]

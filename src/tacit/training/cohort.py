@@ -37,6 +37,7 @@ from tacit.training.laned import LANES, LaneTrainer, prefers_clients
 from tacit.training.laned import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.parameters import Parameters
+from tacit.training.private.probe import calm
 from tacit.training.program import NoProgram, Program, graph_of, trace
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.stacked import Network, StackedTrainer, Trained
@@ -228,14 +229,16 @@ class CohortTrainer:
         network = VmappedNetwork(copy.deepcopy(self._module), self.layout)
         trainer = StackedTrainer(network=network, layout=self.layout, settings=self._settings, loss=self._loss)
         state = trainer.start(self.layout.read(self._module), 2)
-        rows = torch.zeros(2, 2, dtype=torch.int64, device=self._device)
-        rows[:, 1] = len(self._holdings.labels) - 1
+        # Calm, so that no number in somebody's data decides about the form, which is told.
+        features, labels = (calm(part[[0, -1]]) for part in (self._holdings.features, self._holdings.labels))
+        few = Holdings(features=features, labels=labels, rows=[np.arange(2)])
+        rows = torch.arange(2, device=self._device).repeat(2, 1)
         keys = torch.zeros_like(rows[:, 0])
         try:
-            trainer.step(state, self._holdings, rows, None, keys, 0.0)
+            trainer.step(state, few, rows, None, keys, 0.0)
             with torch.no_grad():
-                pair = network.outputs(state.parameters, self._holdings.features[rows], keys)
-                alone = network.outputs(state.parameters, self._holdings.features[rows[:, :1]], keys)
+                pair = network.outputs(state.parameters, features[rows], keys)
+                alone = network.outputs(state.parameters, features[rows[:, :1]], keys)
         except Exception as error:  # whatever vmap can't do, in whatever words it says so
             self.reason = self.reason or f"vmap can't map it ({(str(error) or type(error).__name__).splitlines()[0]})"
             return False

@@ -37,8 +37,13 @@ class Holdings:
         return np.array([len(self.rows[client]) for client in clients], np.int64)
 
     def padded_rows(self, clients: Sequence[int], longest: int) -> Tensor:
-        """Return the rows of ``clients``, one client a line, padded with row 0."""
-        table = np.zeros((len(clients), longest), np.int64)
+        """Return the rows of ``clients``, one client a line, padded with the client's own first row.
+
+        Padding has no weight in a loss, and yet a gradient of 0 times infinity is NaN: with somebody else's example for
+        padding, what that holds could spoil a client's update.
+        """
+        table = np.empty((len(clients), longest), np.int64)
         for line, client in enumerate(clients):
-            table[line, : len(self.rows[client])] = self.rows[client]
+            own = self.rows[client]
+            table[line, : len(own)], table[line, len(own) :] = own, own[0]
         return torch.from_numpy(table).to(self.features.device)
