@@ -265,8 +265,9 @@ def _failing(made: Made) -> Wrap:
         lambda turn: wire.pack_failure(turn, wire.Failure.INTERNAL),
         lambda turn: wire.pack_vector(turn, np.zeros(2, np.float32)),
         lambda turn: wire.pack_vector(turn, np.array([np.nan], np.float32)),
+        lambda turn: wire.pack_vector(turn, np.array([3e38], np.float32)),
     ],
-    ids=["none", "nonsense", "a failure", "another length", "not a number"],
+    ids=["none", "nonsense", "a failure", "another length", "not a number", "beyond the clip"],
 )
 def test_a_client_that_fails_is_as_hidden_as_one_that_works(reply: Made) -> None:
     """Whether it does may depend on its data: then a failure that can be seen would tell of them."""

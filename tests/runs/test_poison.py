@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import tacit
+from tacit.federated.clients import LocalClients
 from tacit.runs.config import RunConfig
 from tacit.runs.start import run
 from tacit.tasks import tabular
@@ -78,3 +79,32 @@ def test_a_federation_of_ones_own_with_a_poisoned_client() -> None:
             model=model, clients=parts, mode="dp-sgd", seed=seed, dp={"noise": 5.0}, dpsgd={"batch_size": 30}
         ).fit(rounds=2)
         assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize("lie", [(slice(None), 3e38), (-1, 1e6), (-1, -1e6), (slice(0, 3), -3e38)])
+@pytest.mark.parametrize("settings", [{"noise": 1.0}, {"noise": 0.05, "clip": "adaptive"}], ids=["fixed", "adaptive"])
+def test_no_client_stops_a_run_of_mode_dp_by_numbers_it_never_clipped(
+    monkeypatch: pytest.MonkeyPatch, lie: tuple[Any, float], settings: dict[str, Any]
+) -> None:
+    """Finite ones: they once made the model overflow, or the clip bound 0, and the run ended in an error."""
+    original = LocalClients._step
+
+    def step(self: LocalClients, client: int, request: bytes, vector: Any) -> bytes:
+        if client == 2:
+            vector = np.array(vector)
+            vector[lie[0]] = lie[1]
+        return original(self, client, request, vector)
+
+    monkeypatch.setattr(LocalClients, "_step", step)
+    generator = np.random.default_rng(1)
+    parts = [(generator.standard_normal((8, 4)).astype(np.float32), np.arange(8) % 2) for _ in range(6)]
+    torch.manual_seed(1)
+    model = nn.Linear(4, 2)
+    before = [p.detach().clone() for p in model.parameters()]
+    result = tacit.Federation(
+        model=model, clients=parts, test=parts[0], mode="dp", seed=1, dp=settings, federate={"per_round": 3}
+    ).fit(rounds=6)
+    assert len(result.rounds) == 6
+    assert result.test_loss is not None
+    assert result.test_loss < 20.0
+    assert all(float((p - old).detach().abs().max()) < 20.0 for p, old in zip(model.parameters(), before, strict=True))

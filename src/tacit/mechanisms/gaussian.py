@@ -135,6 +135,16 @@ class GaussianMechanism:
             return update
         return np.append(update, np.float32(within - 0.5))
 
+    def accepted(self, public: bytes, vector: Vector) -> Vector:
+        """Return what the server adds of a client's vector in a round with this ``public``.
+
+        What honest clients send is within these bounds and stays as it is. One that does not clip counts no more than
+        one that does: it can neither stop a run nor take the model or the clip bound out of the floats' range.
+        """
+        parameters = len(vector) - (self.adaptive is not None)
+        update, _ = clipped(vector[:parameters], self.told(public).clip_bound)
+        return update if self.adaptive is None else np.append(update, np.clip(vector[parameters:], -0.5, 0.5))
+
     def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
         """Add the noise and divide by the expected cohort."""
         parameters = len(total) - (self.adaptive is not None)

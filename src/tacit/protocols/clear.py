@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +26,12 @@ class ClearSum:
 
     Attributes:
         minimum_clients: with fewer replies that count the round fails closed.
+        accepted: what the server makes of a vector before it adds it, given what the task told the clients: the bounds
+            that it can enforce, as it reads the vectors.
     """
 
     minimum_clients: int
+    accepted: Callable[[bytes, Vector], Vector] | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -51,9 +54,13 @@ class ClearSum:
         vectors: dict[ClientId, Vector] = {}
         for client in sorted(replies):
             try:
-                vectors[client] = self._vector(client, task.turn, replies[client], length)
+                vector = self._vector(client, task.turn, replies[client], length)
             except ClientError as error:
                 refusals.add(client, error)
+                continue
+            if self.accepted is not None and first_not_finite(vector) is None:
+                vector = self.accepted(task.extras, vector)
+            vectors[client] = vector
         total = _added(vectors.values(), length)
         if not np.isfinite(total).all():  # float64 holds any sum of float32: some vector was not finite
             for client, vector in list(vectors.items()):

@@ -91,7 +91,8 @@ def dp(config: RunConfig, clients: int) -> Plan:
         notes=tuple(notes),
     )
     sees = "every client's clipped update; it adds the noise"
-    return _plan(config, sampler, mechanism, claim, sees, ClearSum(minimum_clients=0))
+    protocol = ClearSum(minimum_clients=0, accepted=mechanism.accepted)
+    return _plan(config, sampler, mechanism, claim, sees, protocol)
 
 
 def local_dp(config: RunConfig, clients: int) -> Plan:
