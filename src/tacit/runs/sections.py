@@ -51,9 +51,9 @@ class Data(Section):
     """Whether missing files may be fetched."""
     features: Annotated[Literal["none", "scatter"], Lower] = "none"
     """What a model sees of images: their pixels (none), or scattering features, which cost no privacy (scatter)."""
-    scatter_scales: Annotated[int, Field(ge=1, le=6)] = 2
+    scatter_scales: Annotated[int, Between(1, 6)] = 2
     """J: features are taken at every 2^J-th pixel."""
-    scatter_angles: Annotated[int, Field(ge=1, le=32)] = 8
+    scatter_angles: Annotated[int, Between(1, 32)] = 8
     """L: how many directions the wavelets have."""
 
 
