@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,13 @@ def test_a_finished_run_has_its_levels_with_their_budgets(both: Path) -> None:
 def test_the_journal_says_where_a_run_was_made_and_not_who_took_part_where_nobody_may_know(both: Path) -> None:
     history = read(both)
     assert [(told.asked, told.dropped) for told in history.participation] == [(None, None)] * 3
-    assert history.start["environment"].keys() >= {"tacit", "python", "torch", "numpy", "cpu", "cores", "gpu", "system"}
-    counts = history.start["split"]["counts"]
-    assert [sum(row) for row in counts] == history.start["split"]["sizes"]
-    assert sum(map(sum, counts)) == history.start["examples"]
+    assert history.start.environment is not None
+    assert all(astuple(history.start.environment))
+    assert history.start.split is not None
+    counts = history.start.split.counts
+    assert counts is not None
+    assert tuple(sum(row) for row in counts) == history.start.split.sizes
+    assert sum(map(sum, counts)) == history.start.examples
 
 
 def test_drop_outs_are_named(tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_an_older_journal_gives_the_same_levels(copy: Path) -> None:
     history = read(copy)
     assert history.participation[0].asked is None
     assert history.participation[0].dropped is None
-    assert "split" not in history.start
+    assert history.start.split is None
     for level, full in zip(history.levels, whole.levels, strict=True):
         assert level.privacy.epsilon == pytest.approx(full.privacy.epsilon)
         assert level.privacy.accountant == full.privacy.accountant
@@ -143,7 +147,7 @@ def test_an_interrupted_run_says_so_and_a_resumed_one_no_longer(tmp_path: Path) 
     resume(out)
     history = read(out)
     assert (history.status, history.reason, len(history.resumes)) == ("finished", "", 1)
-    assert history.resumes[0]["environment"] == history.start["environment"]
+    assert history.resumes[0].environment == history.start.environment
 
 
 def test_releases_without_noise_have_no_epsilon(tmp_path: Path) -> None:

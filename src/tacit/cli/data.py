@@ -31,16 +31,15 @@ def list_data(data_dir: Folder = None, json: JsonFlag = False) -> None:
     if json:
         emit_json({"data_sets": [dataclasses.asdict(row) for row in rows]})
         return
-    from rich.table import Table
+    from tacit.report.page import Cell, Table, terminal
 
-    table = Table("name", "train + test", "classes", "holders", box=None, padding=(0, 2, 0, 0))
-    table.add_column("here", overflow="fold")
+    cells: list[tuple[Cell, ...]] = []
     for row in rows:
         size = f" ({row.download_bytes / 1e6:.1f} MB)" if row.download_bytes else ""
         here = row.found or f"no: tacit data get {row.name}{size}"
-        table.add_row(row.name, row.examples, str(row.classes), row.holders, here)
+        cells.append((row.name, row.examples, str(row.classes), row.holders, here))
     out = console()
-    out.print(table, markup=False)
+    out.print(terminal.table(Table(columns=("name", "train + test", "classes", "holders", "here"), rows=cells)))
     for row in rows:
         out.print(f"\n{row.title}\n  licence: {row.licence}\n  from: {', then '.join(row.sources)}", markup=False)
 

@@ -54,8 +54,7 @@ def _list(lines: Sequence[Line]) -> None:
 
 def _say(out: Console, claim: Claim, accountant: str | None, *, simulation: bool) -> None:
     """Print what a claim means."""
-    out.print(
-        f"delta {claim.delta:g}, unit: {claim.unit}, neighbours: {claim.neighbours}, against {claim.against} "
-        f"({accountant}; {'seeded: a simulation' if simulation else 'randomness from the system'})",
-        markup=False,
-    )
+    from tacit.report.words import guarantee
+
+    drawn = "seeded: a simulation" if simulation else "randomness from the operating system"
+    out.print(f"{guarantee(claim)} ({accountant}; {drawn})", markup=False)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tacit.report.page import Cell
-    from tacit.runs.comparison import Claimed
     from tacit.runs.history import History
     from tacit.runs.result import RoundRecord
 
@@ -20,6 +19,19 @@ RELATIONS = {  # what two data sets differ in that are hard to tell apart, {} be
     "zero-out": "one {} that contributed nothing: what it contributed is hidden, not that it took part",
 }
 STAGES = ("train", "protect", "travel", "aggregate", "recover", "evaluate")  # of a round, in its order
+
+
+class Promised(Protocol):
+    """What a claim says beside its epsilon, planned or reached."""
+
+    @property
+    def delta(self) -> float | None: ...  # noqa: D102  # their names say it
+    @property
+    def unit(self) -> str | None: ...  # noqa: D102
+    @property
+    def neighbours(self) -> str | None: ...  # noqa: D102
+    @property
+    def against(self) -> str | None: ...  # noqa: D102
 
 
 def bytes_text(count: float) -> str:
@@ -47,6 +59,15 @@ def seconds_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"
+
+
+def time_text(time: str) -> str:
+    """Return a moment of a journal.
+
+    >>> time_text("2026-03-01T10:02:03+00:00")
+    '2026-03-01 10:02:03 UTC'
+    """
+    return time.replace("T", " ").replace("+00:00", " UTC")
 
 
 def cohort_text(record: RoundRecord) -> str:
@@ -124,7 +145,7 @@ def short(value: float) -> str:
     return f"{value:g}".replace("e-0", "e-")
 
 
-def guarantee(privacy: Claimed) -> str:
+def guarantee(privacy: Promised) -> str:
     """Return what belongs to an epsilon: delta, unit, neighbours, and against whom it holds."""
     delta = short(privacy.delta or 0.0)
     return f"delta {delta}, unit: {privacy.unit}, neighbours: {privacy.neighbours}, against {privacy.against}"

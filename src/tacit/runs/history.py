@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tacit.federated.plan import Plan
 from tacit.runs import config as configuration
@@ -19,6 +19,85 @@ from tacit.runs.result import Result, RoundRecord
 from tacit.runs.start import GIVEN
 
 Status = Literal["finished", "stopped", "unfinished"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Versions and machine, in words; empty is what the journal does not say."""
+
+    tacit: str = ""
+    python: str = ""
+    torch: str = ""
+    numpy: str = ""
+    system: str = ""
+    cpu: str = ""
+    cores: str = ""
+    gpu: str = ""
+    crypto: str = ""
+    kernels: str = ""
+
+    @classmethod
+    def of(cls, record: journal.Record) -> Environment | None:
+        """Return the environment that a record tells of."""
+        told = record.get("environment")
+        if told is None:
+            return None
+        return cls(**{part.name: str(told[part.name]) for part in fields(cls) if part.name in told})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How many examples each client holds and, where that is told, of each class."""
+
+    sizes: tuple[int, ...]
+    counts: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """How a run began; None is what its journal does not say."""
+
+    dataset: str | None = None
+    examples: int | None = None
+    simulation: bool | None = None
+    time: str | None = None
+    model: str | None = None
+    parameters: int | None = None
+    device: str = ""
+    form: str = ""
+    split: Split | None = None
+    environment: Environment | None = None
+
+    @classmethod
+    def of(cls, record: journal.Record) -> Start:
+        """Return what the record of the start says; the key of the randomness stays in the journal."""
+        split = record.get("split")
+        if split is not None:
+            counts = split.get("counts")
+            split = Split(
+                sizes=tuple(map(int, split["sizes"])),
+                counts=None if counts is None else tuple(tuple(map(int, row)) for row in counts),
+            )
+        return cls(
+            dataset=record.get("dataset"),
+            examples=record.get("examples"),
+            simulation=record.get("simulation"),
+            time=record.get("time"),
+            model=record.get("model"),
+            parameters=record.get("parameters"),
+            device=record.get("device", ""),
+            form=record.get("form", ""),
+            split=split,
+            environment=Environment.of(record),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumption:
+    """A time at which a run went on, and with what."""
+
+    time: str
+    environment: Environment | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +128,8 @@ class History:
     status: Status
     reason: str  # why it stopped or what to do, where it did not finish
     result: Result | None
-    start: dict[str, Any]  # the journal's first record; old ones say less
-    resumes: tuple[dict[str, Any], ...]
+    start: Start
+    resumes: tuple[Resumption, ...]
     rounds: tuple[RoundRecord, ...]
     participation: tuple[Participation, ...]
     failures: tuple[Failure, ...]
@@ -71,7 +150,7 @@ class History:
     @property
     def own_data(self) -> bool:
         """Whether the data are a user's own, and not one of the public data sets."""
-        return self.start.get("dataset") == GIVEN
+        return self.start.dataset == GIVEN
 
     @property
     def secret_cohort(self) -> bool:
@@ -89,6 +168,8 @@ def read(folder: Path) -> History:
     for record in records_of(folder):
         told.add(record)
     rounds = result.rounds if result is not None else told.finished()
+    start = told.start or Start()
+    sizes = None if start.split is None else start.split.sizes
     status, reason = _status(told.last, result)
     return History(
         name=folder.resolve().name,
@@ -97,14 +178,14 @@ def read(folder: Path) -> History:
         status=status,
         reason=reason,
         result=result,
-        start=told.start,
+        start=start,
         resumes=tuple(told.resumes),
         rounds=rounds,
         participation=tuple(told.participation(len(rounds))),
         failures=tuple(told.failures),
         notes=(result.notes if result is not None else ()) + tuple(told.notes),
         secrets=tuple(told.secrets),
-        levels=tuple(levels_of(folder, config, plan, told.levels, told.start, rounds, result)),
+        levels=tuple(levels_of(folder, config, plan, told.levels, sizes, rounds, result)),
     )
 
 
@@ -115,9 +196,9 @@ class _Told:
     clients: int
     rounds: bool  # whether rounds are wanted; a result has them too
     levels: Charges
-    start: dict[str, Any] = field(default_factory=dict)
+    start: Start | None = None
     last: journal.Record = field(default_factory=dict)
-    resumes: list[dict[str, Any]] = field(default_factory=list)
+    resumes: list[Resumption] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
@@ -134,9 +215,9 @@ class _Told:
         if kind in ("start", "resume", "round", "stopped"):
             self.last = record
         if kind == "start":
-            self.start = self.start or record
+            self.start = self.start or Start.of(record)
         elif kind == "resume":
-            self.resumes.append(record)
+            self.resumes.append(Resumption(time=record.get("time", ""), environment=Environment.of(record)))
         elif kind == "attempt":
             self.levels.add(record)
             _put(self._asked, record["round"], self._everyone if record.get("asked") == "all" else record.get("asked"))

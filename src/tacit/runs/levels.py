@@ -76,7 +76,7 @@ def levels_of(
     config: RunConfig,
     plan: Plan,
     charges: Charges,
-    start: dict[str, Any],
+    sizes: Sequence[int] | None,
     rounds: tuple[RoundRecord, ...],
     result: Result | None,
 ) -> list[Level]:
@@ -98,7 +98,7 @@ def levels_of(
         )
         epsilons = tuple(record.example_epsilon for record in rounds)
         if result is None:
-            privacy = _spent_by_examples(folder, plan, claim, start)
+            privacy = _spent_by_examples(folder, plan, claim, sizes)
         else:
             privacy = result.example_privacy or result.privacy
         levels.append(
@@ -132,11 +132,11 @@ def _releases(charged: Sequence[_Charge], epsilons: tuple[float | None, ...]) ->
     )
 
 
-def _spent_by_examples(folder: Path, plan: Plan, claim: Claim, start: dict[str, Any]) -> Privacy:
+def _spent_by_examples(folder: Path, plan: Plan, claim: Claim, sizes: Sequence[int] | None) -> Privacy:
     """Return what an unfinished run's examples have spent."""
     assert plan.examples is not None
-    if "split" in start:
-        examples = plan.examples.fitted(start["split"]["sizes"])
+    if sizes is not None:
+        examples = plan.examples.fitted(sizes)
         return ExampleAccount(examples, claim, example_charges_of(folder)).privacy()
     told = statement(folder)  # a journal without the clients' sizes: from the charges alone
     lines, accountant = (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from tacit.report.page.html import json_block
 from tacit.report.page.plotly import figure
 from tacit.report.run.page import run_page
 from tacit.runs.federation import Federation
-from tacit.runs.history import History, Participation, read
+from tacit.runs.folder import JOURNAL
+from tacit.runs.history import History, Participation, Split, Start, read
 from tacit.runs.start import run
 from tests.report.browser import drawn, look, needs_browser
 from tests.runs.common import digits
@@ -178,7 +180,9 @@ def test_a_secret_cohort_changes_nothing_in_the_page(both: History) -> None:
 
 def test_the_key_of_the_randomness_is_never_told(plain: History, both: History) -> None:
     for history in (plain, both):
-        assert history.start["key"] not in run_page(history, full=True).html()
+        assert history.config.out is not None
+        first = json.loads((history.config.out / JOURNAL).read_text().splitlines()[0])
+        assert first["key"] not in run_page(history, full=True).html()
 
 
 def test_counts_of_own_data_stay_out_unless_asked_for(own: History) -> None:
@@ -225,7 +229,8 @@ def test_the_ledger_has_every_try_with_the_total_last(both: History, finished: b
 
 
 def test_an_old_journal_says_what_is_missing(plain: History) -> None:
-    start = {key: plain.start[key] for key in ("type", "key", "simulation", "dataset", "examples")}
+    told = plain.start
+    start = Start(simulation=told.simulation, dataset=told.dataset, examples=told.examples)
     unknown = tuple(replace(told, asked=None, dropped=None) for told in plain.participation)
     words = _words(run_page(replace(plain, start=start, participation=unknown)))
     for sentence in ("does not say who took part", "how the data are split: it is", "where the run was made"):
@@ -252,7 +257,7 @@ def test_an_unfinished_run_is_told_as_far_as_it_got(both: History, rounds: int) 
 
 def test_a_run_that_stopped_before_its_first_record_has_a_page(plain: History) -> None:
     empty = replace(
-        plain, status="unfinished", result=None, start={}, rounds=(), participation=(), failures=(), notes=()
+        plain, status="unfinished", result=None, start=Start(), rounds=(), participation=(), failures=(), notes=()
     )
     assert "The run has not ended after 0 of 4 rounds" in _words(run_page(empty))
 
@@ -271,7 +276,7 @@ def test_a_long_run_with_many_clients_stays_small(plain: History) -> None:
         Participation(round_number=n, asked=tuple(range(n % 7, 400, 7)), dropped=(n % 7,)) for n in range(1, count + 1)
     )
     federate = plain.config.federate.model_copy(update={"clients": 400})
-    start = plain.start | {"split": {"sizes": list(range(400))}}
+    start = replace(plain.start, split=Split(sizes=tuple(range(400))))
     history = replace(
         plain,
         rounds=rounds,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from tacit.report.page import Cell, Chart, Note, Part, Section, State, Table, Text, bars, heatmap
 from tacit.report.words import cohort_text, shortened, without_names
@@ -153,16 +152,16 @@ def _participation_table(history: History, asked: Counter[int], dropped: Counter
 
 
 def _split(history: History, *, full: bool) -> list[Part]:
-    split: dict[str, Any] | None = history.start.get("split")
+    split = history.start.split
     if split is None and history.own_data and history.plan.private:
         return [Note(text=_KEPT)]
     if split is None:
         return [Text(text="The journal does not say how the data are split: it is of an older version.")]
     if history.own_data and not full:
         return [Note(text=_NO_SPLIT)]
-    sizes = [int(size) for size in split["sizes"]]
+    sizes = split.sizes
     parts: list[Part] = [Text(text=f"{_sizes(sizes)} {'' if history.own_data else _PUBLIC}".strip())]
-    counts = split.get("counts")
+    counts = split.counts
     if counts is not None and len(sizes) <= _MOST_CLIENTS:
         parts.append(_classes(counts))
     elif len(sizes) <= _MOST_CLIENTS:

@@ -73,4 +73,4 @@ def section(history: History, *, full: bool) -> Section:
 
 def _cross_entropy(history: History) -> bool:
     """Runs on a named data set train with cross-entropy; data that were given may bring a loss of their own."""
-    return "dataset" in history.start and not history.own_data
+    return history.start.dataset is not None and not history.own_data

@@ -27,7 +27,7 @@ def run_page(history: History, *, full: bool = False) -> Page:
         privacy.ledger(history),
     ]
     holder = "one data holder" if history.alone else f"{history.clients:,} clients"
-    data = "the user's own data" if history.own_data else start.get("dataset", config.data.name)
+    data = "the user's own data" if history.own_data else start.dataset or config.data.name
     foot = "Made by `tacit report`. This page loads nothing: all it shows is inside it."
     if full:
         foot += " It holds what may not be passed on: it was made with `--full`."

@@ -28,7 +28,7 @@ def section(history: History, *, full: bool) -> Section:
         parts += [_chart(history, level), _claim(level)]
         for note in level.privacy.notes:
             parts.append(Text(text=note if full or not history.secret_cohort else without_names(note)))
-    if history.start.get("simulation"):
+    if history.start.simulation:
         parts.append(
             Note(
                 text="The run was seeded. Whoever knows the seed can compute the noise: epsilon is what the same run "

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.report.page import Code, Fold, Part, Section, Table, Text
+from tacit.report.words import time_text
 from tacit.runs.config import RunConfig
-from tacit.runs.history import History
+from tacit.runs.history import Environment, History, Resumption
 
 _NAMES = {
     "tacit": "tacit",
@@ -45,30 +46,34 @@ def configuration(history: History, *, full: bool) -> Section:
 
 def environment(history: History) -> Section:
     """Return versions and machine, of the beginning and of each time the run was resumed."""
-    told = history.start.get("environment")
+    told = history.start.environment
     parts: list[Part] = []
     if told is None:
         version = f" It was made by tacit {history.result.version}." if history.result else ""
         parts.append(Text(text=f"The journal does not say where the run was made: it is of an older version.{version}"))
     else:
-        device = history.result.device if history.result else history.start.get("device", "")
-        rows = [(name, str(told[key])) for key, name in _NAMES.items() if key in told]
-        form = history.result.form if history.result else history.start.get("form", "")
+        device = history.result.device if history.result else history.start.device
+        rows = [(name, getattr(told, key)) for key, name in _NAMES.items() if getattr(told, key)]
+        form = history.result.form if history.result else history.start.form
         reason = f": {history.result.form_reason}" if history.result and history.result.form_reason else ""
-        rows += [("trained on", str(device)), ("form of training", f"{form}{reason}")]
+        rows += [("trained on", device), ("form of training", f"{form}{reason}")]
         engine = history.result.engine if history.result else history.config.engine
         rows.append(("engine", engine))
         parts.append(Table(columns=(), rows=rows))
-    parts += [Text(text=_resumed(record, told or {})) for record in history.resumes]
+    parts += [Text(text=_resumed(each, told)) for each in history.resumes]
     return Section(title="Environment", parts=parts)
 
 
-def _resumed(record: dict[str, Any], before: dict[str, Any]) -> str:
+def _resumed(resumption: Resumption, before: Environment | None) -> str:
     """Return the sentence on a resumption, with what had changed by then."""
-    when = str(record.get("time", "")).replace("T", " ").replace("+00:00", " UTC")
-    now = record.get("environment", {})
-    changed = [f"{_NAMES[key]} {now[key]}" for key in _NAMES if key in now and now[key] != before.get(key)]
-    return f"Resumed {when}, " + (f"then with {', '.join(changed)}." if changed else "in the same environment.")
+    now = resumption.environment
+    changed = [
+        f"{name} {getattr(now, key)}"
+        for key, name in _NAMES.items()
+        if now is not None and getattr(now, key) and (before is None or getattr(now, key) != getattr(before, key))
+    ]
+    words = f"then with {', '.join(changed)}." if changed else "in the same environment."
+    return f"Resumed {time_text(resumption.time)}, {words}"
 
 
 def _changed(config: RunConfig) -> list[tuple[str, str, str]]:

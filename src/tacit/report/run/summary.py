@@ -14,6 +14,7 @@ from tacit.report.words import (
     percent,
     seconds_text,
     short,
+    time_text,
     without_names,
 )
 from tacit.runs.comparison import Claimed
@@ -217,8 +218,8 @@ def _next(result: Result) -> str:
 
 def _facts(history: History) -> Table:
     config, start, result = history.config, history.start, history.result
-    model = result.model if result else start.get("model", config.model.name)
-    parameters = result.parameters if result else start.get("parameters")
+    model = result.model if result else start.model or config.model.name
+    parameters = result.parameters if result else start.parameters
     rows: list[tuple[Cell, ...]] = [
         ("mode", config.mode),
         ("data", _data(history)),
@@ -230,14 +231,14 @@ def _facts(history: History) -> Table:
         if every.endswith("per round") and type(sampler).__name__ == "Poisson":
             every += " in the mean (Poisson sampling)"
         rows.append(("clients", f"{history.clients:,}, {every}; split: {config.data.split or 'given'}"))
-    if "simulation" in start:
-        rows.append(("randomness", randomness(config.seed, simulation=bool(start["simulation"]))))
-    if "time" in start:
-        rows.append(("began", str(start["time"]).replace("T", " ").replace("+00:00", " UTC")))
+    if start.simulation is not None:
+        rows.append(("randomness", randomness(config.seed, simulation=start.simulation)))
+    if start.time is not None:
+        rows.append(("began", time_text(start.time)))
     return Table(columns=(), rows=rows)
 
 
 def _data(history: History) -> str:
-    name = history.start.get("dataset", history.config.data.name)
-    words = "the user's own" if history.own_data else str(name)
-    return f"{words}, {history.start['examples']:,} training examples" if "examples" in history.start else words
+    examples = history.start.examples
+    words = "the user's own" if history.own_data else history.start.dataset or history.config.data.name
+    return words if examples is None else f"{words}, {examples:,} training examples"
