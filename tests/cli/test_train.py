@@ -22,7 +22,7 @@ def test_train_keeps_a_run_that_the_ledger_and_resume_understand(tacit: Tacit, t
     status, out, _ = tacit("train", *SMALL, "--epsilon", "1", "--delta", "1e-3", "--out", folder)
     assert status == 0
     assert "step 20" in out
-    assert "epsilon 1 at delta 0.001" in out
+    assert "epsilon for one example  1  delta 0.001" in out
     assert "unit: example" in out
     assert "one data holder" in out
     assert "up, " not in out  # no bytes were moved
