@@ -176,3 +176,15 @@ def test_a_file_system_whose_folders_know_no_fsync_will_do(
 def test_everybody_may_read_unless_told_otherwise(tmp_path: Path) -> None:
     write_atomically(tmp_path / "file", b"")
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """``tacit encrypt -o /dev/full --force``, by root, once made a plain file of the device."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="pipe or a device, expected a plain file"):
+        write_atomically(tmp_path / "pipe", b"new")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert list(tmp_path.iterdir()) == [tmp_path / "pipe"]
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    write_atomically(tmp_path / "link", b"new")  # the link is a name, and takes another meaning
+    assert (tmp_path / "link").read_bytes() == b"new"

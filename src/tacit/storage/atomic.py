@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,6 +47,7 @@ def write_atomically(
     temporary: Path | None = None
     placed = False
     try:
+        _refuse_special(path)
         descriptor, temporary = _part(path)
         try:
             _write(descriptor, [data] if isinstance(data, bytes) else data)
@@ -144,3 +146,11 @@ def _take_free_name(temporary: Path, path: Path, advice: str) -> Path | None:
             raise
         return None
     return temporary
+
+
+def _refuse_special(path: Path) -> None:
+    """Raise OSError where the name is that of a device, a pipe or a socket: its owner wants it there, not a file."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):  # a folder is refused by the system
+            raise OSError(errno.EINVAL, "it is a pipe or a device, expected a plain file")

@@ -13,9 +13,10 @@ from tacit import wire
 from tacit.crypto import threshold
 from tacit.crypto.rows import from_integers
 from tacit.crypto.threshold import PartialDecryption, search
-from tacit.errors import DropoutError
+from tacit.errors import DropoutError, TacitError
 from tacit.flow import ClientId, Frames
 from tacit.protocols.paillier import Caution, PaillierSum, Rules, ShareHolder
+from tacit.protocols.paillier.session import SETUP
 from tests.protocols.paillier.test_sum import TURN, Federation, _only
 from tests.protocols.test_conformance import Parts, encrypted, layout
 
@@ -228,3 +229,28 @@ def test_a_sharing_client_that_answers_garbage_is_named_and_the_next_is_asked() 
     np.testing.assert_allclose(total.vector, federation.exact, atol=1e-6)
     assert "Client 0 sent a damaged reply" in total.notes[0]
     assert _asked(federation) == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"garbage", "Key holder {} sent a damaged reply"),
+        (wire.pack(wire.Kind.KEY, SETUP, b""), "Key holder {} has another public key"),
+        (
+            wire.pack(wire.Kind.KEY, SETUP, bytes(32) + b"{}"),
+            "Key holder {} has another public key",
+        ),
+        (wire.pack_failure(SETUP, wire.Failure.KEY), "Key holder {} failed in round 0"),
+    ],
+)
+def test_a_holder_that_answers_garbage_when_asked_for_the_key_does_not_stop_the_run(sent: bytes, words: str) -> None:
+    liars = (-2, -4)  # as many as three of five can do without
+    changed = _only(wire.Kind.KEY, lambda replies: {**replies, **dict.fromkeys(liars, sent)})
+    federation = Federation(_parts(), meddle=changed)
+    total = federation.sum()
+    np.testing.assert_allclose(total.vector, federation.exact, atol=1e-6)
+    assert [note.startswith(words.format(-liar)) for note, liar in zip(total.notes, liars, strict=True)] == [True, True]
+    assert all(note.endswith("The run goes on without it.") for note in total.notes)
+    three = _only(wire.Kind.KEY, lambda replies: {**replies, **dict.fromkeys((*liars, -5), sent)})
+    with pytest.raises(TacitError):
+        Federation(_parts(), meddle=three).ready()

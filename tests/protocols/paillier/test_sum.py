@@ -527,8 +527,12 @@ def test_holders_of_different_keys_are_refused() -> None:
     _, others = threshold.generate(shares=3, threshold=2, bits=256, insecure_key_size=True)
     mixed = {
         **parts.holders,
-        -3: ShareHolder(share=others[2], caution=Caution(rules=Rules(minimum_clients=1, rounds=9))),
+        -3: ShareHolder(share=others[2], caution=Caution(rules=Rules(minimum_clients=1, rounds=9), floor=1)),
     }
+    total = Federation(replace(parts, holders=mixed)).sum()  # two of three have one key, which is enough
+    assert total.notes == ("Key holder 3 has another public key than the others. The run goes on without it.",)
+    _, more = threshold.generate(shares=3, threshold=2, bits=256, insecure_key_size=True)
+    mixed[-2] = ShareHolder(share=more[1], caution=Caution(rules=Rules(minimum_clients=1, rounds=9)))
     with pytest.raises(KeysError, match=r"key holders \[-3, -2, -1\] have different public keys"):
         Federation(replace(parts, holders=mixed)).ready()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -126,16 +127,37 @@ class Session:
 def opened_session(
     holders: Sequence[ClientId], *, needed: int, keys: KeyUse, replies: Mapping[ClientId, bytes]
 ) -> Session:
-    """Return the session that the key holders' answers to a request for the key begin; all have to agree."""
+    """Return the session that the key holders' answers to a request for the key begin.
+
+    As many as open a sum have to tell the same key; they are more than half, so no others can. Whoever answers with
+    garbage, a failure or another key is named and not in the run.
+    """
     if len(replies) < needed:
         raise DropoutError(
             f"{len(replies)} of {len(holders)} key holders answered, {needed} needed. Start them, then run again."
         )
-    bodies = {holder: bytes(wire.expect(wire.Kind.KEY, SETUP, holder, reply)) for holder, reply in replies.items()}
-    if len({body[CHALLENGE_BYTES:] for body in bodies.values()}) != 1:
+    bodies: dict[ClientId, bytes] = {}
+    failed: dict[ClientId, ClientError] = {}
+    for holder, reply in sorted(replies.items(), reverse=True):
+        try:
+            bodies[holder] = bytes(wire.expect(wire.Kind.KEY, SETUP, holder, reply))
+        except ClientError as error:
+            failed[holder] = error
+    told = Counter(body[CHALLENGE_BYTES:] for body in bodies.values())
+    agreed = next((key for key, count in told.items() if count >= needed), None)
+    if agreed is None and failed:
+        raise next(iter(failed.values()))
+    if agreed is None:
         raise KeysError(
             f"The key holders {sorted(bodies)} have different public keys. Give all of them shares of one key."
         )
-    public = unpack_key(next(iter(bodies.values()))[CHALLENGE_BYTES:])
-    challenges = {holder: body[:CHALLENGE_BYTES] for holder, body in bodies.items()}
-    return Session(public=public, keys=keys, challenges=challenges, needed=needed)
+    challenges = {holder: body[:CHALLENGE_BYTES] for holder, body in bodies.items() if body[CHALLENGE_BYTES:] == agreed}
+    reasons = [str(error) for error in failed.values()]
+    reasons += [f"{party_name(h)} has another public key than the others." for h in bodies if h not in challenges]
+    return Session(
+        public=unpack_key(agreed),
+        keys=keys,
+        challenges=challenges,
+        needed=needed,
+        remarks=[f"{reason} The run goes on without it." for reason in reasons],
+    )
