@@ -235,14 +235,14 @@ def pack_vector(turn: Turn, vector: Vector) -> bytes:
 
 
 def task_bytes(parameters: int, *, extras: int) -> int:
-    """Return the size of a task's frame, for a model of so many numbers and so many bytes of extras; without terms.
+    """Return the size of a task's frame, for a model of so many numbers and so many bytes of extras.
 
     >>> len(pack_task(Task(turn=Turn(round_number=1), model=np.zeros(3, np.float32), extras=b"ab")))
-    42
+    38
     >>> task_bytes(3, extras=2)
-    42
+    38
     """
-    return _HEADER.size + 2 * _LENGTH.size + extras + _FLOAT.itemsize * parameters
+    return _HEADER.size + _LENGTH.size + extras + _FLOAT.itemsize * parameters
 
 
 def vector_bytes(length: int) -> int:
