@@ -129,7 +129,7 @@ def test_who_takes_part_changes_nothing_that_is_told(
 
 def test_bytes_are_those_of_the_expected_cohort(tmp_path: Path) -> None:
     result = run(digits(**POISSON))
-    up, down = 20 + 4 * 650, 20 + 8 + 8 + 4 * 650  # frames of a logistic model; the clip bound travels with the task
+    up, down = 20 + 4 * 650, 20 + 4 + 8 + 4 * 650  # frames of a logistic model; the clip bound travels with the task
     assert {(one.bytes_up, one.bytes_down) for one in result.rounds} == {(6 * up, 6 * down)}
     assert (result.bytes_up, result.bytes_down) == (ROUNDS * 6 * up, ROUNDS * 6 * down)
 
