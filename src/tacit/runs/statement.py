@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from tacit.accounting.events import (
     ShuffledEvent,
     SkellamEvent,
     from_dict,
+    to_dict,
 )
 from tacit.accounting.ledger import Charge
 from tacit.accounting.tally import Tally
@@ -42,8 +43,12 @@ class Line:
     round_number: int
     attempt: int
     release: str
-    event: dict[str, Any]
+    event: Event
     epsilon: float | None  # spent up to here; None where it is infinite
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"event": to_dict(self.event)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,11 @@ class Statement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return asdict(self)
+        plain = asdict(replace(self, lines=(), example_lines=()))
+        return plain | {
+            "lines": [line.to_dict() for line in self.lines],
+            "example_lines": [line.to_dict() for line in self.example_lines],
+        }
 
 
 def statement(folder: Path) -> Statement:
@@ -113,7 +122,7 @@ def _example_claim(config: configuration.RunConfig, plan: Plan, level: ExampleLe
 class _Account(Protocol):
     """Counts the charges of a level."""
 
-    def add(self, charged: Any) -> dict[str, Any]:
+    def add(self, charged: Any) -> Event:
         """Count what an attempt was charged, and return the event to show."""
 
     def spent(self) -> Answer:
@@ -130,10 +139,10 @@ class _Charges:
         self._claim = claim
         self._tally = Tally(unit=claim.unit, neighbours=claim.neighbours)
 
-    def add(self, charged: Any) -> dict[str, Any]:
+    def add(self, charged: Any) -> Event:
         charge = Charge.from_dict(charged)
         self._tally.add(charge.event, clients=charge.clients)
-        return dict(charged["event"])
+        return charge.event
 
     def spent(self) -> Answer:
         return accountant.epsilon(self._tally.ledger(), self._claim.delta)
@@ -149,13 +158,13 @@ class _ExampleCharges:
         self._claim = claim
         self._tallies: dict[int, Tally] = {}
 
-    def add(self, charged: Any) -> dict[str, Any]:
-        for group in charged:
-            event = from_dict(group["event"])
+    def add(self, charged: Any) -> Event:
+        events = [from_dict(group["event"]) for group in charged]
+        for group, event in zip(charged, events, strict=True):
             for client in group["clients"]:
                 tally = self._tallies.setdefault(client, Tally(unit="example", neighbours=self._claim.neighbours))
                 tally.add(event)
-        return max((dict(group["event"]) for group in charged), key=lambda data: float(data["event"]["rate"]))
+        return max(events, key=_rate)
 
     def spent(self) -> Answer:
         different = {tally.ledger() for tally in self._tallies.values()}
@@ -193,10 +202,12 @@ class _Level:
         account = self._account.anew()
         lines: list[Line] = []
         unknown: list[int] = []
-        shown: dict[str, tuple[dict[str, Any], str]] = {}  # most releases are alike, and kept once
+        shown: dict[Event, tuple[Event, str]] = {}  # most releases are alike, and kept once
         for place, (number, attempt, charged) in enumerate(self._charged):
             event = account.add(charged)
-            event, words = shown.setdefault(repr(event), (event, describe(from_dict(event))))
+            if event not in shown:
+                shown[event] = (event, describe(event))
+            event, words = shown[event]
             known = number in told and final[number] == place
             if not known:
                 unknown.append(place)
@@ -208,6 +219,12 @@ class _Level:
         for place in reversed(unknown[_ANEW:]):
             lines[place] = replace(lines[place], epsilon=lines[min(place + 1, len(lines) - 1)].epsilon)
         return lines, answer
+
+
+def _rate(event: Event) -> float:
+    """Return the sampling rate of DP-SGD's steps: the larger, the more a client's examples were charged."""
+    inner = event.event if isinstance(event, RepeatedEvent) else event
+    return inner.rate if isinstance(inner, SampledEvent) else 1.0
 
 
 def _finite(answer: Answer) -> float | None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +126,42 @@ def test_what_is_drawn_is_what_the_chart_says() -> None:
     (rows,) = png.draw(CHARTS["horizontal"]).axes
     assert rows.get_xscale() == "log"
     assert rows.yaxis_inverted()
+
+
+ODD: dict[str, list[float | None]] = {
+    "infinite": [1, math.inf, 3],
+    "no number": [math.nan] * 3,
+    "not measured": [None] * 3,
+    "nought": [0, 0, 0],
+    "below nought": [-1, 0, 5],
+}
+
+
+@pytest.mark.parametrize("name", list(ODD))
+@pytest.mark.parametrize("log", [False, True])
+def test_what_an_axis_has_no_place_for_is_left_out(name: str, log: bool, tmp_path: Path) -> None:
+    """Warnings are errors here, so a chart that matplotlib only complains of fails too."""
+    odd = ODD[name]
+    series = [Series(name="a", x=[1, 2, 3], y=odd, low=odd, high=odd)]
+    titles: dict[str, Any] = {"title": "t", "x_title": "x", "y_title": "y"}
+    charts = (
+        line(series=series, log_x=log, log_y=log, from_zero=True, **titles),
+        points(series=series, log_y=log, **titles),
+        bars(categories=["a", "b", "c"], series={"s": odd}, low={"s": odd}, high={"s": odd}, log_y=log, **titles),
+        surface(x=[1, 2, 3], y=[1, 2], z=[odd, odd], log_z=log, **titles),
+        Chart(title="t", panels=[Panel(drawing=Heatmap(x=["1", "2", "3"], y=["1"], z=[odd]), z=Axis(log=log))]),
+    )
+    for chart in charts:
+        png.write(chart, tmp_path / "a.png")
+
+
+def test_a_dollar_in_a_name_begins_no_formula(tmp_path: Path) -> None:
+    evil = "$\\frac{$ x_1$"
+    series = [Series(name=evil, x=[evil, "b"], y=[1, 2], labels=[evil, "b"]), Series(name="b", x=["b"], y=[1])]
+    chart = points(title=evil, series=series, x_title=evil, y_title=evil, caption=evil)
+    png.write(chart, tmp_path / "a.svg")
+    grid = heatmap(title=evil, x=[evil], y=[evil], z=[[1]], x_title=evil, y_title=evil, z_title=evil)
+    png.write(grid, tmp_path / "b.png")
 
 
 def test_series_of_all_panels_are_named_once() -> None:

@@ -7,6 +7,8 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,7 @@ _WIDE, _PANEL, _SPACE = 7.2, 4.8, 6.4  # inches: of a chart of one panel, of eac
 _PIXELS = 80  # of a chart's height to the inch
 _MISSING = "#d9d9d9"
 _MARKED = 60  # more points than these are a line without symbols
+_NAME = 80  # letters of a file's name
 _DOTS = 100  # points that a surface marks; more would hide it
 _TICKS = 10
 _CELLS = (12, 9)  # rows and columns of a heat map in whose cells words fit
@@ -83,9 +86,7 @@ def write(chart: Chart, path: Path, *, advice: str = "Name a folder you may writ
     kind = path.suffix.lower().removeprefix(".")
     # Without a date and with fixed names, equal charts give equal bytes.
     metadata: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    from matplotlib import rc_context
-
-    with rc_context({"svg.hashsalt": "tacit"}):
+    with _settings():
         draw(chart).savefig(data, format=kind, dpi=_DPI, metadata=metadata)
     write_atomically(path, data.getvalue(), advice=advice)
 
@@ -96,7 +97,7 @@ def write_all(
     """Write each chart into ``folder``, named after the chart."""
     paths: list[Path] = []
     for chart in charts:
-        stem = chart.name or re.sub(r"[^a-z0-9]+", "-", chart.title.lower()).strip("-") or "chart"
+        stem = chart.name or re.sub(r"[^a-z0-9]+", "-", chart.title.lower()).strip("-")[:_NAME] or "chart"
         path, number = folder / f"{stem}{suffix}", 1
         while path in paths:
             number += 1
@@ -108,6 +109,18 @@ def write_all(
 
 def draw(chart: Chart) -> Figure:
     """Return a chart as matplotlib's figure."""
+    with _settings():
+        return _drawn(chart)
+
+
+def _settings() -> AbstractContextManager[None]:
+    """Return matplotlib's settings while a chart is drawn: names are names, and a dollar in one begins no formula."""
+    from matplotlib import rc_context
+
+    return rc_context({"svg.hashsalt": "tacit", "text.parse_math": False})
+
+
+def _drawn(chart: Chart) -> Figure:
     from matplotlib.figure import Figure
 
     across = min(chart.across, len(chart.panels))
@@ -168,6 +181,7 @@ def _heading(drawing: Figure, chart: Chart, panels: Sequence[Axes]) -> None:
 
 
 def _panel(axes: Axes, panel: Panel) -> None:
+    panel = _shown(panel)
     drawing = panel.drawing
     if panel.title:
         axes.set_title(panel.title, fontsize=10, loc="left")
@@ -194,6 +208,40 @@ def _panel(axes: Axes, panel: Panel) -> None:
     _references(axes, panel)
     for axis, which in ((panel.x, "x"), (panel.y, "y")):
         _ticks(axes, axis, which)
+
+
+def _shown(panel: Panel) -> Panel:
+    """Return a panel without what its axes have no place for; an axis with nothing above zero takes no logarithms."""
+    drawing = panel.drawing
+    x, y = panel.x, panel.y
+    match drawing:
+        case Lines() | Points():
+            across = [value for one in drawing.series for value in one.x if not isinstance(value, str)]
+            along = [value for one in drawing.series for value in one.y]
+            x, y = _possible(x, across), _possible(y, along)
+            series = [
+                replace(one, x=[value if isinstance(value, str) else _fit(value, x) for value in one.x],
+                        y=[_fit(value, y) for value in one.y])
+                for one in drawing.series
+            ]  # fmt: skip
+            return replace(panel, drawing=replace(drawing, series=series), x=x, y=y)
+        case Bars():
+            lengths = [value for one in drawing.series for value in one.values]
+            x, y = (_possible(x, lengths), y) if drawing.horizontal else (x, _possible(y, lengths))
+            return replace(panel, x=x, y=y)
+        case Heatmap() | Surface():
+            z = _possible(panel.z, [value for row in drawing.z for value in row])
+            rows = [[_fit(value, z) for value in row] for row in drawing.z]
+            return replace(panel, drawing=replace(drawing, z=rows), z=z)
+
+
+def _fit(value: float | None, axis: Axis) -> float | None:
+    """Return a number that an axis has a place for, or None."""
+    return None if value is None or not math.isfinite(value) or (axis.log and value <= 0) else value
+
+
+def _possible(axis: Axis, values: Iterable[float | None]) -> Axis:
+    return axis if any(_fit(value, axis) is not None for value in values) else replace(axis, log=False)
 
 
 def _scale(axes: Axes, panel: Panel) -> None:
@@ -223,7 +271,7 @@ def _ticks(axes: Axes, axis: Axis, which: str) -> None:
             scale.set_major_formatter(FuncFormatter(lambda value, _: _short(axis, value)))
     if axis.ends is not None:
         limits(*axis.ends)
-    elif axis.from_zero:
+    elif axis.from_zero and not axis.log:
         limits(0, None)
     if axis.downwards:
         scale.set_inverted(True)
@@ -498,7 +546,9 @@ def _heights(values: Numbers, axis: Axis) -> NDArray[np.float64]:
 
 
 def _array(values: Numbers) -> NDArray[np.float64]:
-    return np.array([math.nan if value is None else value for value in values], dtype=float)
+    return np.array(
+        [value if value is not None and math.isfinite(value) else math.nan for value in values], dtype=float
+    )
 
 
 def _few(total: int, most: int) -> list[int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tacit.report.page import Code, Fold, Part, Section, Table, Text
 from tacit.report.words import time_text
 from tacit.runs.config import RunConfig
 from tacit.runs.history import Environment, History, Resumption
+from tacit.runs.scope import flat
 
 _NAMES = {
     "tacit": "tacit",
@@ -79,24 +79,15 @@ def _resumed(resumption: Resumption, before: Environment | None) -> str:
 def _changed(config: RunConfig) -> list[tuple[str, str, str]]:
     """Return the settings that differ from the defaults, by their dotted keys."""
     rows = []
-    for key, value in _flat(config.model_dump(mode="json")).items():
-        usual = _flat(RunConfig().model_dump(mode="json"))[key]
+    defaults = dict(flat(RunConfig().model_dump(mode="json")))
+    for key, value in flat(config.model_dump(mode="json")):
+        usual = defaults[key]
         if value != usual and key != "out":
             rows.append((key, _text(value), _text(usual)))
     return rows
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
