@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit import dpsgd
+    from tacit.config.run_config import RunConfig
     from tacit.errors import TacitError
-    from tacit.runs.config import RunConfig
     from tacit.runs.federation import Federation
     from tacit.runs.result import Result
-    from tacit.runs.start import resume, run
+    from tacit.runs.run import resume, run
     from tacit.training.hooks import Context, Hooks
 
 __version__ = "0.1.0"
@@ -41,10 +41,10 @@ _HOME = {
     "Federation": "tacit.runs.federation",
     "Hooks": "tacit.training.hooks",
     "Result": "tacit.runs.result",
-    "RunConfig": "tacit.runs.config",
+    "RunConfig": "tacit.config.run_config",
     "TacitError": "tacit.errors",
-    "resume": "tacit.runs.start",
-    "run": "tacit.runs.start",
+    "resume": "tacit.runs.run",
+    "run": "tacit.runs.run",
 }
 
 

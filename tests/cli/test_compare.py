@@ -10,7 +10,7 @@ import typer
 
 from tacit.cli.compare import compare
 from tacit.errors import ConfigError, RunError, TacitError
-from tacit.runs import compare as comparing
+from tacit.studies import compare as comparing
 
 SMALL = ["--data", "digits", "--model", "logistic", "--rounds", "1", "--clients", "4", "--workers", "1"]
 

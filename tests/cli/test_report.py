@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from tacit.runs.folder import CONFIG, REPORT, RESULT
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tests.cli.common_crypto import Tacit
 from tests.runs.common import digits
 

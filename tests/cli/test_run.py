@@ -12,7 +12,7 @@ import yaml
 
 import tacit
 from tacit.cli import main as cli
-from tacit.runs.config import known_keys
+from tacit.config.run_config import known_keys
 
 SMALL = ["--data", "digits", "--model", "logistic", "--rounds", "2", "--clients", "4", "--seed", "1", "train.workers=1"]
 

@@ -10,7 +10,7 @@ import typer
 
 from tacit.cli.sweep import sweep
 from tacit.errors import ConfigError, RunError, TacitError
-from tacit.runs import sweep as grids
+from tacit.studies import sweep as grids
 
 SMALL = ["--data", "digits", "--model", "logistic", "--rounds", "1", "--clients", "4", "--seed", "1", "--workers", "1"]
 GRID = ["--mode", "dp", "dp.clip=0.1,0.5", "dp.noise=0.2,0.4"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tacit.runs import modes
+from tacit.modes import plans as modes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

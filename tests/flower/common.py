@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from tacit.flower import private_mod
-from tests.engines.flower.common import FakeGrid
+from tests.flower.grid import FakeGrid
 
 Weights = NDArray[np.float32]
 FEW_BITS: dict[str, Any] = {"bits": 512, "insecure_key_size": True}

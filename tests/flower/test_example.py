@@ -15,7 +15,7 @@ import pytest
 import torch
 from flwr.app import Context, RecordDict
 
-from tacit.engines.flower import envelope
+from tacit.flower import envelope
 from tests.flower.common import Federation
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from flwr.clientapp import ClientApp
 
 from tacit import wire
-from tacit.engines.flower import envelope
-from tacit.flower import private_mod
-from tacit.flower.pairing import GREETING, Terms
-from tacit.flower.settings import Numbers
+from tacit.flower import envelope, private_mod
+from tacit.flower.strategy.pairing import GREETING, Terms
+from tacit.flower.strategy.settings import Numbers
 from tests.flower.common import app
 
 TEXT = '{"dp.clip": 1.0, "dp.noise": 1.0, "mode": "local-dp"}'

@@ -4,8 +4,8 @@ import pytest
 
 from tacit.errors import RunError
 from tacit.flower.log import LoggingObserver
-from tacit.runs.flower.marks import ERROR, LINE, NOTE
-from tacit.runs.start import run
+from tacit.flower.marks import ERROR, LINE, NOTE
+from tacit.runs.run import run
 from tests.runs.common import digits
 
 

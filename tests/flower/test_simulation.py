@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
-from tacit.engines.flower.simulation import simulated
 from tacit.errors import RunError
 from tacit.flower import Private, private_mod
+from tacit.flower.virtual_nodes import simulated
 from tests.flower.common import FEW_BITS, app, federation, floats, mean_shift, start
 
 pytestmark = [

@@ -14,13 +14,14 @@ import pytest
 
 from tacit import foreign
 from tacit.cli.arrays import read_vector
+from tacit.config import run_config as config
+from tacit.config.sections import Paillier
 from tacit.crypto import cipherfile, keyfile
 from tacit.errors import TacitError
-from tacit.runs import config, journal
+from tacit.flower.operator import pin_of
+from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.flower.operator import pin_of
 from tacit.runs.result import Result
-from tacit.runs.sections import Paillier
 from tacit.tasks import femnist
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from tacit.report import sweep as report
 from tacit.report.page import Heatmap, Lines, Surface, png, terminal
-from tacit.runs.grid import Axis, parse_axes
-from tacit.runs.sweep import Row, cells
+from tacit.studies.axes import Axis, parse_axes
+from tacit.studies.sweep import Row, cells
 from tests.report.browser import drawn, look, needs_browser
 
 

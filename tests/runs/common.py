@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from tacit.runs.config import RunConfig
+from tacit.config.run_config import RunConfig
 from tacit.runs.folder import MODEL
 from tacit.runs.result import Result, RoundRecord
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tacit.config.run_config import RunConfig
 from tacit.errors import RunError
-from tacit.runs.config import RunConfig
 from tacit.runs.folder import JOURNAL
+from tacit.runs.run import resume, run
 from tacit.runs.runner import Runner
-from tacit.runs.start import resume, run
 from tests.runs.common import digits
 from tests.runs.disk import DEAD, Disk, dying
 

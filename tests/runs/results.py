@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit.federated.plan import NO_CLAIM, Privacy
-from tacit.runs.comparison import Entry, Repeat
 from tacit.runs.result import Result, RoundRecord
+from tacit.studies.comparison import Entry, Repeat
 
 CENTRAL = Privacy(
     epsilon=8.0,

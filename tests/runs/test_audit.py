@@ -22,6 +22,7 @@ from scipy import stats
 from tacit import wire
 from tacit.accounting import accountant
 from tacit.accounting.ledger import Ledger
+from tacit.config.run_config import RunConfig
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import DropoutError
 from tacit.federated.clients import Finish, LocalClients
@@ -30,11 +31,10 @@ from tacit.federated.sampling import Poisson
 from tacit.federated.stopwatch import Stopwatch
 from tacit.federated.unreliable import Unreliable
 from tacit.flow import Frames
+from tacit.modes.plans import plan_of
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
 from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.config import RunConfig
-from tacit.runs.modes import plan_of
 from tacit.runs.observer import Silent
 from tacit.runs.runner import Runner
 from tacit.vectors import Vector

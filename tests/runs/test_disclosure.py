@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError
 from tacit.federated.sampling import Poisson
 from tacit.flow import ClientId
 from tacit.logs.log import Step
+from tacit.modes.plans import plan_of
 from tacit.report.live import TerminalObserver
 from tacit.report.run.page import run_page
 from tacit.runs import remarks
-from tacit.runs.config import RunConfig
 from tacit.runs.history import read
 from tacit.runs.logged import Logged
-from tacit.runs.modes import plan_of
 from tacit.runs.result import RoundRecord
-from tacit.runs.start import resume, run
+from tacit.runs.run import resume, run
 from tests.runs.common import Watching, digits, weights
 from tests.runs.results import record
 

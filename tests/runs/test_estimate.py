@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
-from tacit.runs.config import RunConfig
 from tacit.runs.estimate import estimate
-from tacit.runs.start import run
+from tacit.runs.run import run
 
 SMALL: dict[str, Any] = {"bits": 256, "insecure_key_size": True}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, StorageError
 from tacit.runs import journal
-from tacit.runs.config import RunConfig
 from tacit.runs.folder import JOURNAL
 from tacit.runs.result import Result
-from tacit.runs.start import resume, run
+from tacit.runs.run import resume, run
 from tests.runs.common import digits, weights
 from tests.runs.disk import FAULTS, Disk, failing
 

@@ -12,7 +12,7 @@ from tacit.errors import RunError, StorageError
 from tacit.runs import history
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT, RunFolder
-from tacit.runs.start import resume, run
+from tacit.runs.run import resume, run
 from tacit.runs.statement import statement
 from tests.runs.common import digits
 

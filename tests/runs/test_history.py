@@ -14,7 +14,7 @@ from tacit.errors import DropoutError, RunError, TacitError
 from tacit.runs import journal
 from tacit.runs.folder import CONFIG, JOURNAL, RESULT
 from tacit.runs.history import read
-from tacit.runs.start import resume, run
+from tacit.runs.run import resume, run
 from tacit.runs.statement import statement
 from tests.runs.common import Watching, digits
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from torch import nn
 
+from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.logs import choice
 from tacit.logs.log import About, Ending, Step
-from tacit.runs import start
-from tacit.runs.config import RunConfig
+from tacit.runs import run as start
 from tacit.runs.federation import Federation
 from tacit.runs.logged import about_of, ending_of, values_of
 from tacit.runs.result import RoundRecord

@@ -18,7 +18,7 @@ from tacit.runs import history, journal
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, RESULT, RunFolder
 from tacit.runs.progress import Progress, charges_of
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tests.runs.common import digits
 
 ROUNDS = 100_000 if "TACIT_LONG" in os.environ else 5_000

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import tacit
+from tacit.config.run_config import RunConfig
 from tacit.federated.clients import LocalClients
-from tacit.runs.config import RunConfig
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tacit.tasks import tabular
 
 CLAIM = 0.17

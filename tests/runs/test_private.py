@@ -12,13 +12,13 @@ import pytest
 from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, SampledEvent
 from tacit.accounting.ledger import Charge, Ledger
+from tacit.config.run_config import RunConfig
 from tacit.errors import BudgetError, ConfigError
 from tacit.federated.sampling import Everyone, Poisson
 from tacit.mechanisms.gaussian import GaussianMechanism, LocalGaussianMechanism
-from tacit.runs.config import RunConfig
-from tacit.runs.modes import plan_of
+from tacit.modes.plans import plan_of
 from tacit.runs.result import Result
-from tacit.runs.start import resume, run
+from tacit.runs.run import resume, run
 
 
 def private(**changes: Any) -> RunConfig:

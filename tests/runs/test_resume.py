@@ -18,7 +18,7 @@ from tacit.errors import ConfigError, RunError
 from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT
-from tacit.runs.start import resume, run
+from tacit.runs.run import resume, run
 from tests.runs.common import Watching, digits, weights
 
 ARGUMENTS = [

@@ -14,13 +14,13 @@ import yaml
 from safetensors.numpy import load_file
 
 import tacit
+from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError, DataError, DropoutError, RunError, StorageError
 from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.config import RunConfig, from_mapping
 from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT
 from tacit.runs.result import Result
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tests.runs.common import Watching, digits, finite, unchecked, weights
 
 FIELDS = [

@@ -11,10 +11,10 @@ import pytest
 from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Ledger
+from tacit.config.run_config import RunConfig
 from tacit.runs import history
-from tacit.runs.config import RunConfig
 from tacit.runs.folder import JOURNAL, RESULT
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tacit.runs.statement import Statement, statement
 
 NOISE, RATE = 5.0, 0.25

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tacit.errors import ConfigError
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tacit.tasks.data import DataSet, Examples
 from tacit.tasks.features import Features
 from tests.runs.common import digits

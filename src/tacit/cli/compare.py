@@ -18,8 +18,8 @@ from tacit.errors import ConfigError, RunError
 from tacit.storage import is_folder, is_there
 
 if TYPE_CHECKING:
-    from tacit.runs.comparison import Comparison, Repeat
-    from tacit.runs.order import Order
+    from tacit.studies.comparison import Comparison, Repeat
+    from tacit.studies.plan import Order
 
 _COMPARE = "Comparison"
 Words = Annotated[
@@ -128,7 +128,7 @@ def _order(
     words: Sequence[str], modes: str | None, seeds: int | None, given: dict[str, Any]
 ) -> tuple[Order | None, Path | None]:
     """Return what is to be run, and where; None where finished runs are given."""
-    from tacit.runs.order import order_of
+    from tacit.studies.plan import order_of
 
     files = [word for word in words if word.endswith((".yaml", ".yml"))]
     if modes is None and not files and words and not any("=" in word for word in words):
@@ -157,9 +157,9 @@ def _refuse_settings(given: dict[str, Any]) -> None:
 
 
 def _finished(words: Sequence[str], out: Path | None) -> tuple[Comparison, Path]:
-    from tacit.runs.asked import RECORD
-    from tacit.runs.finished import compare_finished
     from tacit.runs.folder import JOURNAL
+    from tacit.studies.finished import compare_finished
+    from tacit.studies.folder import RECORD
 
     comparison = compare_finished([Path(word) for word in words])
     if out is None and len(words) == 1 and is_there(Path(words[0]) / RECORD):
@@ -171,8 +171,8 @@ def _finished(words: Sequence[str], out: Path | None) -> tuple[Comparison, Path]
 
 
 def _made(order: Order, folder: Path, *, workers: int | None, force: bool, quiet: bool, as_json: bool) -> Comparison:
-    from tacit.runs import compare as comparing
-    from tacit.runs.order import plan
+    from tacit.studies import compare as comparing
+    from tacit.studies.plan import plan
 
     planned = plan(order, out=folder).runs
     try:

@@ -14,8 +14,8 @@ from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.run import Quiet, watch
 
 if TYPE_CHECKING:
-    from tacit.deploy.local import Federation
-    from tacit.runs.config import RunConfig
+    from tacit.config.run_config import RunConfig
+    from tacit.flower.deploy.local import Federation
 
 app = typer.Typer(help="Run over a network, on Flower.", no_args_is_help=True)
 
@@ -53,8 +53,8 @@ def new(
     """
     given = locals()
     config, note = _configured(words, given)
-    from tacit.deploy import app as apps
-    from tacit.deploy import nodes
+    from tacit.flower.deploy import app as apps
+    from tacit.flower.deploy import nodes
 
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / name.name})
@@ -84,7 +84,7 @@ def certificates(
 
     The authority's key is not kept. Nothing is ever overwritten.
     """
-    from tacit.deploy.certificates import write_certificates
+    from tacit.flower.deploy.certificates import write_certificates
 
     made = write_certificates(out, hosts, days=days)
     if as_json:
@@ -156,7 +156,7 @@ def local(
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
     if note is not None and not quiet:
         console(stderr=True).print(note, soft_wrap=True, markup=False)
-    from tacit.deploy.local import deploy
+    from tacit.flower.deploy.local import deploy
 
     watch(
         lambda observer: deploy(
@@ -171,7 +171,7 @@ def local(
 
 def _configured(words: list[str] | None, given: dict[str, Any]) -> tuple[RunConfig, str | None]:
     """Return the configuration, with the usual budget where the mode needs one and none was given, and say so."""
-    from tacit.runs.budget import budgeted
+    from tacit.modes.budget import budgeted
 
     return budgeted(options.configuration(words, given))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from tacit.runs.config import RunConfig
+    from tacit.config.run_config import RunConfig
 
 _FEDERATION, _TRAINING, _OUTPUT, _PRIVACY = "Federation", "Local training", "Output", "Privacy"
 
@@ -139,7 +139,7 @@ def settings(words: Sequence[str] | None, given: Mapping[str, Any]) -> dict[str,
         words: the positional words.
         given: a command's parameters by name; None where a flag was not given.
     """
-    from tacit.runs import overrides
+    from tacit.config import overrides
 
     parsed = overrides.parse(words or [])
     for name, key in FLAGS.items():
@@ -152,6 +152,6 @@ def settings(words: Sequence[str] | None, given: Mapping[str, Any]) -> dict[str,
 
 def configuration(words: Sequence[str] | None, given: Mapping[str, Any]) -> RunConfig:
     """Build the configuration that words and flags ask for; see :func:`settings`."""
-    from tacit.runs.config import from_mapping
+    from tacit.config.run_config import from_mapping
 
     return from_mapping(settings(words, given))

@@ -17,6 +17,6 @@ def resume(
     as_json: JsonFlag = False,
 ) -> None:
     """Go on with a run after a crash or Ctrl-C, to the same final model."""
-    from tacit.runs import start
+    from tacit.runs import run as start
 
     watch(lambda observer: start.resume(folder, observer=observer), folder, quiet=quiet, as_json=as_json)

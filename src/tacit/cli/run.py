@@ -67,7 +67,7 @@ def run(
     config = options.configuration(words, given)
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
-    from tacit.runs import start
+    from tacit.runs import run as start
 
     watch(
         lambda observer: start.run(config, observer=observer, force=force),

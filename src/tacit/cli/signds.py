@@ -57,9 +57,10 @@ def show_plan(
     """
     from tacit.errors import ConfigError
     from tacit.mechanisms import selection
+    from tacit.modes import suggestion
+    from tacit.modes.signds import FEW, few
     from tacit.protocols.reports import ReportCode
-    from tacit.runs import remarks, suggestion
-    from tacit.runs.signds import FEW, few
+    from tacit.runs import remarks
     from tacit.wire import BRIEF_BYTES
 
     if not 0.0 <= rr_eps < float("inf"):
@@ -127,7 +128,7 @@ def suggest(
       tacit signds suggest --dim 66404 --epsilon 8 --rounds 20
       tacit signds suggest --dim 21840 --epsilon 2 --rounds 50 --shuffled 500
     """
-    from tacit.runs import suggestion
+    from tacit.modes import suggestion
 
     found = suggestion.suggest(dimensions=dim, epsilon=epsilon, delta=delta, participations=rounds, shuffled=shuffled)
     if as_json:

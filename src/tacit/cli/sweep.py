@@ -18,8 +18,8 @@ from tacit.errors import RunError
 from tacit.storage import write_atomically
 
 if TYPE_CHECKING:
-    from tacit.runs.grid import Axis
-    from tacit.runs.sweep import Row
+    from tacit.studies.axes import Axis
+    from tacit.studies.sweep import Row
 
 _SWEEP = "Sweep"
 _CHOICE = (
@@ -94,8 +94,8 @@ def sweep(
     given = locals()
     from tacit.report import sweep as report
     from tacit.report.page import png
-    from tacit.runs import sweep as grids
-    from tacit.runs.grid import parse_axes
+    from tacit.studies import sweep as grids
+    from tacit.studies.axes import parse_axes
 
     axes, others = parse_axes(words or [])
     settings = options.settings(others, given)

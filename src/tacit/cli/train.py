@@ -80,8 +80,9 @@ def train(
       tacit train examples/dp-sgd/mnist-epsilon-3.yaml
     """
     given = locals()
-    from tacit.runs import overrides, start
-    from tacit.runs.config import from_mapping
+    from tacit.config import overrides
+    from tacit.config.run_config import from_mapping
+    from tacit.runs import run as start
 
     settings = options.settings(words, given)
     overrides.put(settings, "mode", "dp-sgd")

@@ -16,8 +16,31 @@ An app that is there already, two lines::
     app = ClientApp(mods=[tacit.flower.private_mod])
 """
 
-from tacit.flower.apps import client_app, server_app
-from tacit.flower.mod import private_mod
-from tacit.flower.private import Private
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.flower.apps import client_app, server_app
+    from tacit.flower.strategy.mod import private_mod
+    from tacit.flower.strategy.private import Private
 
 __all__ = ["Private", "client_app", "private_mod", "server_app"]
+
+_HOMES = {  # imported when first used: a deployment is written and started where Flower itself need not be imported
+    "Private": "strategy.private",
+    "client_app": "apps",
+    "private_mod": "strategy.mod",
+    "server_app": "apps",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,10 +9,10 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from tacit.engines import flower as engine
-from tacit.engines.flower.app import Value
 from tacit.errors import ConfigError, TacitError
-from tacit.runs.flower.node import Node, Own
+from tacit.flower import calls
+from tacit.flower.calls import Value
+from tacit.flower.node import Node, Own
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +34,7 @@ def client_app(
     """
     if (model is None) != (data is None):
         raise ConfigError("Expected model and data together: whoever brings one has to bring the other.")
-    return engine.client_app(Node(own=None if model is None or data is None else Own(model=model, data=data)))
+    return calls.client_app(Node(own=None if model is None or data is None else Own(model=model, data=data)))
 
 
 def server_app(
@@ -53,7 +53,7 @@ def server_app(
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         from tacit.flower.log import LoggingObserver
-        from tacit.runs.flower.server import Serving, serve  # brings torch, which most messages to a node don't need
+        from tacit.flower.serve import Serving, serve  # brings torch, which most messages to a node don't need
 
         observer = LoggingObserver()
         serving = None if model is None or test is None else Serving(model=model, test=test)

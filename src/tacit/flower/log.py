@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tacit.errors import TacitError
+from tacit.flower.marks import ERROR, LINE, NOTE
 from tacit.report.words import cohort_text, percent
-from tacit.runs.flower.marks import ERROR, LINE, NOTE
 from tacit.runs.result import Result, RoundRecord
 
 

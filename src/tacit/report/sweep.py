@@ -27,8 +27,9 @@ from tacit.report.page import (
     Tone,
 )
 from tacit.report.words import epsilon_text, percent, seconds_text, short, value_text
-from tacit.runs import grid, sweep
-from tacit.runs.sweep import Row, best, cells
+from tacit.studies import axes as grid
+from tacit.studies import sweep
+from tacit.studies.sweep import Row, best, cells
 
 PAGE = "sweep.html"
 _TITLES = {

@@ -1,1 +1,1 @@
-"""A run: its configuration, its folder, and the loop over rounds."""
+"""A run: its folder, its journal, and the loop over rounds."""

@@ -13,9 +13,9 @@ from tacit.federated.parties import Parties
 from tacit.federated.stopwatch import Stopwatch
 from tacit.federated.unreliable import Unreliable
 from tacit.flow import Engine
+from tacit.modes.keys import KeyParties, key_parties
 from tacit.randomness import Randomness
 from tacit.runs.job import Job
-from tacit.runs.keys import KeyParties, key_parties
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tacit.config.run_config import RunConfig
+from tacit.config.sections import Paillier
 from tacit.crypto import paillier
 from tacit.crypto.backend import backend
 from tacit.crypto.gmp import cores
@@ -19,12 +21,10 @@ from tacit.crypto.paillier.vector import HEADER_BYTES
 from tacit.crypto.rows import Rows, random_below
 from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
+from tacit.modes.keys import holder_numbers, key_options
+from tacit.modes.plans import plan_of
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.member import SEAL_BYTES
-from tacit.runs.config import RunConfig
-from tacit.runs.keys import holder_numbers, key_options
-from tacit.runs.modes import plan_of
-from tacit.runs.sections import Paillier
 from tacit.wire import Kind, Task, Turn, pack, pack_task
 
 _SECONDS = 0.2  # of timing, for each of the operations

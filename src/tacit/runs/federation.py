@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import nn
 
+from tacit.config.defaults import resolve
+from tacit.config.run_config import RunConfig
+from tacit.config.sections import Federate
 from tacit.errors import ConfigError, DataError
 from tacit.federated.plan import Injector
+from tacit.modes.nbafl import prepared
+from tacit.modes.plans import plan_of
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import logged
 from tacit.runs.book import Book
-from tacit.runs.config import RunConfig
-from tacit.runs.defaults import resolve
-from tacit.runs.modes import plan_of
-from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer, Silent
 from tacit.runs.result import Result
-from tacit.runs.sections import Federate
-from tacit.runs.start import GIVEN, execute
+from tacit.runs.run import GIVEN, execute
 from tacit.training.examples import Examples, tensors
 from tacit.training.hooks import Hook, Hooks
 from tacit.training.settings import Loss, loss_named

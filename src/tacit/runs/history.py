@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+from tacit.config import run_config as configuration
+from tacit.config.run_config import RunConfig
 from tacit.federated.plan import Plan
-from tacit.runs import config as configuration
+from tacit.modes.plans import plan_of
 from tacit.runs import journal
-from tacit.runs.config import RunConfig
 from tacit.runs.folder import CONFIG, must_have_begun, records_of
 from tacit.runs.levels import Charges, Level, levels_of
-from tacit.runs.modes import plan_of
 from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
-from tacit.runs.start import GIVEN
+from tacit.runs.run import GIVEN
 
 Status = Literal["finished", "stopped", "unfinished"]
 

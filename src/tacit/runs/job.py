@@ -10,18 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.config.defaults import resolve
+from tacit.config.run_config import RunConfig
+from tacit.config.sections import Data
 from tacit.errors import ConfigError, DataError, DeviceError
 from tacit.federated.examples import Examples
 from tacit.federated.plan import Injector, Plan
 from tacit.mechanisms.fixed_point import BoundedMean
+from tacit.modes.keys import key_notes
+from tacit.modes.nbafl import prepared
+from tacit.modes.plans import plan_of
 from tacit.randomness import Randomness
-from tacit.runs.config import RunConfig
-from tacit.runs.defaults import resolve
-from tacit.runs.keys import key_notes
-from tacit.runs.modes import plan_of
-from tacit.runs.nbafl import prepared
 from tacit.runs.observer import Observer
-from tacit.runs.sections import Data
 from tacit.tasks import catalogue, models, partition
 from tacit.tasks.data import DataSet
 from tacit.tasks.features import Features

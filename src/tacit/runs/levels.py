@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tacit.accounting.events import from_dict
+from tacit.config.run_config import RunConfig
 from tacit.federated.plan import Claim, Plan, Privacy
+from tacit.modes.examples import ExampleAccount, claim_of
 from tacit.runs import journal
 from tacit.runs.account import Account
-from tacit.runs.config import RunConfig
-from tacit.runs.examples import ExampleAccount, claim_of
 from tacit.runs.progress import charges_of, example_charges_of
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.statement import describe, statement

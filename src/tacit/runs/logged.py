@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import tacit
+from tacit.config.run_config import RunConfig
 from tacit.federated.plan import Privacy
 from tacit.logs import choice
 from tacit.logs.background import PATIENCE, Background
 from tacit.logs.log import About, Ending, Status, Step
-from tacit.runs.config import RunConfig
+from tacit.modes.scope import flat
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
-from tacit.runs.scope import flat
 
 _LEFT_OUT = (
     *("out", "data.folder", "paillier.key", "log"),  # places of this machine

@@ -29,19 +29,19 @@ from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import Engine, Flow, Traffic, drive
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.signds import SignDS
+from tacit.modes.examples import ExampleAccount, claim_of, methods
+from tacit.modes.keys import key_notes
+from tacit.modes.signds import warnings
 from tacit.randomness import Randomness
 from tacit.runs.account import Account
 from tacit.runs.book import Book
 from tacit.runs.checkpoint import WALL, Checkpoint
 from tacit.runs.connection import Connection, Watch
 from tacit.runs.disclosure import Disclosure
-from tacit.runs.examples import ExampleAccount, claim_of, methods
 from tacit.runs.folder import MODEL, RESULT, RunFolder
 from tacit.runs.job import Job
-from tacit.runs.keys import key_notes
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
-from tacit.runs.signds import warnings
 from tacit.storage import write_atomically
 from tacit.training.evaluation import Score
 from tacit.vectors import Vector, first_not_finite

@@ -24,13 +24,13 @@ from tacit.accounting.events import (
 )
 from tacit.accounting.ledger import Charge
 from tacit.accounting.tally import Tally
+from tacit.config import run_config as configuration
 from tacit.federated.examples import ExampleLevel
 from tacit.federated.plan import Claim, Plan
-from tacit.runs import config as configuration
+from tacit.modes.examples import claim_of
+from tacit.modes.plans import plan_of
 from tacit.runs import journal
-from tacit.runs.examples import claim_of
 from tacit.runs.folder import CONFIG, must_have_begun, records_of
-from tacit.runs.modes import plan_of
 
 _ANEW = 64  # so many lines that nothing is told of are computed
 _SAME = 1e-6  # of epsilon: what two ways of counting the same charges may differ by

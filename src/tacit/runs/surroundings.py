@@ -13,7 +13,7 @@ import torch
 import tacit
 from tacit.runs.job import Job
 from tacit.runs.machine import examine
-from tacit.runs.start import GIVEN
+from tacit.runs.run import GIVEN
 from tacit.training.holdings import Holdings
 
 _MOST_CELLS = 50_000  # a larger table of clients and classes is left out of the journal; the sizes stay

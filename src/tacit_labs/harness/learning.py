@@ -10,8 +10,8 @@ from typing import Any
 
 from tacit.errors import RunError
 from tacit.report.page import Chart, Series, line
-from tacit.runs.pool import Planned, finished, run_all, with_values, workers_for
 from tacit.runs.result import Result
+from tacit.studies.pool import Planned, finished, run_all, with_values, workers_for
 from tacit_labs.harness.experiment import Progress
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.runs.result import Result
-from tacit.runs.sweep import Row
+from tacit.studies.sweep import Row
 from tacit_labs.lab_dp.epsilon import Line
 
 PLAIN, MEANT, CODED = "plain", "meant", "coded"  # the three learning curves

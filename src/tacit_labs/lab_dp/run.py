@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import RunError
-from tacit.runs.grid import Axis
-from tacit.runs.pool import with_values
 from tacit.runs.result import Result
-from tacit.runs.sweep import Row, count, sweep
+from tacit.studies.axes import Axis
+from tacit.studies.pool import with_values
+from tacit.studies.sweep import Row, count, sweep
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.learning import learned
 from tacit_labs.lab_dp import epsilon as epsilons

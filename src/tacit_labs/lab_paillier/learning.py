@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.runs.config import RunConfig
+from tacit.config.run_config import RunConfig
 from tacit.runs.result import Result, RoundRecord
-from tacit.runs.start import run
+from tacit.runs.run import run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,7 +112,7 @@ def _learned(
     """Run one job with one seed, or read what an earlier session finished of it; the data are loaded once for all."""
     from tacit.randomness import Randomness
     from tacit.runs.federation import Federation
-    from tacit.runs.pool import finished
+    from tacit.studies.pool import finished
     from tacit.tasks import models
 
     own = {key: value for key, value in job.items() if key not in ("data", "model")}

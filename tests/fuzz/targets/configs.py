@@ -7,9 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from tacit.runs import config, grid, overrides
-from tacit.runs.config import RunConfig
-from tacit.runs.defaults import resolve
+from tacit.config import overrides
+from tacit.config import run_config as config
+from tacit.config.defaults import resolve
+from tacit.config.run_config import RunConfig
+from tacit.studies import axes as grid
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import written
 

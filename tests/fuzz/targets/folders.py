@@ -17,12 +17,14 @@ from tacit.accounting import events
 from tacit.accounting.events import GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Charge, Ledger
 from tacit.errors import TacitError
+from tacit.flower.memory import Memory
 from tacit.report.run.page import run_page
-from tacit.runs import asked, history, progress, statement, sweep
+from tacit.runs import history, progress, statement
 from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.flower.memory import Memory
 from tacit.runs.folder import CONFIG, JOURNAL, RunFolder
 from tacit.runs.result import Result, RoundRecord
+from tacit.studies import folder as asked
+from tacit.studies import sweep
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder, written
 from tests.runs import results

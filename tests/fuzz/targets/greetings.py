@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import tacit
 from tacit import foreign, wire
+from tacit.config.sections import Paillier
 from tacit.crypto import keyfile
 from tacit.errors import TacitError, WireError
-from tacit.flower import pairing, settings
-from tacit.runs.flower import hello, operator
-from tacit.runs.sections import Paillier
+from tacit.flower import hello, operator
+from tacit.flower.strategy import pairing, settings
 from tests.fuzz.fixed import PUBLIC
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder, written

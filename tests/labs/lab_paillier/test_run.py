@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tacit.config.run_config import RunConfig
 from tacit.crypto import paillier
 from tacit.crypto.paillier import Ciphertext, PrivateKey
-from tacit.runs.config import RunConfig
 from tacit.runs.result import RoundRecord
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tacit_labs.harness import files, quoted
 from tacit_labs.harness.checks import judge
 from tacit_labs.harness.experiment import Experiment, Settings, silent

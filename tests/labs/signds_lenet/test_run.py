@@ -88,7 +88,7 @@ def test_a_finished_run_is_read_and_another_setting_is_run_anew(
     settings = Settings(out=tmp_path)
     ways = {way: MNIST.settings(way, settings) for way in MNIST.ways}
     first = learned(ways, tmp_path, what="digits", progress=silent, workers=1)
-    monkeypatch.setattr("tacit.runs.start.run", lambda *_args, **_options: pytest.fail("it was run again"))
+    monkeypatch.setattr("tacit.runs.run.run", lambda *_args, **_options: pytest.fail("it was run again"))
     again = learned(ways, tmp_path, what="digits", progress=silent, workers=1)
     assert again == first
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from tacit.report.run.page import run_page
 from tacit.runs.federation import Federation
 from tacit.runs.folder import JOURNAL
 from tacit.runs.history import History, Participation, Split, Start, read
-from tacit.runs.start import run
+from tacit.runs.run import run
 from tests.report.browser import drawn, look, needs_browser
 from tests.runs.common import digits
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tacit.config.run_config import RunConfig
+from tacit.modes.scope import flat
 from tacit.report.page import Code, Fold, Part, Section, Table, Text
 from tacit.report.words import time_text
-from tacit.runs.config import RunConfig
 from tacit.runs.history import Environment, History, Resumption
-from tacit.runs.scope import flat
 
 _NAMES = {
     "tacit": "tacit",

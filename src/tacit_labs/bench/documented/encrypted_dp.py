@@ -19,10 +19,10 @@ from typing import Any
 
 import tacit
 from tacit.accounting.skellam import calibrate_skellam
+from tacit.config.run_config import RunConfig, from_yaml
 from tacit.federated.plan import Plan
 from tacit.mechanisms.skellam import SkellamMechanism
-from tacit.runs import modes
-from tacit.runs.config import RunConfig, from_yaml
+from tacit.modes import plans as modes
 from tacit_labs.bench.documented.common import keep
 
 SIDES = ("gaussian", "skellam")

@@ -25,18 +25,18 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
-from tacit.engines.flower import Answer, Call, FlowerEngine, client_app
-from tacit.engines.flower.engine import FIRST_PAUSE, LONGEST_PAUSE
-from tacit.engines.flower.simulation import simulated
+from tacit.config.run_config import RunConfig
 from tacit.engines.in_process import InProcessEngine
 from tacit.federated.clients import Finish, LocalClients
 from tacit.federated.plan import Plan
 from tacit.federated.round import round_flow
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId, Engine, drive
+from tacit.flower.calls import Answer, Call, client_app
+from tacit.flower.engine import FIRST_PAUSE, LONGEST_PAUSE, FlowerEngine
+from tacit.flower.virtual_nodes import simulated
+from tacit.modes.plans import plan_of
 from tacit.randomness import Randomness
-from tacit.runs.config import RunConfig
-from tacit.runs.modes import plan_of
 from tacit.vectors import Vector
 from tacit.wire import Turn
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tacit
-from tacit.runs.config import from_yaml
+from tacit.config.run_config import from_yaml
 from tacit_labs.bench.documented.common import keep
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tacit
-from tacit.runs.config import from_mapping, from_yaml
-from tacit.runs.overrides import merge
+from tacit.config.overrides import merge
+from tacit.config.run_config import from_mapping, from_yaml
 from tacit_labs.bench.documented.common import keep
 from tacit_labs.nbafl_femnist import jobs as table
 from tacit_labs.nbafl_femnist.measured import Row, row

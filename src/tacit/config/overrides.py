@@ -1,0 +1,83 @@
+"""A job file and dotted overrides, as they stand on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit import foreign
+from tacit.config import run_config as config
+from tacit.errors import ConfigError, WireError
+
+
+def parse(words: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that ``words`` give, later ones winning.
+
+    A word is a YAML file, ``key=value``, or a key followed by its value.
+
+    >>> parse(["federate.rounds=20", "optimizer.lr", "0.1"])
+    {'federate': {'rounds': 20}, 'optimizer': {'lr': 0.1}}
+    """
+    settings: dict[str, Any] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        key, equals, text = word.partition("=")
+        if equals:
+            put(settings, key.strip(), _value(key, text))
+        elif word.endswith((".yaml", ".yml")) or _is_file(word):
+            merge(settings, config.from_yaml(Path(word)))
+        elif waiting and _is_key(word):
+            put(settings, word, _value(word, waiting.pop(0)))
+        elif _is_key(word):
+            raise ConfigError(f"{word} has no value. Write {word}=VALUE.")
+        else:
+            raise ConfigError(
+                f"Can't make sense of {word!r}: expected a job file (.yaml) or key=value. {config.unknown_key(word)}"
+            )
+    return settings
+
+
+def put(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key."""
+    *sections, last = key.split(".")
+    if not all(sections) or not last:
+        raise ConfigError(f"Expected a key such as federate.rounds, got {key!r}.")
+    for section in sections:
+        inner = settings[section] = {} if settings.get(section) is None else settings[section]
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{key} can't be set: {section} is {inner!r}, not a section.")
+        settings = inner
+    settings[last] = value
+
+
+def merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Lay ``more`` over ``settings``, section by section."""
+    for key, value in more.items():
+        if isinstance(value, Mapping) and isinstance(settings.get(key), dict):
+            merge(settings[key], value)
+        elif "." in str(key):
+            put(settings, str(key), value)
+        else:
+            settings[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # too long to be the name of a file, or where nobody may look
+        return False
+
+
+def _is_key(word: str) -> bool:
+    return word in config.known_keys() or (
+        "." in word and word.split(".", maxsplit=1)[0] in {k.split(".")[0] for k in config.known_keys()}
+    )
+
+
+def _value(key: str, text: str) -> Any:
+    try:
+        return foreign.yaml_value(text)
+    except WireError as error:
+        raise ConfigError(f"{key}={text} is not a value YAML understands: {error}") from error

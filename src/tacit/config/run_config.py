@@ -1,0 +1,173 @@
+"""The configuration of a run: frozen, every default in one place, unknown keys refused with the nearest known one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, ValidationError
+
+from tacit import foreign, limits
+from tacit.config.dialects import translated
+from tacit.config.domains import Between
+from tacit.config.sections import (
+    Data,
+    Dp,
+    DpSgd,
+    Evaluate,
+    Federate,
+    File,
+    Flower,
+    Lower,
+    Model,
+    Nbafl,
+    Optimizer,
+    Paillier,
+    Section,
+    Seed,
+    Server,
+    Signds,
+    Text,
+    Train,
+)
+from tacit.errors import ConfigError, WireError
+
+_LONGEST = 100  # characters of a value in a message
+
+
+def _names(value: Any) -> Any:
+    """Return a list of names, also from ``a,b``; none twice."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return names
+    return tuple(dict.fromkeys(name.strip().lower() for name in names))
+
+
+class RunConfig(Section):
+    """Everything a run needs to know.
+
+    >>> RunConfig(federate={"rounds": 3}).federate.rounds
+    3
+    """
+
+    mode: Annotated[Text, Lower] = "plain"
+    """Which protection."""
+    engine: Annotated[Literal["in-process", "flower", "alone"], Lower] = "in-process"
+    """What moves the bytes: this process, or Flower; alone is one data holder without a federation (`tacit train`)."""
+    seed: Seed | None = None
+    """Marks the run a simulation that can be repeated; without it randomness comes from the system."""
+    gpu: Annotated[int, Between(-1, limits.GPUS)] = -1
+    """Number of the GPU; -1 is the CPU."""
+    out: File | None = None
+    """Folder of the run."""
+    log: Annotated[tuple[Literal["tensorboard", "mlflow"], ...], BeforeValidator(_names)] = ()
+    """Where rounds are also written: tensorboard (in the run's folder), mlflow, or both."""
+    data: Data = Data()
+    model: Model = Model()
+    federate: Federate = Federate()
+    train: Train = Train()
+    optimizer: Optimizer = Optimizer()
+    server: Server = Server()
+    evaluate: Evaluate = Evaluate()
+    dp: Dp = Dp()
+    dpsgd: DpSgd = DpSgd()
+    paillier: Paillier = Paillier()
+    signds: Signds = Signds()
+    nbafl: Nbafl = Nbafl()
+    flower: Flower = Flower()
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+
+    def to_yaml(self) -> str:
+        """Return the whole configuration as YAML."""
+        return str(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
+
+
+def from_mapping(values: Mapping[str, Any]) -> RunConfig:
+    """Build a configuration from nested mappings, as YAML gives them, in other frameworks' words too."""
+    settings = translated(values)
+    return RunConfig(
+        **{str(key): {} if value is None and key in _sections() else value for key, value in settings.items()}
+    )
+
+
+def from_yaml(path: Path) -> dict[str, Any]:
+    """Read a job file as nested mappings."""
+    try:
+        values = foreign.yaml_value(foreign.read_plain(path, largest=foreign.LARGEST))
+    except OSError as error:
+        raise ConfigError(f"Can't read {path}: {error.strerror}.") from error
+    except WireError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"Expected {path} to hold a mapping such as `federate: {{rounds: 20}}`, got {values!r}.")
+    return values
+
+
+def known_keys() -> list[str]:
+    """Return every dotted key."""
+    keys: list[str] = []
+    for name, field in RunConfig.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            keys += [f"{name}.{key}" for key in section.model_fields]
+        else:
+            keys.append(name)
+    return keys
+
+
+def _sections() -> set[str]:
+    return {key.split(".")[0] for key in known_keys() if "." in key}
+
+
+def _explain(error: ValidationError) -> str:
+    """Turn pydantic's findings into sentences: the key, the value, what was expected, what to do."""
+    lines = []
+    for finding in error.errors():
+        key = _key_of(finding["loc"])
+        if finding["type"] == "extra_forbidden":
+            inner = finding["input"] if isinstance(finding["input"], dict) else {}
+            lines += [unknown_key(f"{key}.{name}") for name in inner] or [unknown_key(key)]
+        else:
+            message = finding["msg"].removeprefix("Value error, ")
+            expected = message[0].lower() + message[1:]
+            lines.append(f"{key}={_shown(finding['input'])} does not work: {expected}.")
+    return " ".join(dict.fromkeys(lines))
+
+
+def _key_of(place: tuple[int | str, ...]) -> str:
+    """Return the dotted key of a finding; what pydantic adds on the forms that a value may have is left out."""
+    names = [str(part) for part in place]
+    known = known_keys()
+    return next((key for end in (2, 1) if (key := ".".join(names[:end])) in known), ".".join(names))
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message, in short where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number that Python does not write out
+        return "(a number of very many digits)"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)"
+
+
+def unknown_key(key: str) -> str:
+    """Return the sentence on a key that does not exist."""
+    keys = known_keys()
+    key = key if len(key) <= _LONGEST else f"{key[:_LONGEST]}..."
+    by_last = {known.split(".")[-1]: known for known in reversed(keys)}
+    close = difflib.get_close_matches(key, keys, n=1, cutoff=0.6)
+    last = key.rsplit(".", maxsplit=1)[-1]
+    if not close and (near := difflib.get_close_matches(last, by_last, n=1, cutoff=0.7)):
+        close = [by_last[near[0]]]
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"Unknown key {key!r}.{hint} `tacit config` prints every key."

@@ -1,0 +1,106 @@
+"""The nodes that a run on one machine needs, and what each is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tacit.config.defaults import resolve
+from tacit.config.run_config import RunConfig
+from tacit.errors import ConfigError
+from tacit.flower.keyfiles import write_keys
+from tacit.modes.plans import plan_of
+from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
+from tacit.runs.progress import complete
+from tacit.storage import is_there
+
+NodeConfig = Mapping[str, bool | int | str]
+SPLIT_SEED = 0  # of runs without a seed: all parties have to split the data alike
+
+
+def runnable(config: RunConfig) -> RunConfig:
+    """Return the configuration as all parties get it, or say what can't work before anything is started."""
+    if config.out is None:
+        raise ConfigError("out has to be set: the folder of the run.")
+    out = config.out.absolute()
+    config = shared(config)
+    data = config.data
+    if data.folder is not None:
+        data = data.model_copy(update={"folder": data.folder.absolute()})
+    return config.model_copy(update={"out": out, "data": data})
+
+
+def shared(config: RunConfig) -> RunConfig:
+    """Return the configuration with what parties in several places have to agree on."""
+    clients = resolve(config).federate.clients
+    if config.federate.drop:
+        raise ConfigError(
+            f"federate.drop={config.federate.drop:g} simulates drop-outs, and a deployment's clients are real. Leave "
+            "it out, or use `tacit run`."
+        )
+    if clients is None:
+        raise ConfigError("federate.clients has to be set (--clients): each client is a SuperNode.")
+    plan_of(resolve(config), clients)  # refuses settings that don't go together
+    data = config.data
+    if config.seed is None and data.split_seed is None:
+        data = data.model_copy(update={"split_seed": SPLIT_SEED})
+    return config.model_copy(update={"engine": "flower", "data": data})
+
+
+def clear(out: Path, *, force: bool) -> None:
+    """Refuse a folder that holds another run or, with ``force``, take that run away; an unfinished deployment goes on.
+
+    Whether it is one with the same settings the server looks.
+    """
+    if not force and unfinished(out):
+        return
+    RunFolder.check(out, force=force)
+    if force and out.exists():
+        RunFolder.create(out, config="", force=True).close()  # fails where another process is at it
+        for name in (CONFIG, JOURNAL):
+            (out / name).unlink()
+
+
+def unfinished(out: Path) -> bool:
+    """Return whether a folder holds a deployment that has begun and not ended."""
+    if not is_there(out / JOURNAL):
+        return False
+    deployed = any(record["type"] == "start" and record.get("deployed") for record in records_of(out))
+    return deployed and complete(out) is None
+
+
+def nodes_of(config: RunConfig, folder: Path) -> dict[str, NodeConfig]:
+    """Return the config of each node by its name, and leave the keys that it takes in ``folder``."""
+    clients = resolve(config).federate.clients or 0
+    common: NodeConfig = {} if config.seed is None else {"tacit-simulation": True}
+    encrypts: NodeConfig = {}
+    holders: dict[str, NodeConfig] = {}
+    if config.mode == "paillier":
+        keys = write_keys(config.paillier, folder)
+        pin = _public(next(iter(keys.values())), folder, config)
+        encrypts = {"tacit-pin": str(pin), **({"tacit-key": keys[0]} if 0 in keys else {})}
+        holders = {f"holder-{-number}": {"tacit-key": path, **common} for number, path in keys.items() if number < 0}
+    return {f"client-{number}": {"partition-id": number, **encrypts, **common} for number in range(clients)} | holders
+
+
+def node_words(config: NodeConfig) -> str:
+    """Return a node's config as ``--node-config`` takes it.
+
+    >>> node_words({"partition-id": 0, "tacit-simulation": True, "tacit-pin": "a b"})
+    'partition-id=0 tacit-simulation=true tacit-pin="a b"'
+    """
+    words = []
+    for key, value in config.items():
+        text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+        words.append(f"{key}={text}")
+    return " ".join(words)
+
+
+def _public(key: str, folder: Path, config: RunConfig) -> Path:
+    """Write the public half of a key to a file, for clients to pin."""
+    from tacit.crypto import keyfile
+
+    path = folder / "public.key"
+    found = keyfile.read(Path(key).absolute(), insecure_key_size=config.paillier.insecure_key_size)
+    keyfile.save(path, found.public)
+    return path

@@ -1,0 +1,187 @@
+"""The engine: one exchange is one trip through Flower's Grid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import httpx
+from flwr.app import ConfigRecordValues, Error, Message
+from flwr.serverapp import Grid
+
+from tacit.errors import LinkError, WireError
+from tacit.flow import ClientId, Frames, Gather
+from tacit.flower import envelope
+
+Seconds = Mapping[str, float]
+_Found = TypeVar("_Found")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # between looks for replies
+_TRIES = 5  # before an unreachable SuperLink ends the run
+_LONGEST_REASON = 300
+
+
+class FlowerEngine:
+    """Sends every request to the node of its party and returns what came back in time.
+
+    A missing, late or error reply is a drop-out. Replies to requests that are gathered are handed over as they arrive.
+
+    Attributes:
+        nodes: Flower's number of each party's node; one node can be several parties.
+        more: what else every request says beside the party's number.
+        failures: of the last trip, the errors that nodes answered with.
+    """
+
+    name = "flower"
+
+    def __init__(
+        self,
+        *,
+        grid: Grid,
+        deadline: float,
+        note: Callable[[str], None] = lambda _: None,
+        on_reply: Callable[[], None] = lambda: None,
+        on_trip: Callable[[float, Sequence[Seconds]], None] = lambda _, __: None,
+        pause: Callable[[float], None] = time.sleep,
+        message_type: str = envelope.MESSAGE_TYPE,
+    ) -> None:
+        """Make the engine.
+
+        Args:
+            grid: Flower's way to the nodes.
+            deadline: the seconds a trip may take; who has not answered by then has dropped out.
+            note: is told of every drop-out and why.
+            on_reply: is called when a reply has arrived.
+            on_trip: is told the seconds of a trip, and each node's own by stage.
+            pause: waits.
+            message_type: which function of the nodes' app is called; Flower's words for it.
+        """
+        self._grid = grid
+        self._deadline = deadline
+        self._note = note
+        self._on_reply = on_reply
+        self._on_trip = on_trip
+        self._pause = pause
+        self._message_type = message_type
+        self.more: Mapping[str, ConfigRecordValues] = {}
+        self.nodes: dict[ClientId, int] = {}
+        self.failures: dict[int, Error] = {}
+
+    def exchange(self, requests: Frames) -> Frames:
+        """Deliver every request and return the replies that arrived before the deadline."""
+        replies: dict[ClientId, bytes] = {}
+        send = requests.receive if isinstance(requests, Gather) else replies.__setitem__
+        asked = []
+        for party, frame in requests.items():
+            if party in self.nodes:
+                asked.append((party, self.nodes[party], frame))
+            else:
+                self._note(f"{_title(party)} has dropped out: no node answers for it.")
+        for party, _, frame in self._trip(asked, forgiving=True):
+            send(party, frame)
+        return replies
+
+    def greet(self, frame: bytes, nodes: Iterable[int]) -> dict[int, bytes]:
+        """Ask nodes, of which it is not known yet who they are; return what they answered by their numbers."""
+        return {node: reply for _, node, reply in self._trip([(0, node, frame) for node in nodes])}
+
+    def present(self) -> frozenset[int]:
+        """Return the nodes that are connected."""
+        return frozenset(self._insist(self._grid.get_node_ids))
+
+    def _trip(
+        self, asked: Sequence[tuple[ClientId, int, bytes]], *, forgiving: bool = False
+    ) -> Iterator[tuple[ClientId, int, bytes]]:
+        """Send all requests, then yield party, node and frame of each reply.
+
+        A reply that no node of Tacit's sends is an error, or a drop-out where the trip is ``forgiving``: one node must
+        not end a round by what it sends.
+        """
+        start = time.monotonic()
+        self.failures = {}
+        waiting = self._push(asked)
+        worked: list[Seconds] = []
+        pause = FIRST_PAUSE
+        while waiting and time.monotonic() - start < self._deadline:
+            arrived = self._insist(lambda: list(self._grid.pull_messages(list(waiting))))
+            for message in arrived:
+                known = waiting.pop(message.metadata.reply_to_message_id, None)
+                if known is None:
+                    self._note(f"Node {message.metadata.src_node_id} answered twice; its first answer counts.")
+                    continue
+                party, node = known
+                if not message.has_error():
+                    worked.append(envelope.seconds_of(message))
+                frame = self._frame(message, party, node, forgiving=forgiving)
+                if frame is not None:
+                    self._on_reply()
+                    yield party, node, frame
+            if waiting:
+                pause = FIRST_PAUSE if arrived else min(1.3 * pause, LONGEST_PAUSE)
+                self._pause(pause)
+        for party, node in waiting.values():
+            self._note(f"{_title(party)} (node {node}) has dropped out: no answer within {self._deadline:g} s.")
+        self._on_trip(time.monotonic() - start, worked)
+
+    def _push(self, asked: Sequence[tuple[ClientId, int, bytes]]) -> dict[str, tuple[ClientId, int]]:
+        """Send, and return who is waited for by the messages' numbers."""
+        records = {frame: envelope.record_of(frame) for _, _, frame in asked}
+        messages = [
+            envelope.request(
+                records[frame],
+                party=party,
+                node=node,
+                ttl=self._deadline,
+                message_type=self._message_type,
+                more=self.more,
+            )
+            for party, node, frame in asked
+        ]
+        sent = set(self._insist(lambda: list(self._grid.push_messages(messages))))
+        waiting: dict[str, tuple[ClientId, int]] = {}
+        for message, (party, node, _) in zip(messages, asked, strict=True):
+            if message.metadata.message_id in sent:
+                waiting[message.metadata.message_id] = party, node
+            else:
+                self._note(f"{_title(party)} (node {node}) has dropped out: it is not connected.")
+        return waiting
+
+    def _frame(self, message: Message, party: ClientId, node: int, *, forgiving: bool) -> bytes | None:
+        if message.has_error():
+            reason = (message.error.reason or f"error {message.error.code}").strip()[:_LONGEST_REASON]
+            self.failures[node] = message.error
+            self._note(f"{_title(party)} (node {node}) has dropped out: {reason}")
+            return None
+        if message.metadata.src_node_id != node:
+            self._note(f"Node {message.metadata.src_node_id} answered for node {node}; the answer is not used.")
+            return None
+        try:
+            return envelope.frame_of(message)
+        except WireError as error:
+            text = f"{_title(party)} (node {node}) sent something else: {error}"
+            if not forgiving:
+                raise WireError(text) from error
+            self._note(f"{text} It counts as a drop-out.")
+            return None
+
+    def _insist(self, call: Callable[[], _Found]) -> _Found:
+        """Call the SuperLink, again where it can't be reached."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return call()
+            except (OSError, httpx.HTTPError) as error:
+                what = str(error) or type(error).__name__
+                if attempt == _TRIES:
+                    raise LinkError(
+                        f"The SuperLink can't be reached: {what}. Tried {_TRIES} times. Check that it runs and that "
+                        "nothing is between, then send the run again."
+                    ) from error
+                wait = 2.0 ** (attempt - 1)
+                self._note(f"The SuperLink can't be reached: {what}. Trying again in {wait:g} s.")
+                self._pause(wait)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _title(party: ClientId) -> str:
+    return f"Client {party}" if party >= 0 else f"Key holder {-party}"

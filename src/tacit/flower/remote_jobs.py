@@ -1,0 +1,101 @@
+"""Jobs of parties that do not share a machine: a client has its own data only, the server none.
+
+What a run in one process reads off everybody's data has to be said here: the largest client of an encrypted mean, the
+smallest of NbAFL, the noise of DP-SGD. Each is refused with what to set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from torch import Tensor, nn
+
+from tacit.config.defaults import resolve
+from tacit.config.run_config import RunConfig
+from tacit.errors import ConfigError
+from tacit.flow import ClientId
+from tacit.flower.sizes import refuse_hidden_sizes
+from tacit.modes.plans import plan_of
+from tacit.randomness import Randomness
+from tacit.runs import job as jobs
+from tacit.runs.run import GIVEN
+from tacit.training.examples import Examples, tensors
+
+Build = Callable[[], nn.Module]
+
+
+def client_job(config: RunConfig, randomness: Randomness, *, build: Build, data: Examples) -> jobs.Job:
+    """Return the job of one client: whatever its number, the data are its own."""
+    config, clients = _checked(config)
+    features, labels = tensors(data, "this client")
+    rows = [np.arange(len(labels))] * clients
+    return _job(config, randomness, build(), (features, labels), rows, None)
+
+
+def server_job(
+    config: RunConfig, randomness: Randomness, *, build: Build, test: Examples | None, sizes: Mapping[ClientId, int]
+) -> jobs.Job:
+    """Return the server's job: the model, the test set where it has one, and no example of a client.
+
+    Args:
+        config: the run's.
+        randomness: the server's.
+        build: makes the model.
+        test: examples to test on.
+        sizes: how many examples each client holds, by its number, where they told. A client that is not there is never
+            asked; so that its charges change nothing it counts as the largest, whose rate is the lowest.
+    """
+    config, clients = _checked(config)
+    held = None if test is None else tensors(test, "the test set")
+    evaluate = config.evaluate.model_copy(update={"train": False})
+    config = config.model_copy(update={"evaluate": evaluate})
+    largest = max(sizes.values(), default=1)
+    counts = [sizes.get(client, largest) for client in range(clients)]
+    ends = np.cumsum(counts)
+    if held is None:
+        raise ConfigError(
+            "The server needs a few examples to check the model with, even where it does not test: give server_app a "
+            "test set, such as public data of the same shape."
+        )
+    shape = (int(ends[-1]), *held[0].shape[1:])
+    train = held[0][:1].expand(shape), held[1][:1].expand(int(ends[-1]), *held[1].shape[1:])  # takes no memory
+    return _job(config, randomness, build(), train, np.split(np.arange(ends[-1]), ends[:-1]), held)
+
+
+def _job(
+    config: RunConfig,
+    randomness: Randomness,
+    module: nn.Module,
+    train: tuple[Tensor, Tensor],
+    rows: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]],
+    test: tuple[Tensor, Tensor] | None,
+) -> jobs.Job:
+    name = type(module).__name__
+    return jobs.assemble(
+        config=config,
+        title=f"{name}, {len(rows)} clients",
+        dataset=GIVEN,
+        model_name=name,
+        module=module,
+        plan=plan_of(config, len(rows)),
+        train=train,
+        rows=rows,
+        test=test,
+        device=jobs.device_of(config.gpu),
+        randomness=randomness,
+    )
+
+
+def _checked(config: RunConfig) -> tuple[RunConfig, int]:
+    """Refuse settings that would be read off data which are elsewhere."""
+    clients = config.federate.clients
+    if clients is None:
+        raise ConfigError("federate.clients has to be set: how many clients the federation has.")
+    refuse_hidden_sizes(config)
+    if config.mode == "dp-sgd" and config.dpsgd.noise is None and config.dp.noise is None:
+        raise ConfigError(
+            "dpsgd.noise has to be set: noise that depends on the clients' data sizes can't be calibrated where nobody "
+            "sees them all. `tacit calibrate` finds it for the smallest client."
+        )
+    return resolve(config), clients

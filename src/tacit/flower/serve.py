@@ -1,0 +1,213 @@
+"""The server of a real deployment: a run whose parties are SuperNodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+from torch import nn
+
+from tacit.config.defaults import resolve
+from tacit.config.overrides import put
+from tacit.config.run_config import RunConfig, from_mapping, from_yaml
+from tacit.errors import ConfigError, RunError
+from tacit.flow import ClientId, Engine
+from tacit.flower import hello
+from tacit.flower.calls import Value
+from tacit.flower.engine import FlowerEngine, Seconds
+from tacit.flower.link import Link, timed
+from tacit.flower.remote_jobs import server_job
+from tacit.modes.keys import holder_numbers
+from tacit.modes.plans import minimum_clients, sampler_of
+from tacit.randomness import Randomness
+from tacit.runs import job as jobs
+from tacit.runs import journal
+from tacit.runs.connection import Watch
+from tacit.runs.folder import CONFIG, JOURNAL, records_of, unborn
+from tacit.runs.job import Job
+from tacit.runs.observer import Observer
+from tacit.runs.progress import complete
+from tacit.runs.result import Result
+from tacit.runs.run import Elsewhere, execute, resume
+from tacit.storage import is_there
+from tacit.training.examples import Examples
+
+_SHOWN = 4  # settings that an error names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The server's own model and test set.
+
+    Attributes:
+        model: makes the module.
+        test: returns examples to test on.
+    """
+
+    model: Callable[[], nn.Module]
+    test: Callable[[], Examples]
+
+
+def configuration(settings: Mapping[str, Value]) -> RunConfig:
+    """Return the configuration that a Flower app's run config gives, whose keys are dotted."""
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        put(nested, key, value)
+    put(nested, "engine", "flower")
+    return from_mapping(nested)
+
+
+def serve(
+    grid: Grid,
+    settings: Mapping[str, Value],
+    *,
+    serving: Serving | None = None,
+    observer: Observer,
+) -> Result:
+    """Run the rounds over the nodes that are reached through ``grid``, or those that are left of a run that stopped.
+
+    A run that its folder ``out`` holds and that was not finished goes on, if it has the same settings: from its
+    checkpoint, with every charge it made, and with the randomness it began with. Any other run there is refused:
+    another folder has to be named for a new one, as a new ledger knows nothing of what the same clients have spent.
+
+    Args:
+        grid: Flower's.
+        settings: the run config.
+        serving: the server's own model and test set; by default those that the settings name.
+        observer: is told of every round.
+    """
+    config = configuration(settings)
+    if config.out is None:
+        observer.note("The run is not kept: set out, the server's folder for it.")
+    else:
+        config = config.model_copy(update={"out": config.out.absolute()})
+        observer.note(f"The run is kept in {config.out}.")
+    began = _beginning(config.out)
+    deployed = Deployed(grid=grid, config=config, observer=observer)
+    deployed.assemble()
+
+    def build(randomness: Randomness) -> Job:
+        if serving is None:
+            return jobs.build(config, randomness, observer)
+        sizes = deployed.sizes()
+        return server_job(config, randomness, build=serving.model, test=serving.test(), sizes=sizes)
+
+    if began is None:
+        randomness = Randomness.of(seed=config.seed)
+        return execute(
+            lambda: build(randomness),
+            randomness,
+            config.out,
+            observer,
+            connect=lambda _: deployed,
+            about=lambda: {"deployed": True, "told": deployed.sizes()},
+        )
+    assert config.out is not None
+    again = Elsewhere(build=lambda randomness: _same(build(randomness), began, deployed), connect=lambda _: deployed)
+    return resume(config.out, observer=observer, elsewhere=again)
+
+
+def _beginning(out: Path | None) -> journal.Record | None:
+    """Return how the run in a folder began that is to go on, or None where there is none."""
+    if out is None or not is_there(out / JOURNAL) or unborn(out):
+        return None
+    began = next((record for record in records_of(out) if record["type"] == "start"), {})
+    finished = complete(out) is not None
+    if finished or not began.get("deployed"):
+        what = "a run that is complete" if finished else "a run that was no deployment"
+        raise RunError(
+            f"{out} holds {what}. Name another folder for a new one, such as by `flwr run . --run-config "
+            f"'out=\"{out.name}-2\"'`: what its clients have spent there and what they spend in the new run adds up."
+        )
+    return began
+
+
+def _same(job: Job, began: journal.Record, deployed: Deployed) -> Job:
+    """Return the job of a run that goes on; one that is another than the run in its folder is refused and closed."""
+    try:
+        _refuse_others(job.config, began, deployed.sizes())
+    except BaseException:
+        job.close()
+        raise
+    return job
+
+
+def _refuse_others(config: RunConfig, began: journal.Record, sizes: Mapping[ClientId, int]) -> None:
+    """Refuse settings, or numbers of examples, that are not those the run in a folder began with."""
+    out = config.out
+    assert out is not None
+    theirs, ours = (hello.settings_of(one) for one in (from_mapping(from_yaml(out / CONFIG)), config))
+    differ = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+    if differ:
+        named = "; ".join(f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}" for key in differ[:_SHOWN])
+        raise RunError(
+            f"{out} holds an unfinished run with other settings: {named}. Nothing was sent. Set them as they were "
+            "to go on with it, or name another folder (out) for a new run, whose ledger begins anew."
+        )
+    told = {int(party): size for party, size in began.get("told", {}).items()}
+    for party, size in sizes.items():
+        if told.get(party, size) != size:
+            raise RunError(
+                f"Client {party} holds {size} examples, and held {told[party]} when the run in {out} began: what it "
+                "has spent was accounted by those. Bring the same data back, or name another folder (out)."
+            )
+
+
+class Deployed:
+    """The way to parties on SuperNodes: they are greeted before the job is built, and stay when it ends."""
+
+    name = "flower"
+
+    def __init__(self, *, grid: Grid, config: RunConfig, observer: Observer) -> None:
+        self._watch: Watch | None = None
+        self._observer = observer
+        resolved = resolve(config)
+        clients = resolved.federate.clients
+        if clients is None:
+            raise ConfigError("federate.clients has to be set: how many clients the federation has.")
+        if config.federate.drop:
+            raise ConfigError(
+                f"federate.drop={config.federate.drop:g} simulates drop-outs, and these clients are real. Leave it out."
+            )
+        holders: tuple[ClientId, ...] = holder_numbers(config.paillier)[0] if config.mode == "paillier" else ()
+        self._minimum = minimum_clients(resolved, sampler_of(resolved, clients))
+        engine = FlowerEngine(
+            grid=grid,
+            deadline=config.flower.deadline,
+            note=self._note,
+            on_reply=self._replied,
+            on_trip=self._charge,
+        )
+        parties = frozenset(range(clients)) | frozenset(holders)
+        self.link = Link(engine=engine, config=config, parties=parties, note=self._note)
+
+    def assemble(self) -> None:
+        """Wait for the nodes and find out who they are."""
+        self.link.assemble(minimum_clients=self._minimum)
+
+    def sizes(self) -> dict[ClientId, int]:
+        """Return how many examples clients hold, of those that told."""
+        told = self.link.introductions.items()
+        return {party: said.examples for party, said in told if party >= 0 and said.examples is not None}
+
+    @contextmanager
+    def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:  # noqa: ARG002
+        """Return the engine; the nodes are there already."""
+        self._watch = watch
+        yield self.link
+
+    def _charge(self, wall: float, worked: Sequence[Seconds]) -> None:
+        if self._watch is not None:  # greetings belong to no round
+            timed(self._watch.stopwatch, None)(wall, worked)
+
+    def _note(self, text: str) -> None:
+        """Tell the operator, or the run, which knows what of a round may be told."""
+        (self._observer if self._watch is None else self._watch).note(text)
+
+    def _replied(self) -> None:
+        if self._watch is not None:
+            self._watch.on_reply()

@@ -1,0 +1,212 @@
+"""The server's half of a protected app: charge, ask, sum, release; one flow a round, which Flower's loop interrupts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import wire
+from tacit.config.overrides import merge
+from tacit.config.run_config import RunConfig, from_yaml
+from tacit.errors import RunError
+from tacit.federated.plan import Plan, Privacy
+from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Result, drive
+from tacit.flower.hello import settings_of
+from tacit.flower.strategy.arrays import Shape
+from tacit.mechanisms.mechanism import Mechanism, Release
+from tacit.protocols.protocol import Total
+from tacit.randomness import Randomness
+from tacit.runs import journal
+from tacit.runs.account import Account
+from tacit.runs.folder import CONFIG, JOURNAL, records_of
+from tacit.storage import is_there, make_folder, write_atomically
+from tacit.vectors import Vector, first_not_finite
+
+_NO_MODEL = np.empty(0, np.float32)  # the task's model travels as the strategy's own arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """An engine made of a function."""
+
+    exchange: Callable[[Frames], Frames]
+    name: str = "flower"
+
+
+class Session:
+    """A protected run at the server, from its first cohort on."""
+
+    def __init__(
+        self, *, plan: Plan, config: RunConfig, rounds: int, shape: Shape, cohort: Sequence[ClientId], engine: Engine
+    ) -> None:
+        self._rounds = rounds
+        self._engine = engine
+        self.shape = shape
+        self._randomness = Randomness.of(seed=config.seed)
+        self._book = None if config.out is None else _Book(config.out, _effective(config, plan))
+        charges = [] if self._book is None else self._book.charges()
+        self.earlier = len(charges)
+        claim = plan.claim
+        if charges and claim is not None:
+            # Who was charged before was known by numbers of another run of Flower's: from now on everyone is charged.
+            claim = replace(claim, by_participation=False)
+        self._account = Account(claim, charges)
+        self._mechanism: Mechanism = plan.mechanism.fitted(shape.layers)
+        self._plan = replace(plan, protocol=drive(plan.protocol.setup(cohort), engine))
+        self._flow: Flow[tuple[Total, Release]] | None = None
+        self._requests: Frames = {}
+
+    @property
+    def privacy(self) -> Privacy:
+        """What the run can claim now."""
+        return self._account.privacy()
+
+    def injected(self, model: Vector, round_number: int) -> Vector:
+        """Return the model that is broadcast."""
+        for inject in self._plan.injectors:
+            model = np.asarray(inject(model, round_number), np.float32)
+        return model
+
+    @property
+    def asks_everyone(self) -> bool:
+        """Whether the claim holds for rounds that leave out nobody who is there, and for no others."""
+        claim = self._plan.claim
+        return self._plan.mode == "dp" and claim is not None and claim.neighbours == "add-remove"
+
+    @property
+    def injects(self) -> bool:
+        """Whether what is broadcast is another model than the strategy's."""
+        return bool(self._plan.injectors)
+
+    def ask(self, cohort: Sequence[ClientId], round_number: int) -> Frames:
+        """Charge the round, write it down, and return what its clients are to be sent."""
+        if self._flow is not None:
+            self._flow.close()
+        planned = max(1, self._rounds - round_number + 1)
+        charge = self._account.charge(
+            self._mechanism, round_number=round_number, attempt=0, planned=planned, cohort=cohort
+        )
+        self._write(
+            {
+                "type": "attempt",
+                "round": round_number,
+                "attempt": 0,
+                "clients": len(cohort),
+                "charge": charge,
+                "asked": list(cohort),
+            }
+        )
+        drive(self._plan.protocol.setup(cohort), self._engine)  # for clients that were away before
+        self._flow = self._round(cohort, wire.Turn(round_number=round_number))
+        self._requests = next(self._flow)
+        return self._requests
+
+    def release(self, replies: Frames) -> tuple[Total, Release]:
+        """Return the sum's clients and what is released of it, given the replies to the last requests."""
+        flow, self._flow = self._flow, None
+        assert flow is not None, "a round is asked before it is released"
+        total, release = resumed(flow, self._requests, replies, self._engine)
+        where = first_not_finite(release.update)
+        if where is not None:
+            raise RunError(f"The update became {release.update[where]}. Lower the clients' learning rate.")
+        self._mechanism = release.mechanism
+        return total, release
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """Write down what came of a round."""
+        self._write(dict(entry))
+
+    def _round(self, cohort: Sequence[ClientId], turn: wire.Turn) -> Flow[tuple[Total, Release]]:
+        mechanism = self._mechanism
+        task = wire.Task(turn=turn, model=_NO_MODEL, extras=mechanism.public())
+        length = mechanism.length(sum(self.shape.layers))
+        total = yield from self._plan.protocol.server(cohort, task, length)
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is released
+            own = self._randomness.within("server", turn.round_number, turn.attempt)
+            return total, mechanism.on_server(total.vector, own, clients=len(total.clients))
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._book is not None:
+            self._book.write(record)
+
+
+def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engine) -> Result:
+    """Go on with a flow whose first requests somebody else has carried.
+
+    >>> def twice():
+    ...     first = yield {1: b"a"}
+    ...     second = yield {1: first[1] + b"b"}
+    ...     return second[1]
+    >>> flow = twice()
+    >>> resumed(flow, next(flow), {1: b"x"}, Exchange(exchange=lambda requests: requests))
+    b'xb'
+    """
+
+    def rest() -> Flow[Result]:
+        if isinstance(requests, Gather):
+            for client, reply in replies.items():
+                requests.receive(client, reply)
+        following = {} if isinstance(requests, Gather) else replies
+        while True:
+            try:
+                more = flow.send(following)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+            following = yield more
+
+    try:
+        return drive(rest(), engine)
+    finally:
+        flow.close()
+
+
+def _effective(config: RunConfig, plan: Plan) -> RunConfig:
+    """Return the settings as they came to hold: the relation of mode dp follows from whom the strategy asks."""
+    if plan.mode != "dp" or plan.claim is None:
+        return config
+    dp = config.dp.model_copy(update={"neighbours": plan.claim.neighbours})
+    return config.model_copy(update={"dp": dp})
+
+
+class _Book:
+    """The journal of a folder; what earlier runs with the same settings spent there counts on.
+
+    Flower's loop has no end that a strategy hears of, so that the journal is opened for each record. That nobody else
+    wrote to it since is seen by its length.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self._path = folder / JOURNAL
+        make_folder(folder, mode=0o700)
+        if is_there(folder / CONFIG):
+            values: dict[str, Any] = {}
+            merge(values, from_yaml(folder / CONFIG))
+            if settings_of(RunConfig(**values)) != settings_of(config):
+                raise RunError(
+                    f"{folder} holds a run with other settings, or with other clients asked, and charges of both can't "
+                    "be added up. Choose another folder."
+                )
+        with journal.Journal(self._path) as opened:
+            opened.renew()  # nobody knows how the last run ended
+            write_atomically(folder / CONFIG, config.to_yaml().encode(), mode=0o600)
+            self._length = self._path.stat().st_size
+
+    def charges(self) -> list[Mapping[str, Any]]:
+        """Return what was charged so far."""
+        return [record["charge"] for record in records_of(self._path.parent) if record.get("charge") is not None]
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Write a record, and wait until it is on disk."""
+        with journal.Journal(self._path) as open_journal:
+            if self._path.stat().st_size != self._length:
+                raise RunError(
+                    f"Another run has written to {self._path.parent} since this one began, and neither knows what the "
+                    "other spends. Nothing was sent. Choose another folder for one of them."
+                )
+            open_journal.append(record)
+            self._length = self._path.stat().st_size

@@ -1,0 +1,174 @@
+"""The settings of a protected app: given to the strategy, or under ``tacit.`` in the run's config."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tacit import foreign, wire
+from tacit.config.overrides import put
+from tacit.config.run_config import RunConfig, from_mapping
+from tacit.config.sections import Section
+from tacit.errors import ConfigError
+from tacit.federated.plan import Plan
+from tacit.flower.calls import Value
+from tacit.flower.refusals import RefusalError
+from tacit.flower.sizes import refuse_hidden_sizes
+from tacit.modes.plans import MODES, plan_of, unknown_mode
+
+PREFIX = "tacit."
+_USED = {"mode", "seed", "out", "dp", "paillier", "signds", "nbafl", "flower.deadline", "flower.patience"}
+_USED |= {f"federate.{key}" for key in ("clients", "per_round", "rounds", "minimum_clients", "retries", "weighting")}
+_CHOOSES = "The strategy chooses who takes part: no amplification by sampling is claimed."
+_EVALUATE = (
+    "What clients answer to evaluate messages is their app's own, without noise; fraction_evaluate=0 asks for none."
+)
+_INSTEAD = (
+    "A round asks a part of the clients, and where one is asked another is not: what one client holds can move a sum "
+    "by 2C (replace-one). How many there are, and who is asked, must not follow from their data."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What the server counts once, before the first round, and tells the clients.
+
+    Attributes:
+        clients: how many there are.
+        per_round: how many a round asks; what a mean is divided by under differential privacy.
+        rounds: how many there will be.
+    """
+
+    clients: int
+    per_round: int
+    rounds: int
+
+    def to_text(self) -> str:
+        """Return the numbers for people."""
+        return f"{self.clients}, {self.per_round}, {self.rounds}"
+
+
+def given(*, mode: str | None, sections: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration that keywords give."""
+    if mode is None:
+        raise ConfigError(
+            f"Which protection? Give a mode, one of {', '.join(name for name in MODES if name != 'dp-sgd')}, or "
+            f"config=context.run_config with {PREFIX}mode in it."
+        )
+    return _checked(from_mapping({"mode": mode, **sections}))
+
+
+def from_run(run: Mapping[str, Value]) -> RunConfig | None:
+    """Return the configuration in a run's config, or None where no key begins with ``tacit.``."""
+    nested: dict[str, Any] = {}
+    for key, value in run.items():
+        if key.startswith(PREFIX):
+            put(nested, key.removeprefix(PREFIX), value)
+    if not nested:
+        return None
+    if "mode" not in nested:
+        raise ConfigError(f"The run's config has keys under {PREFIX} and no {PREFIX}mode. Set it, such as to 'dp'.")
+    return _checked(from_mapping(nested))
+
+
+def to_text(config: RunConfig) -> str:
+    """Return what was set, as it travels to the clients; folders and key files stay."""
+    keys = {key: value for key, value in _set(config).items() if key not in ("out", "paillier.key")}
+    return json.dumps(keys, sort_keys=True)
+
+
+def from_text(text: str) -> RunConfig:
+    """Read what :func:`to_text` wrote."""
+    nested: dict[str, Any] = {}
+    for key, value in foreign.json_object(text).items():
+        put(nested, key, value)
+    return from_mapping(nested)
+
+
+def with_numbers(config: RunConfig, numbers: Numbers) -> RunConfig:
+    """Return the configuration with the server's numbers in it, or refuse numbers that contradict what was set."""
+    federate, counted = config.federate, asdict(numbers)
+    for name, value in counted.items():
+        if name in federate.model_fields_set and getattr(federate, name) not in (None, value):
+            raise RefusalError(
+                wire.Failure.CHANGED,
+                f"The server counts federate.{name}={value}, and the settings have {getattr(federate, name)}",
+            )
+    if numbers.per_round > numbers.clients:
+        raise RefusalError(
+            wire.Failure.CHANGED,
+            f"The server counts {numbers.clients} clients, and {numbers.per_round} of them a round",
+        )
+    update = {**counted, "retries": 0}  # a round that is lost is not asked for again
+    return config.model_copy(update={"federate": federate.model_copy(update=update)})
+
+
+@functools.lru_cache(maxsize=4)
+def plan(text: str, numbers: Numbers) -> Plan:
+    """Return the plan, the same at the server and at every client.
+
+    The mode dp is planned for a federation of as many as a round asks: so it claims no amplification. Where that is a
+    part of the clients, by whatever choice the strategy makes, the relation is one under which the cohort stays what it
+    is: another client's data in a client's place (replace-one), or its contribution put to zero (zero-out).
+    """
+    config = from_text(text)
+    notes: tuple[str, ...] = (_CHOOSES, _EVALUATE)
+    clients = numbers.clients
+    if config.mode == "dp":
+        clients = numbers.per_round
+        if clients < numbers.clients:
+            config, notes = _of_a_part(config), (_CHOOSES, _INSTEAD, _EVALUATE)
+    federate = config.federate.model_copy(
+        update={
+            "clients": clients,
+            "per_round": numbers.per_round,
+            "sampling": "all" if clients == numbers.per_round else "fixed",
+            "rounds": numbers.rounds,
+        }
+    )
+    made = plan_of(config.model_copy(update={"federate": federate}), clients)
+    return made if made.claim is None else replace(made, claim=replace(made.claim, notes=made.claim.notes + notes))
+
+
+def _of_a_part(config: RunConfig) -> RunConfig:
+    """Return the configuration with a relation that holds where a round asks a part of the clients."""
+    if config.dp.neighbours == "add-remove":
+        raise ConfigError(
+            "dp.neighbours=add-remove does not hold where a round asks a part of the clients: without one of them the "
+            "strategy asks another in its place. Leave it out, or use replace-one or zero-out."
+        )
+    dp = config.dp.model_copy(update={"neighbours": config.dp.neighbours or "replace-one"})
+    return config.model_copy(update={"dp": dp})
+
+
+def _checked(config: RunConfig) -> RunConfig:
+    """Refuse what does not work, or has no effect, through a mod."""
+    if config.mode not in MODES:
+        raise unknown_mode(config.mode)
+    if config.mode == "dp-sgd":
+        raise ConfigError(
+            "Mode 'dp-sgd' protects single examples inside the training loop, which a mod does not see. Make the app's "
+            "optimiser private with tacit.dpsgd.make_private, or let Tacit train: tacit.flower.client_app."
+        )
+    unused = [key for key in _set(config) if key not in _USED and key.partition(".")[0] not in _USED]
+    if unused:
+        raise ConfigError(
+            f"{', '.join(unused)} has no effect here: the app trains and its strategy chooses and averages. Remove it."
+        )
+    refuse_hidden_sizes(config)
+    return config
+
+
+def _set(config: RunConfig) -> dict[str, Any]:
+    """Return what was set on purpose, by dotted keys, as plain data."""
+    plain = config.model_dump(mode="json", exclude_unset=True)
+    flat: dict[str, Any] = {}
+    for name, value in plain.items():
+        if isinstance(getattr(config, name), Section):
+            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            flat[name] = value
+    return flat

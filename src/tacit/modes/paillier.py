@@ -1,0 +1,178 @@
+"""The mode paillier: from its settings to the mechanism, the layout of what is encrypted, and what may be claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tacit.accounting import accountant
+from tacit.accounting.events import RepeatedEvent
+from tacit.accounting.ledger import Ledger, Neighbours
+from tacit.accounting.skellam import calibrate_skellam
+from tacit.config.run_config import RunConfig
+from tacit.config.sections import Dp
+from tacit.errors import ConfigError
+from tacit.federated.plan import Claim
+from tacit.federated.sampling import Sampler
+from tacit.mechanisms.fixed_point import BoundedMean
+from tacit.mechanisms.skellam import SkellamMechanism
+from tacit.modes.keys import holder_numbers
+from tacit.protocols.protocol import SumProtocol
+
+if TYPE_CHECKING:
+    from tacit.crypto.layout import Layout
+
+SEES = "ciphertexts, and sums that already hold the clients' noise"
+_RELATION: Neighbours = "zero-out"
+_USED = {"clip", "noise", "epsilon", "delta", "max_epsilon", "neighbours"}
+
+
+def mean_of(config: RunConfig) -> BoundedMean:
+    """Return the weighted mean without noise."""
+    unused = [f"dp.{key}" for key, value in config.dp if value != getattr(Dp(), key)]
+    if unused:
+        raise ConfigError(
+            f"{', '.join(unused)} has no effect in mode 'paillier' by itself, which adds no noise. Add --dp "
+            "(paillier.dp=true) for differential privacy under encryption, or remove it."
+        )
+    from tacit.crypto.layout import Layout
+
+    bits, clip = config.paillier.value_bits, config.paillier.clip
+    return BoundedMean(
+        clip=clip,
+        weighting=config.federate.weighting or "examples",
+        weight_cap=config.paillier.weight_cap or 1,
+        rounding=Layout.floats(length=1, clip=clip, bits=bits, summands=1, key_bits=config.paillier.bits).error(1),
+    )
+
+
+def noise_of(config: RunConfig, sampler: Sampler, minimum: int, clip_bound: float) -> SkellamMechanism:
+    """Return the clients' noise, sized for the smallest cohort whose sum may be opened."""
+    dp = config.dp
+    unused = [f"dp.{key}" for key, value in dp if key not in _USED and value != getattr(Dp(), key)]
+    if dp.clip == "adaptive" or unused:
+        raise ConfigError(
+            f"{', '.join(unused) or 'dp.clip=adaptive'} is not for differential privacy under encryption, which has a "
+            "fixed clip bound for the whole update and no weights. Leave it out, or set dp.clip to a number."
+        )
+    if (dp.noise is None) == (dp.epsilon is None):
+        given = "neither" if dp.noise is None else "both"
+        raise ConfigError(
+            "Differential privacy under encryption needs dp.noise (--sigma) or dp.epsilon (--epsilon), one of them; "
+            f"{given} was given."
+        )
+    mechanism = SkellamMechanism(
+        clip_bound=clip_bound,
+        noise_multiplier=dp.noise or 0.0,
+        smallest_cohort=minimum,
+        colluding=config.paillier.colluding,
+        expected_clients=sampler.expected,
+    )
+    if dp.epsilon is None:
+        return mechanism
+    calibrated = calibrate_skellam(
+        epsilon=dp.epsilon,
+        delta=dp.delta,
+        rounds=config.federate.rounds,
+        sensitivity=mechanism.rounding.norm,
+        neighbours=_relation(config),
+    )
+    return replace(mechanism, noise_multiplier=calibrated.noise_multiplier)
+
+
+def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None) -> Claim:
+    """Return what the run promises, and what is left of it where server and key holders break their rules together."""
+    settings, rounds = config.paillier, config.federate.rounds
+    single = Ledger(unit="client", neighbours="replace-one").charged(
+        RepeatedEvent(event=mechanism.alone, count=rounds), round_number=rounds
+    )
+    left = accountant.epsilon(single, config.dp.delta).epsilon
+    holders, needed = holder_numbers(settings)
+    who = {
+        "authority": "a server and the key authority together",
+        "threshold": f"a server and {2 * needed - len(holders)} of {len(holders)} key holders together",
+        "shared": "a server that lies to any one client, as all have the key,",
+    }[settings.keys]
+    more = "" if settings.colluding else " (paillier.colluding allows for more)"
+    return Claim(
+        delta=config.dp.delta,
+        unit="client",
+        neighbours=_relation(config),
+        against="the server, the key holders, and everyone who sees opened sums or models",
+        max_epsilon=limit,
+        notes=(
+            "Every sum that is opened already has its noise: clients add it before they encrypt.",
+            f"It holds while one sum of at least {mechanism.smallest_cohort} clients is opened in a round, as "
+            f"ciphertexts are bound to it: {who} can break that rule, and then meet a client's own share of the noise "
+            f"only, epsilon {left:.3g}.",
+            f"It holds while at most {settings.colluding} clients of a round tell their noise{more}. Clients that a "
+            "server invents count among them: key holders with a list of the true ones (tacit-clients) admit nobody "
+            "else.",
+            "A client is charged for every round: no amplification by sampling is claimed, and who takes part is not "
+            "hidden, only what it contributed: a client that stays away takes its share of the noise along, which can "
+            "be seen.",
+        ),
+    )
+
+
+def _relation(config: RunConfig) -> Neighbours:
+    """Return the neighbouring relation of noise that the clients themselves bring: any but add-remove."""
+    if config.dp.neighbours == "add-remove":
+        raise ConfigError(
+            "dp.neighbours=add-remove does not hold for noise that the clients add: a client that is absent takes its "
+            "share of the noise with it, and the variance of the sum tells so. Use zero-out (the default) or "
+            "replace-one, or --mode dp, where the server adds the noise."
+        )
+    return config.dp.neighbours or _RELATION
+
+
+def smallest_cohort(config: RunConfig, sampler: Sampler, usual: int) -> int:
+    """Return how many clients a sum needs: with noise nine tenths of the cohort, as fewer would each need more."""
+    if not config.paillier.dp or config.federate.minimum_clients is not None:
+        return usual
+    return max(usual, -(-9 * round(sampler.expected) // 10))
+
+
+def protocol_of(
+    config: RunConfig, mechanism: BoundedMean | SkellamMechanism, sampler: Sampler, clients: int, minimum: int
+) -> SumProtocol:
+    """Return the encrypted sum, with room for the largest cohort."""
+    from tacit.protocols.paillier import PaillierSum
+
+    settings = config.paillier
+    holders, needed = holder_numbers(settings)
+    largest = min(clients, round(sampler.expected + 12 * sampler.expected**0.5))  # more is a Poisson draw nobody sees
+    if largest < 2:
+        raise ConfigError(
+            "A round has one client, and the sum of one is that client's update: no key holder opens it. Let at least "
+            "two take part (federate.clients, federate.per_round), or use --mode plain or local-dp."
+        )
+    return PaillierSum(
+        minimum_clients=minimum,
+        rounds=config.federate.rounds,
+        layout=_layout(config, mechanism, largest),
+        keys=settings.keys,
+        holders=holders,
+        needed=needed,
+        fingerprint=settings.fingerprint,
+        insecure_key_size=settings.insecure_key_size,
+        prove=settings.prove,
+    )
+
+
+def _layout(
+    config: RunConfig, mechanism: BoundedMean | SkellamMechanism, summands: int
+) -> Callable[[int, int], Layout]:
+    from tacit.crypto.layout import Layout
+
+    def floats(length: int, key_bits: int) -> Layout:
+        bits, clip = config.paillier.value_bits, config.paillier.clip
+        return Layout.floats(length=length, clip=clip, bits=bits, summands=summands, key_bits=key_bits)
+
+    def integers(length: int, key_bits: int) -> Layout:
+        assert isinstance(mechanism, SkellamMechanism)
+        bound = mechanism.fitted((length,)).bound
+        return Layout(length=length, bound=bound, summands=summands, key_bits=key_bits)
+
+    return integers if isinstance(mechanism, SkellamMechanism) else floats

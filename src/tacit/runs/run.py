@@ -1,0 +1,214 @@
+"""Begin a run, or go on with one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.config import run_config as configuration
+from tacit.config.run_config import RunConfig
+from tacit.errors import RunError, TacitError
+from tacit.randomness import Randomness
+from tacit.runs.folder import CONFIG, RunFolder, must_have_begun
+from tacit.runs.observer import Observer, Silent
+from tacit.runs.progress import Progress, charges_of, complete, example_charges_of
+from tacit.runs.result import Result
+
+GIVEN = "given"  # the data set's name where a user's own arrays or data sets were passed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tacit.runs.book import Book
+    from tacit.runs.connection import Connection
+    from tacit.runs.job import Job
+    from tacit.runs.runner import Runner
+
+
+def run(config: RunConfig, *, observer: Observer | None = None, force: bool = False) -> Result:
+    """Train as ``config`` says and return the result.
+
+    With ``config.out`` the run is kept in that folder and can be resumed; without it nothing is written.
+
+    Args:
+        config: what to run.
+        observer: is told of every round.
+        force: replace a run that the folder holds already.
+    """
+    from tacit.runs import job as jobs
+    from tacit.runs import logged
+
+    logged.check(config)
+    randomness = Randomness.of(seed=config.seed)
+    observer = observer or Silent()
+    return execute(lambda: jobs.build(config, randomness, observer), randomness, config.out, observer, force=force)
+
+
+def execute(
+    build: Callable[[], Job],
+    randomness: Randomness,
+    out: Path | None,
+    observer: Observer,
+    *,
+    force: bool = False,
+    connect: Callable[[Job], Connection] | None = None,
+    about: Callable[[], Mapping[str, Any]] = dict,
+    book: Book | None = None,
+) -> Result:
+    """Build a job and run it from its first round, in the folder ``out`` if there is one.
+
+    ``connect`` makes the way to the parties; by default the configuration says which. ``about`` returns what else the
+    journal's first record says, once the job is built. ``book`` holds what was released about the same clients before,
+    and is added to.
+    """
+    from tacit.runs import surroundings
+    from tacit.runs.logged import logged
+
+    start = time.perf_counter()
+    if out is not None:
+        RunFolder.check(out, force=force)  # before the data are loaded: a refusal should come at once
+    job = build()
+    folder = None
+    try:
+        connection = (connect or _connection)(job)
+        if out is not None:
+            folder = RunFolder.create(out, config=job.config.to_yaml(), force=force)
+            folder.journal.append(
+                {
+                    "type": "start",
+                    "key": randomness.key.hex(),
+                    "simulation": randomness.simulation,
+                    "dataset": job.dataset,
+                    "examples": len(job.holdings.labels),
+                }
+                | surroundings.beginning(job)
+                | dict(about())
+            )
+            for record in [] if book is None else book.earlier():
+                folder.journal.append(record)
+        with _reasons_kept(folder), logged(job.config, observer) as told:
+            runner = _runner(job)(
+                job=job,
+                connection=connection,
+                randomness=randomness,
+                folder=folder,
+                observer=told,
+                charges=() if book is None else book.charges,
+                example_charges=() if book is None else book.example_charges,
+                book=book,
+            )
+            return runner.run(None, (), setup_seconds=time.perf_counter() - start)
+    finally:
+        job.close()
+        if folder is not None:
+            folder.close()
+
+
+@contextmanager
+def _reasons_kept(folder: RunFolder | None) -> Iterator[None]:
+    """Leave in the journal why a run stopped, so that its report can say so; the error goes on."""
+    try:
+        yield
+    except (TacitError, KeyboardInterrupt) as error:
+        if folder is not None:
+            reason = "It was interrupted." if isinstance(error, KeyboardInterrupt) else str(error)
+            with suppress(TacitError):  # a full disk is told of once
+                folder.journal.append({"type": "stopped", "reason": reason})
+        raise
+
+
+def _connection(job: Job) -> Connection:
+    """Return the way to the parties that the configuration asks for."""
+    from tacit.runs.connection import InProcess
+
+    if job.config.engine == "flower":
+        from tacit.flower.simulation import Simulation
+
+        return Simulation(job)
+    return InProcess(job)
+
+
+def _runner(job: Job) -> type[Runner]:
+    """Return what runs a job: rounds of a federation, or one data holder alone."""
+    from tacit.runs.runner import Runner
+    from tacit.runs.single_holder import AloneRunner
+
+    return AloneRunner if job.config.engine == "alone" else Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """A run whose parties are on other machines.
+
+    Attributes:
+        build: makes its job, with the randomness that the run began with.
+        connect: makes the way to the parties.
+    """
+
+    build: Callable[[Randomness], Job]
+    connect: Callable[[Job], Connection]
+
+
+def resume(path: Path, *, observer: Observer | None = None, elsewhere: Elsewhere | None = None) -> Result:
+    """Go on with the run in ``path`` after a crash or an interruption; a finished run's result is returned as it is."""
+    observer = observer or Silent()
+    must_have_begun(path)
+    result = complete(path)  # asks for no lock and writes nothing: the folder may be an archive's
+    if result is not None:
+        observer.note(f"{path} is complete: all {len(result.rounds)} rounds are done.")
+        observer.finished(result)
+        return result
+    folder = RunFolder.open(path)
+    try:
+        return _go_on(folder, observer, elsewhere)
+    finally:
+        folder.close()
+
+
+def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -> Result:
+    from tacit.runs import job as jobs
+    from tacit.runs import logged, surroundings
+
+    start = time.perf_counter()
+    config = configuration.from_mapping(configuration.from_yaml(folder.path / CONFIG))
+    config = config.model_copy(update={"out": folder.path})  # it may have been moved since
+    logged.check(config)
+    progress = Progress.of(folder)
+    if elsewhere is None and progress.deployed:
+        raise RunError(
+            f"The clients of {folder.path} are SuperNodes: go on with it where it was begun, by the same command "
+            f"(`flwr run`, or `tacit deploy local` with --out {folder.path})."
+        )
+    if elsewhere is None and progress.dataset == GIVEN:
+        raise RunError(
+            f"{folder.path} was trained by Federation.fit on data that were given in memory, which it does not hold. "
+            "Its last model is in model.safetensors."
+        )
+    if progress.unrecorded is not None:
+        folder.journal.append(progress.unrecorded)  # the crash came between the checkpoint and the journal
+    randomness = Randomness(key=progress.key, simulation=progress.simulation)
+    job = jobs.build(config, randomness, observer) if elsewhere is None else elsewhere.build(randomness)
+    try:
+        if elsewhere is None and (job.dataset, len(job.holdings.labels)) != (progress.dataset, progress.examples):
+            raise RunError(
+                f"The run began on {progress.dataset} with {progress.examples} examples; now it is {job.dataset} with "
+                f"{len(job.holdings.labels)}. Bring the same data back to resume."
+            )
+        folder.journal.append({"type": "resume", "time": surroundings.now(), "environment": surroundings.environment()})
+        with _reasons_kept(folder), logged.logged(job.config, observer) as told:
+            runner = _runner(job)(
+                job=job,
+                connection=_connection(job) if elsewhere is None else elsewhere.connect(job),
+                randomness=randomness,
+                folder=folder,
+                observer=told,
+                charges=charges_of(folder.path),
+                example_charges=example_charges_of(folder.path),
+            )
+            return runner.run(progress.checkpoint, progress.done, setup_seconds=time.perf_counter() - start)
+    finally:
+        job.close()

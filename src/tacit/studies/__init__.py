@@ -1,0 +1,1 @@
+"""Many runs: grids and comparisons, each run in a folder of its own."""

@@ -1,0 +1,169 @@
+"""Real processes on the loopback address: a SuperLink and three SuperNodes, with TLS and node authentication.
+
+Two of the nodes also hold a share of a key each, so that three of them serve all runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tacit.config.run_config import RunConfig
+from tacit.crypto import keyfile, threshold
+from tacit.flow import Engine, Frames
+from tacit.flower.deploy.local import Federation, federation
+from tacit.flower.deploy.processes import alive, check_free
+from tacit.randomness import Randomness
+from tacit.runs import job as jobs
+from tacit.runs.connection import InProcess, Watch
+from tacit.runs.folder import MODEL
+from tacit.runs.job import Job
+from tacit.runs.observer import Silent
+from tacit.runs.result import RoundRecord
+from tacit.runs.run import execute, run
+from tests.runs.common import Watching, digits, weights
+
+pytestmark = pytest.mark.xdist_group("deployment")
+LOST = 2
+
+
+@dataclass
+class Real:
+    """The federation, and how long a trip to its nodes takes on this machine today."""
+
+    up: Federation
+    trip: float = 60.0
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    keys = tmp_path_factory.mktemp("keys")
+    public, shares = threshold.generate(shares=2, threshold=2, bits=512, insecure_key_size=True)
+    keyfile.save(keys / "public.key", public)
+    for share in shares:
+        keyfile.save(keys / f"share-{share.index}.key", share)
+    pin: dict[str, bool | int | str] = {"tacit-pin": str(keys / "public.key"), "tacit-simulation": True}
+    told: dict[str, dict[str, bool | int | str]] = {}
+    for number in range(3):
+        told[f"client-{number}"] = {"partition-id": number, **pin}
+    for number in range(2):
+        told[f"client-{number}"]["tacit-key"] = str(keys / f"share-{number + 1}.key")
+    with federation(told, note=lambda _: None) as up:
+        groups = up.processes.look()
+        assert len(groups) == 5  # the SuperLink, what it starts, and three nodes
+        yield Real(up)
+    assert not [group for group in groups if alive(group)]
+    assert not _mentioning(str(up.folder))
+    assert not up.folder.exists()
+    check_free(int(up.address.rpartition(":")[2]))
+
+
+def test_real_nodes_come_to_the_model_of_one_process(real: Real, tmp_path: Path) -> None:
+    config = _config(tmp_path / "nodes")
+    watching = Watching()
+    result = real.up.run(config, watching)
+    real.trip = result.rounds[0].lasted
+    assert (result.engine, result.rounds[0].clients_replied) == ("flower", 3)
+    assert (watching.title, watching.result) == ("Digits (8x8), logistic, 3 clients (iid)", result)
+    run(config.model_copy(update={"engine": "in-process", "out": tmp_path / "alone"}))
+    here, there = load_file(tmp_path / "alone" / MODEL), load_file(tmp_path / "nodes" / MODEL)
+    assert here.keys() == there.keys()
+    for name, tensor in here.items():
+        np.testing.assert_allclose(there[name], tensor, atol=1e-6)
+
+
+def test_without_a_client_that_is_killed_the_encrypted_sum_is_that_of_the_others_bit_for_bit(
+    real: Real, tmp_path: Path
+) -> None:
+    config = _config(tmp_path / "nodes", mode="paillier", flower={"deadline": 10 + 2 * real.trip})
+    killer = _Killer(real.up, f"client-{LOST}")
+    result = real.up.run(config, killer)
+    assert killer.killed
+    assert [(record.clients_asked, record.clients_replied) for record in result.rounds] == [(3, 2)]
+    assert any(f"Client {LOST}" in note and "dropped out" in note for note in killer.notes)
+    alone = config.model_copy(update={"engine": "in-process", "out": tmp_path / "alone"})
+    randomness = Randomness.of(seed=config.seed)
+    execute(lambda: jobs.build(alone, randomness, Silent()), randomness, alone.out, Silent(), connect=_Losing)
+    assert weights(tmp_path / "nodes") == weights(tmp_path / "alone")
+    run(alone.model_copy(update={"out": tmp_path / "whole"}))  # shows that the lost client would have made a difference
+    assert weights(tmp_path / "nodes") != weights(tmp_path / "whole")
+
+
+def _config(out: Path, **changes: object) -> RunConfig:
+    encrypted = {"keys": "threshold", "shares": "2/2", "bits": 512, "insecure_key_size": True}
+    return digits(out=out, engine="flower", federate={"clients": 3, "rounds": 1}, paillier=encrypted, **changes)
+
+
+class _Killer(Watching):
+    """Kills a node, with all it has started, once it has been given its task of the first round."""
+
+    def __init__(self, nodes: Federation, name: str) -> None:
+        super().__init__()
+        self._log = nodes.processes.log(name)
+        self._group = nodes.processes.group(name)
+        self._before = self._received()
+        self._over = self.killed = False
+        self._thread = threading.Thread(target=self._kill, daemon=True)
+        self._thread.start()
+
+    def round_done(self, record: RoundRecord) -> None:
+        super().round_done(record)
+        self._over = True
+        self._thread.join()
+
+    def _kill(self) -> None:
+        while self._received() < self._before + 3:  # a greeting, the enrolment, then the task
+            if self._over:
+                return
+            time.sleep(0.05)
+        os.killpg(self._group, signal.SIGKILL)
+        self.killed = True
+
+    def _received(self) -> int:
+        return self._log.read_text(errors="replace").count("Receiving: ")
+
+
+class _Losing:
+    """The way to clients in this process, one of whom never answers."""
+
+    name = InProcess.name
+
+    def __init__(self, job: Job) -> None:
+        self._all = InProcess(job)
+
+    @contextmanager
+    def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
+        with self._all.open(job, randomness, watch) as engine:
+            yield _Lossy(engine)
+
+
+class _Lossy:
+    def __init__(self, engine: Engine) -> None:
+        self.name = engine.name
+        self._engine = engine
+
+    def exchange(self, requests: Frames) -> Frames:
+        return self._engine.exchange({client: frame for client, frame in requests.items() if client != LOST})
+
+
+def _mentioning(text: str) -> list[str]:
+    """Return the processes whose command line or environment has ``text``."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in words:
+            found.append(words[:200].decode(errors="replace"))
+    return found

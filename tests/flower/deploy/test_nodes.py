@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.config.run_config import RunConfig, from_mapping
+from tacit.crypto import keyfile
+from tacit.errors import ConfigError, RunError
+from tacit.flower.deploy.nodes import clear, nodes_of, runnable, unfinished
+from tacit.flower.operator import pin_of
+from tacit.runs.folder import RunFolder
+from tacit.runs.run import run
+from tests.runs.common import STARTED, digits
+
+SMALL = {"bits": 512, "insecure_key_size": True}
+
+
+def _config(**values: Any) -> RunConfig:
+    return from_mapping({"data": {"name": "digits"}, "federate": {"clients": 2}, "out": "run", **values})
+
+
+def test_every_client_is_a_node(tmp_path: Path) -> None:
+    assert nodes_of(_config(), tmp_path) == {"client-0": {"partition-id": 0}, "client-1": {"partition-id": 1}}
+    assert list(tmp_path.iterdir()) == []
+    assert nodes_of(_config(seed=1), tmp_path)["client-1"] == {"partition-id": 1, "tacit-simulation": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "holders", "files"),
+    [
+        ({}, ["holder-1"], ["private.key", "public.key"]),
+        (
+            {"keys": "threshold", "shares": "2/2"},
+            ["holder-1", "holder-2"],
+            ["public.key", "share-1.key", "share-2.key"],
+        ),
+        ({"keys": "shared"}, [], ["private.key", "public.key"]),
+    ],
+)
+def test_every_key_holder_is_a_node_and_clients_pin_the_key(
+    tmp_path: Path, settings: dict[str, Any], holders: list[str], files: list[str]
+) -> None:
+    config = _config(mode="paillier", paillier=SMALL | settings)
+    nodes = nodes_of(config, tmp_path)
+    assert list(nodes) == ["client-0", "client-1", *holders]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    secret = [path for path in tmp_path.iterdir() if path.name != "public.key"]
+    assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
+    held = keyfile.read(secret[0], insecure_key_size=True).public
+    encrypts = getattr(held, "key", held)
+    for name, told in nodes.items():
+        assert ("tacit-key" in told) == (name in holders or config.paillier.keys == "shared")
+        if name.startswith("client"):
+            assert pin_of(told, config.paillier) == encrypts.identity
+
+
+def test_keys_that_are_there_are_used(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    nodes_of(_config(mode="paillier", paillier=SMALL), first)
+    again = _config(mode="paillier", paillier={**SMALL, "key": str(first / "private.key")})
+    assert nodes_of(again, second)["holder-1"] == {"tacit-key": str(first / "private.key")}
+    assert (second / "public.key").read_text() == (first / "public.key").read_text()
+
+
+def test_paths_are_whole_and_all_split_alike(tmp_path: Path) -> None:
+    config = runnable(_config(data={"name": "digits", "folder": "files"}))
+    assert (config.out, config.data.folder) == (tmp_path / "run", tmp_path / "files")
+    assert (config.engine, config.data.split_seed) == ("flower", 0)
+    assert runnable(_config(seed=3)).data.split_seed is None
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"federate": {"drop": 0.5}}, "federate.drop=0.5 simulates drop-outs"),
+        ({"federate": {}, "data": {"name": "femnist"}}, "federate.clients has to be set"),
+        ({"mode": "dp"}, "dp.noise"),
+        ({"out": None}, "out has to be set"),
+    ],
+)
+def test_what_can_not_work_is_refused(values: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        runnable(_config(**values))
+
+
+def test_another_run_is_replaced_on_demand_only(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    folder = RunFolder.create(out, config="", force=False)
+    folder.journal.append(STARTED)
+    folder.close()
+    with pytest.raises(RunError, match="holds another run"):
+        clear(out, force=False)
+    clear(out, force=True)
+    assert list(out.iterdir()) == []
+    clear(tmp_path / "new", force=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_deployment_that_was_not_finished_may_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    folder = RunFolder.create(out, config="", force=False)
+    folder.journal.append(STARTED | {"deployed": True})
+    folder.close()
+    assert unfinished(out)
+    clear(out, force=False)
+    assert (out / "journal.jsonl").read_text() != ""
+    folder = RunFolder.open(out)
+    folder.journal.append({"type": "end", "rounds": 0})
+    folder.close()
+    assert unfinished(out), "without a result it is not complete"
+    run(digits(out=tmp_path / "other"))
+    shutil.copy(tmp_path / "other" / "result.json", out)
+    with pytest.raises(RunError, match="holds another run"):
+        clear(out, force=False)
+
+
+def test_a_run_in_progress_is_not_replaced(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", config="", force=False)
+    with pytest.raises(RunError, match="in use by another process"):
+        clear(tmp_path / "run", force=True)
+    folder.close()

@@ -1,0 +1,158 @@
+"""Every mode comes to the same model on Flower as in one process: real virtual nodes on Ray, started once for all."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flwr.serverapp import Grid
+
+from tacit.config.run_config import RunConfig
+from tacit.federated.unreliable import Unreliable
+from tacit.flow import Engine
+from tacit.flower.calls import Answer, Call, client_app
+from tacit.flower.engine import FlowerEngine
+from tacit.flower.keyfiles import write_keys
+from tacit.flower.link import Link, timed
+from tacit.flower.node import Node, Virtual
+from tacit.flower.virtual_nodes import simulated
+from tacit.randomness import Randomness
+from tacit.runs import job as jobs
+from tacit.runs.connection import Watch
+from tacit.runs.observer import Silent
+from tacit.runs.result import Result
+from tacit.runs.run import execute, run
+from tests.runs.common import digits, weights
+
+pytestmark = [
+    pytest.mark.xdist_group("flower"),
+    # Ray leaves files and processes to the collector, which says so
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+NODES = 6
+SMALL = {"bits": 512, "insecure_key_size": True}
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """A node that is told what to be by a file, so that one simulation serves many runs."""
+
+    path: str
+
+    def __call__(self, call: Call) -> Answer:
+        told = json.loads(Path(self.path).read_text())
+        keys = {int(number): path for number, path in told.pop("keys").items()}
+        run = told.pop("run").encode()  # what a party remembers is of its own run
+        call = replace(call, memory=call.memory.removeprefix(run) if call.memory.startswith(run) else b"")
+        answer = Node(virtual=Virtual(**told | {"key": bytes.fromhex(told["key"]), "keys": keys}))(call)
+        return replace(answer, memory=run + answer.memory)
+
+
+@dataclass
+class Nodes:
+    """The way to the nodes of the one simulation."""
+
+    grid: Grid
+    folder: Path
+    name: str = "flower"
+
+    @contextmanager
+    def open(self, job: jobs.Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
+        clients = len(job.holdings.rows)
+        run = uuid4().hex
+        (self.folder / run).mkdir()
+        keys = write_keys(job.config.paillier, self.folder / run) if job.plan.mode == "paillier" else {}
+        told = {
+            "run": run,
+            "settings": job.config.to_yaml(),
+            "key": randomness.key.hex(),
+            "simulation": randomness.simulation,
+            "clients": clients,
+            "keys": keys,
+        }
+        (self.folder / "told.json").write_text(json.dumps(told))
+        engine = FlowerEngine(grid=self.grid, deadline=120.0, on_trip=timed(watch.stopwatch, 2), note=watch.note)
+        parties = frozenset(range(clients)) | {number for number in keys if number < 0}
+        link = Link(engine=engine, config=job.config, parties=frozenset(parties), note=watch.note)
+        link.assemble(minimum_clients=clients)
+        if job.config.federate.drop:
+            link = _Losing(link, Unreliable(answer=link.exchange, rate=job.config.federate.drop, randomness=randomness))  # type: ignore[assignment]
+        yield link
+
+
+@dataclass
+class _Losing:
+    link: Link
+    exchange: Unreliable
+    name: str = "flower"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    folder = tmp_path_factory.mktemp("nodes")
+    every = float(os.cpu_count() or 1)  # one worker for all nodes: what starting it costs is paid once
+    with simulated(client_app(FromFile(str(folder / "told.json"))), nodes=NODES, cpus=every) as grid:
+        yield Nodes(grid, folder)
+    gc.collect()  # while the warnings are ignored
+
+
+def _both(nodes: Nodes, config: RunConfig, folder: Path) -> tuple[Result, Result]:
+    here = run(config.model_copy(update={"out": folder / "here"}))
+    randomness = Randomness.of(seed=config.seed)
+    there = execute(
+        lambda: jobs.build(config, randomness, Silent()),
+        randomness,
+        folder / "there",
+        Silent(),
+        connect=lambda _: nodes,
+    )
+    return here, there
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "plain with drop-outs": {"federate": {"drop": 0.3}},
+    "plain with a sample": {"federate": {"per_round": 3}},
+    "dp": {"mode": "dp", "dp": {"noise": 0.5, "clip": "adaptive"}},
+    "local-dp": {"mode": "local-dp", "dp": {"noise": 0.1}},
+    "dp-sgd": {"mode": "dp-sgd", "dp": {"noise": 1.0}},
+    "both levels": {"mode": "dp", "dp": {"noise": 1.0}, "dpsgd": {"noise": 1.0}},
+    "signds": {"mode": "signds"},
+    "nbafl": {"mode": "nbafl"},
+    "paillier": {"mode": "paillier", "paillier": SMALL},
+    "paillier threshold": {"mode": "paillier", "paillier": SMALL | {"keys": "threshold", "shares": "2/3"}},
+    "paillier shared": {"mode": "paillier", "paillier": SMALL | {"keys": "shared"}},
+    "paillier dp": {"mode": "paillier", "paillier": SMALL | {"dp": True}, "dp": {"epsilon": 8.0}},
+}
+HOLDERS = {"paillier": 1, "paillier dp": 1, "paillier threshold": 3}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mode_comes_to_the_same_model_as_in_one_process(case: str, nodes: Nodes, tmp_path: Path) -> None:
+    clients = NODES - HOLDERS.get(case, 0)
+    changes = CASES[case] | {"federate": {"clients": clients} | CASES[case].get("federate", {})}
+    here, there = _both(nodes, digits(**changes), tmp_path)
+    assert weights(tmp_path / "here") == weights(tmp_path / "there")  # bit-equal, encrypted or not
+    assert (here.engine, there.engine) == ("in-process", "flower")
+    assert (here.privacy, here.sees) == (there.privacy, there.sees)
+    for mine, other in zip(here.rounds, there.rounds, strict=True):
+        assert (mine.clients_asked, mine.clients_replied) == (other.clients_asked, other.clients_replied)
+        assert mine.bytes_up == other.bytes_up  # counted the same way
+        assert abs(mine.bytes_down - other.bytes_down) < 100  # a key's number of digits varies
+        assert (mine.test_accuracy, mine.epsilon, mine.train_loss) == (
+            other.test_accuracy,
+            other.epsilon,
+            other.train_loss,
+        )
+        assert mine.seconds.keys() == other.seconds.keys()
+        assert other.seconds["train"] > 0
+        assert other.seconds["travel"] > 0
+        assert sum(other.seconds.values()) <= other.lasted + 1e-3

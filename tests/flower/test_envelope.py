@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+
+import tests.flower.grid  # noqa: F401 - messages can be made
+from tacit.errors import WireError
+from tacit.flower import envelope
+
+
+def _request(frame: bytes = b"frame", party: int = 3) -> Message:
+    message = envelope.request(envelope.record_of(frame), party=party, node=7, ttl=60.0)
+    message.metadata.__dict__["_message_id"] = "one"
+    return message
+
+
+def test_a_request_carries_its_frame_and_its_party() -> None:
+    message = _request(b"\x00" * 1000, party=-2)
+    assert (envelope.frame_of(message), envelope.party_of(message)) == (b"\x00" * 1000, -2)
+    assert (message.metadata.dst_node_id, message.metadata.message_type) == (7, "train.tacit")
+    assert message.metadata.ttl == 60.0
+
+
+def test_the_frame_is_the_data_of_an_array_which_flower_sends_in_chunks() -> None:
+    (record,) = _request(b"abc").content.array_records.values()
+    assert record["frame"].data == b"abc"
+    assert record["frame"].shape == (3,)
+
+
+def test_a_reply_carries_seconds() -> None:
+    message = envelope.reply(_request(), b"answer", {"train": 1.5})
+    assert (envelope.frame_of(message), envelope.seconds_of(message)) == (b"answer", {"train": 1.5})
+    assert message.metadata.reply_to_message_id == "one"
+
+
+def test_seconds_that_make_no_sense_are_left_out() -> None:
+    message = envelope.reply(_request(), b"", {})
+    message.content["tacit.seconds"] = MetricRecord({"train": -1.0, "protect": [1.0], "recover": 2.0})
+    assert envelope.seconds_of(message) == {"recover": 2.0}
+    del message.content["tacit.seconds"]
+    assert envelope.seconds_of(message) == {}
+
+
+def test_a_message_of_something_else_is_refused() -> None:
+    message = Message(RecordDict({"config": ConfigRecord({"lr": 0.1})}), 7, "train")
+    with pytest.raises(WireError, match=r"with a frame of Tacit's \(tacit.frame\), got config"):
+        envelope.frame_of(message)
+    with pytest.raises(WireError, match=r"says whom it is for \(tacit.call\), got config"):
+        envelope.party_of(message)
+    empty = Message(RecordDict(), 7, "train")
+    with pytest.raises(WireError, match="got nothing"):
+        envelope.frame_of(empty)
+    message.content["tacit.call"] = ConfigRecord({"party": "three"})
+    with pytest.raises(WireError, match="Expected a party's number, got 'three'"):
+        envelope.party_of(message)

@@ -1,0 +1,178 @@
+"""What a node of a deployment holds its server to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from tacit import wire
+from tacit.errors import StorageError
+from tacit.flower import hello
+from tacit.flower.calls import Answer, Call
+from tacit.flower.memory import InFile, InState, Memory, kept_in
+from tacit.flower.node import Node, Own
+from tacit.flower.refusals import RefusalError
+from tacit.flower.serve import configuration
+
+RUN: dict[str, Any] = {
+    "mode": "local-dp",
+    "dp.noise": 2.0,
+    "dp.clip": 0.5,
+    "federate.clients": 3,
+    "federate.rounds": 4,
+    "federate.retries": 1,
+}
+
+
+def _own(examples: int = 8) -> Own:
+    def data(_: Any) -> tuple[Any, Any]:
+        return np.zeros((examples, 400), np.float32), np.arange(examples) % 2
+
+    return Own(model=lambda: nn.Linear(400, 2), data=data)
+
+
+def _task(number: int = 1, attempt: int = 0) -> bytes:
+    turn = wire.Turn(round_number=number, attempt=attempt)
+    return wire.pack_task(wire.Task(turn=turn, model=np.zeros(802, np.float32)))
+
+
+def _ask(frame: bytes, own: Own | None = None, **changes: Any) -> Answer:
+    call = Call(party=1, frame=frame, node={"partition-id": 1}, run=RUN, run_id=5)
+    return Node(own=own or _own())(replace(call, **changes))
+
+
+def _said(answer: Answer) -> wire.Failure | None:
+    frame = wire.unpack(answer.frame)
+    if frame.kind is not wire.Kind.FAILURE:
+        return None
+    assert len(frame.body) == 1, "a code, and no words"
+    return wire.unpack_failure(frame)[0]
+
+
+def test_a_charged_round_gives_one_answer_whatever_is_asked() -> None:
+    assert _said(_ask(_task())) is None
+    for _ in range(40):
+        assert _said(_ask(_task())) is wire.Failure.REPEATED
+    assert _said(_ask(_task(1, 1))) is None, "the second try that the settings announce, which is charged again"
+    assert _said(_ask(_task(1, 2))) is wire.Failure.BEYOND
+    assert _said(_ask(_task(5))) is wire.Failure.BEYOND
+    assert _said(_ask(_task(4))) is None
+    assert _said(_ask(_task(3))) is wire.Failure.REPEATED
+
+
+def test_a_node_answers_for_itself_only() -> None:
+    """Its data are its own whatever number it is asked as: else every number would be another answer to a round."""
+    assert _said(_ask(_task())) is None
+    for party in (0, 2, -1, 10**9):
+        assert _said(_ask(_task(), party=party)) is wire.Failure.PARTY
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"dp.noise": 0.0}, {"mode": "plain"}, {"federate.rounds": 1}, {"federate.clients": 4}, {"federate.retries": 99}],
+    ids=["noise", "mode", "rounds", "clients", "retries"],
+)
+def test_settings_hold_from_the_first_message_on(changes: dict[str, Any]) -> None:
+    frame = _ask(hello.greeting(configuration(RUN))).frame
+    assert wire.unpack(frame).kind is wire.Kind.HELLO
+    run = {key: value for key, value in {**RUN, **changes}.items() if changes.get("mode") is None or key[:2] != "dp"}
+    assert _said(_ask(_task(), run=run)) is wire.Failure.CHANGED
+    assert _said(_ask(_task())) is None
+
+
+def test_what_a_party_may_set_for_itself_may_change() -> None:
+    assert _said(_ask(_task())) is None
+    assert _said(_ask(_task(2), run=RUN | {"flower.deadline": 5.0, "out": "elsewhere"})) is None
+
+
+def test_a_client_of_dp_sgd_keeps_the_size_that_is_accounted() -> None:
+    run = {"mode": "dp-sgd", "dpsgd.noise": 1.0, "federate.clients": 3}
+    assert _said(_ask(_task(), run=run)) is None
+    assert _said(_ask(_task(2), own=_own(9), run=run)) is wire.Failure.CHANGED
+
+
+def test_words_of_an_error_stay_on_the_node() -> None:
+    def data(_: Any) -> tuple[Any, Any]:
+        raise ValueError("patient 17")
+
+    answer = _ask(_task(), own=Own(model=lambda: nn.Linear(400, 2), data=data))
+    assert _said(answer) is wire.Failure.INTERNAL
+    assert b"patient" not in answer.frame
+
+
+@pytest.mark.parametrize(
+    "frame", [b"", b"TCT", b"\x00" * 40, wire.pack(wire.Kind.VECTOR, wire.Turn(round_number=1), b"")]
+)
+def test_bytes_that_are_no_request(frame: bytes) -> None:
+    assert _said(_ask(frame)) in (wire.Failure.REQUEST, wire.Failure.INTERNAL)
+
+
+def test_nodes_that_only_play_keep_it_in_flowers_state() -> None:
+    answer = _ask(_task(), simulated=True, node={"partition-id": 1, "num-partitions": 3})
+    assert _said(answer) is None
+    again = _ask(_task(), simulated=True, node={"partition-id": 1, "num-partitions": 3}, memory=answer.memory)
+    assert _said(again) is wire.Failure.REPEATED
+    assert again.memory == answer.memory
+    assert _ask(_task()).memory == b"", "a real node does not leave it to Flower"
+
+
+_TAKER = """
+import sys
+from pathlib import Path
+from tacit import wire
+from tacit.flower.memory import InFile
+from tacit.flower.refusals import RefusalError
+taken = 0
+for number in range(1, 41):
+    try:
+        turn = wire.Turn(round_number=number)
+        InFile(path=Path(sys.argv[1])).change(lambda memory: memory.answering(turn, rounds=99, retries=0))
+        taken += 1
+    except RefusalError:
+        pass
+print(taken)
+"""
+
+
+def test_processes_at_once_take_each_turn_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _TAKER, str(tmp_path / "folder" / "memory.json")]
+    takers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    taken = [int(taker.communicate()[0]) for taker in takers]
+    assert sum(taken) <= 40
+    assert InFile(path=tmp_path / "folder" / "memory.json").change(lambda memory: memory)[0].last == (40, 1)
+
+
+def test_memory_is_for_its_owner_alone_and_where_the_operator_wants_it(tmp_path: Path) -> None:
+    keeper = kept_in({"tacit-memory": str(tmp_path / "here")}, "run-1-0")
+    keeper.change(lambda memory: memory.held_to({"mode": "dp"}))
+    assert (tmp_path / "here" / "run-1-0.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "here").stat().st_mode & 0o777 == 0o700
+    home = kept_in({}, "run-1-0").path
+    assert home == tmp_path / "lonely-flower" / "tacit" / "run-1-0.json"
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b'{"told": 3, "last": [1, 1]}', b'{"told": {}, "last": []}', b"[" * 10_000]
+)
+def test_a_damaged_memory_is_not_taken_for_an_empty_one(data: bytes) -> None:
+    with pytest.raises(StorageError, match="damaged"):
+        InState(data).change(lambda memory: memory)
+
+
+def test_memory_there_and_back_and_long_texts_as_their_hash() -> None:
+    kept = (
+        Memory()
+        .held_to({"a": "x" * 10_000, "b": "short"})
+        .answering(wire.Turn(round_number=3, attempt=1), rounds=3, retries=1)
+    )
+    assert Memory.from_bytes(kept.to_bytes()) == kept
+    assert len(kept.to_bytes()) < 300
+    with pytest.raises(RefusalError, match="says a sha256:"):
+        kept.held_to({"a": "x" * 9_999 + "y"})

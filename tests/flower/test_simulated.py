@@ -1,0 +1,51 @@
+"""Nodes of Flower's own simulation (``flwr run``): they have a number and no operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tacit import wire
+from tacit.flower import hello
+from tacit.flower.calls import Answer, Call
+from tacit.flower.node import Node
+from tacit.flower.serve import configuration
+
+SETTINGS: dict[str, Any] = {"data.name": "digits", "data.split_seed": 1, "federate.clients": 5}
+
+
+def _greet(number: int, count: int, simulated: bool = True, **more: Any) -> Answer:
+    run = {**SETTINGS, **more}
+    node: dict[str, Any] = {"partition-id": number, "num-partitions": count}
+    call = Call(
+        party=0,
+        frame=hello.greeting(configuration(run)),
+        node=node,
+        run=run,
+        run_id=1,
+        simulated=simulated,
+    )
+    return Node()(call)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_clients_share_the_nodes_evenly_however_many_there_are(count: int) -> None:
+    parties = [hello.introduced(number, _greet(number, count).frame).parties for number in range(count)]
+    assert sorted(party for some in parties for party in some) == [0, 1, 2, 3, 4]
+    assert max(map(len, parties)) - min(map(len, parties)) <= 1
+
+
+def test_a_seed_is_no_danger_where_nobody_is_real() -> None:
+    assert hello.introduced(0, _greet(0, 2, seed=3).frame).parties == (0, 2, 4)
+
+
+def test_a_real_node_does_not_become_a_simulated_one_by_its_settings() -> None:
+    frame = wire.unpack(_greet(0, 2, simulated=False, seed=3).frame)
+    assert wire.unpack_failure(frame)[0] is wire.Failure.PREDICTABLE
+    assert hello.introduced(1, _greet(1, 2, simulated=False).frame).parties == (1,)
+
+
+def test_encryption_needs_somebody_to_hold_keys() -> None:
+    frame = wire.unpack(_greet(0, 2, mode="paillier").frame)
+    assert wire.unpack_failure(frame)[0] is wire.Failure.SETTINGS

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tacit.config.run_config import from_mapping
+from tacit.config.sections import Dp
+from tacit.errors import ConfigError
+from tacit.modes.plans import MODES, plan_of
+from tacit.modes.scope import meant_for
+
+VALUES: dict[str, Any] = {
+    "clip": 0.7,
+    "noise": 1.0,
+    "epsilon": 3.0,
+    "delta": 1e-6,
+    "max_epsilon": 50.0,
+    "neighbours": "replace-one",
+    "weight_cap": 5,
+    "denoise": "james-stein",
+    "per_layer": True,
+    "noise_split": "variance-minimal",
+    "amplification": False,
+    "mechanism": "analytic",
+    "clip_start": 0.2,
+    "clip_quantile": 0.4,
+    "clip_rate": 0.1,
+}
+CASES: list[tuple[str, dict[str, Any]]] = [(mode, {}) for mode in MODES] + [("paillier", {"paillier": {"dp": True}})]
+
+
+def test_every_key_is_tried() -> None:
+    assert set(VALUES) == set(Dp.model_fields)
+
+
+@pytest.mark.parametrize(("mode", "more"), CASES, ids=lambda value: value if isinstance(value, str) else None)
+@pytest.mark.parametrize("key", VALUES)
+def test_a_setting_is_meant_for_the_modes_that_take_it(mode: str, more: dict[str, Any], key: str) -> None:
+    kept, left = meant_for(mode, more | {"dp": {key: VALUES[key]}})
+    needed = {} if key in ("noise", "epsilon") else {"noise": 1.0}
+    if mode not in ("dp", "local-dp", "dp-sgd") and not more:
+        needed = {}
+    if mode == "dp" and key == "noise_split":
+        needed["per_layer"] = True
+    config = from_mapping(more | {"mode": mode, "dp": needed | {key: VALUES[key]}})
+    if left:
+        assert left == [f"dp.{key}"]
+        assert "dp" not in kept
+        with pytest.raises(ConfigError):
+            plan_of(config, 10)
+    else:
+        assert kept["dp"] == {key: VALUES[key]}
+        plan_of(config, 10)
+
+
+@pytest.mark.parametrize(
+    ("key", "mode"),
+    [
+        ("signds.sign_k", "signds"),
+        ("nbafl.mu", "nbafl"),
+        ("paillier.bits", "paillier"),
+        ("dpsgd.clip", "dp-sgd"),
+    ],
+)
+def test_the_section_of_a_mode_is_for_that_mode_alone(key: str, mode: str) -> None:
+    section, name = key.split(".")
+    for other in MODES:
+        kept, left = meant_for(other, {section: {name: 1}, "optimizer": {"lr": 1.0}})
+        assert left == ([] if other == mode else [key])
+        assert kept["optimizer"] == {"lr": 1.0}
+
+
+def test_a_minimum_is_not_for_a_mode_that_releases_every_round() -> None:
+    shared = {"federate": {"minimum_clients": 3, "rounds": 5}}
+    assert meant_for("dp", shared) == ({"federate": {"rounds": 5}}, ["federate.minimum_clients"])
+    assert meant_for("local-dp", shared) == (shared, [])
+
+
+def test_the_batches_of_plain_sgd_are_not_for_dp_sgd() -> None:
+    assert meant_for("dp-sgd", {"train": {"batch_size": 32}}) == ({}, ["train.batch_size"])
+    assert meant_for("plain", {"train": {"batch_size": 32}}) == ({"train": {"batch_size": 32}}, [])

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.config.sections import Federate
+from tacit.errors import ConfigError
+from tacit.modes.budget import EPSILON
+from tacit.studies.plan import Order, order_of, plan
+
+BASE: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 3, "clients": 4}}
+
+
+def settings(order: Order, mode: str) -> dict[str, Any]:
+    return next(run.settings for run in plan(order, out=Path("c")).runs if run.mode == mode)
+
+
+def test_every_mode_gets_every_seed_and_the_same_settings() -> None:
+    planned = plan(Order(modes=("plain", "paillier"), seeds=2, shared=BASE), out=Path("c"))
+    assert [run.name for run in planned.runs] == [
+        *("plain-seed-1", "plain-seed-2", "paillier-seed-1", "paillier-seed-2"),
+    ]
+    assert [run.index for run in planned.runs] == [0, 1, 2, 3]
+    for run in planned.runs:
+        assert run.settings == BASE | {"mode": run.mode, "seed": run.seed, "out": str(Path("c") / run.name)}
+        assert run.rounds == 3
+
+
+def test_rounds_are_the_same_also_where_none_are_given() -> None:
+    shared = {"data": {"name": "digits"}}
+    alone = [plan(Order(modes=(mode,), shared=shared), out=Path("c")).runs[0].rounds for mode in ("plain", "dp-sgd")]
+    both = plan(Order(modes=("plain", "dp-sgd"), shared=shared), out=Path("c"))
+    assert [run.rounds for run in both.runs] == [max(alone)] * 2
+    assert [run.settings["federate"]["rounds"] for run in both.runs] == [max(alone)] * 2
+    assert alone[0] == Federate().rounds
+
+
+def test_seeds_follow_the_one_that_is_given() -> None:
+    planned = plan(Order(modes=("plain",), seeds=2, shared=BASE | {"seed": 7}), out=Path("c"))
+    assert [run.seed for run in planned.runs] == [7, 8]
+
+
+def test_modes_that_need_a_budget_get_one_and_it_is_said() -> None:
+    order = Order(modes=("plain", "dp", "local-dp", "dp-sgd", "paillier", "signds"), shared=BASE)
+    for mode in ("dp", "local-dp", "dp-sgd"):
+        assert settings(order, mode)["dp"] == {"epsilon": EPSILON}
+    for mode in ("plain", "paillier", "signds"):
+        assert "dp" not in settings(order, mode)
+    told, signds, _ = plan(order, out=Path("c")).notes
+    assert told.startswith("dp, local-dp, dp-sgd: dp.epsilon=8, because neither")
+    assert "signds.sign_eps" in signds
+
+
+@pytest.mark.parametrize(
+    ("more", "mode", "expected"),
+    [
+        ({"dp": {"epsilon": 3.0}}, "dp", {"epsilon": 3.0}),
+        ({"dp": {"noise": 1.0}}, "local-dp", {"noise": 1.0}),
+        ({"dpsgd": {"noise": 1.0}}, "dp-sgd", None),
+        ({"paillier": {"dp": True}}, "paillier", {"epsilon": EPSILON}),
+        ({"paillier": {"dp": True}, "dp": {"noise": 9.0}}, "paillier", {"noise": 9.0}),
+    ],
+)
+def test_a_budget_that_is_given_is_kept(more: dict[str, Any], mode: str, expected: Any) -> None:
+    assert settings(Order(modes=(mode,), shared=BASE | more), mode).get("dp") == expected
+
+
+def test_shared_settings_go_where_they_mean_something() -> None:
+    order = Order(
+        modes=("plain", "dp", "signds"),
+        shared=BASE | {"dp": {"epsilon": 2.0, "delta": 1e-6}, "signds": {"sign_k": 0.2}, "nbafl": {"mu": 1.0}},
+    )
+    assert settings(order, "plain").keys() == {"data", "federate", "mode", "seed", "out"}
+    assert settings(order, "dp")["dp"] == {"epsilon": 2.0, "delta": 1e-6}
+    assert settings(order, "signds")["dp"] == {"delta": 1e-6}
+    assert settings(order, "signds")["signds"] == {"sign_k": 0.2}
+    assert plan(order, out=Path("c")).notes[-1] == "nbafl.mu: no effect in any of these modes."
+
+
+def test_a_mode_may_have_settings_of_its_own() -> None:
+    order = order_of(
+        BASE
+        | {"modes": {"plain": None, "dp": {"optimizer.lr": 0.1, "dp": {"noise": 2.0}}}, "seeds": 2, "mode": "nbafl"},
+        words=["dp:dp.clip=0.3", "plain:optimizer.lr=0.2"],
+    )
+    assert (order.modes, order.seeds) == (("plain", "dp"), 2)
+    assert settings(order, "dp")["optimizer"] == {"lr": 0.1}
+    assert settings(order, "dp")["dp"] == {"noise": 2.0, "clip": 0.3}
+    assert settings(order, "plain")["optimizer"] == {"lr": 0.2}
+    assert plan(order, out=Path("c")).own["dp"] == {"optimizer.lr": 0.1, "dp.noise": 2.0, "dp.clip": 0.3}
+
+
+def test_a_noise_of_its_own_takes_the_place_of_a_shared_budget() -> None:
+    own = {"dp": {"dp": {"noise": 2.0}}}
+    order = Order(modes=("dp", "local-dp"), shared=BASE | {"dp": {"epsilon": 3.0}}, own=own)
+    assert settings(order, "dp")["dp"] == {"noise": 2.0}
+    assert settings(order, "local-dp")["dp"] == {"epsilon": 3.0}
+    other = Order(modes=("dp",), shared=BASE | {"dp": {"noise": 3.0}}, own={"dp": {"dp": {"epsilon": 2.0}}})
+    assert settings(other, "dp")["dp"] == {"epsilon": 2.0}
+
+
+def test_the_command_line_goes_before_the_file() -> None:
+    order = order_of({"modes": "plain, dp", "seeds": 5}, modes=("signds",), seeds=1)
+    assert (order.modes, order.seeds) == (("signds",), 1)
+    assert order_of({"modes": "plain, dp"}).modes == ("plain", "dp")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"modes": ("plian",)}, "Unknown mode 'plian'. Did you mean 'plain'?"),
+        ({"modes": ("plain",), "own": {"dpp": {}}}, "Unknown mode 'dpp'. Did you mean 'dp'?"),
+        ({"modes": ()}, "Expected modes to compare"),
+        ({"modes": ("plain", "dp", "plain")}, "The mode plain was given more than once"),
+        ({"modes": ("plain",), "seeds": 0}, "Expected seeds from 1 to 1,000, got 0"),
+        ({"modes": ("plain",), "seeds": 1001}, "got 1001"),
+    ],
+)
+def test_an_order_that_can_not_be_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        Order(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"modes": 3}, "Expected modes as a list"),
+        ({"modes": {"dp": 3}}, r"modes\.dp, got 3"),
+        ({"modes": ["plain"], "seeds": "two"}, "seeds='two' does not work"),
+        ({"modes": ["plain"], "seeds": True}, "seeds=True does not work"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        order_of(values)
+
+
+def test_settings_for_a_mode_that_is_not_compared_are_refused() -> None:
+    with pytest.raises(ConfigError, match="dp has settings of its own, but is not among the modes plain"):
+        order_of({"modes": ["plain"]}, words=["dp:optimizer.lr=1"])
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "message"),
+    [
+        ({"federate": {"round": 3}}, {}, "Did you mean 'federate.rounds'"),
+        ({}, {"plain": {"dp": {"noise": 1.0}}}, r"Mode plain: dp\.noise has no effect.*plain:KEY=VALUE"),
+        ({"dp": {"noise": 1.0, "epsilon": 1.0}}, {}, "Mode dp: .*both was given"),
+        ({"federate": {"per_round": 99}}, {}, "Mode plain: .*more than the 10 clients"),
+    ],
+)
+def test_what_a_mode_can_not_have_is_refused_before_anything_runs(
+    shared: dict[str, Any], own: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(Order(modes=("plain", "dp"), shared={"data": {"name": "digits"}} | shared, own=own), out=Path("c"))
+
+
+def test_clients_under_local_noise_take_bounded_steps_unless_told_otherwise(tmp_path: Path) -> None:
+    order = Order(modes=("plain", "local-dp"))
+    made = plan(order, out=tmp_path)
+    plain, local = (run.settings for run in made.runs)
+    assert "grad_clip" not in plain.get("optimizer", {})
+    assert local["optimizer"]["grad_clip"] == 1.0
+    assert any("local-dp: optimizer.grad_clip=1" in note for note in made.notes)
+    told = plan(Order(modes=("local-dp",), shared={"optimizer": {"grad_clip": 5.0}}), out=tmp_path)
+    assert told.runs[0].settings["optimizer"]["grad_clip"] == 5.0
+    assert not any("grad_clip" in note for note in told.notes)
