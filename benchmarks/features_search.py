@@ -1,4 +1,4 @@
-"""Settings for private learning on scattering features, searched on a part of the training data of MNIST and Fashion-MNIST.
+"""Settings for private learning on scattering features, searched on a part of the training data.
 
     python benchmarks/features_search.py [--seconds 60] [--targets clients-iid-8 examples-3] [--device cuda]
 

@@ -1,10 +1,10 @@
 """Settings for private learning on scattering features, searched on a part of the *training* data.
 
-10,000 of the 60,000 training images of MNIST or Fashion-MNIST are held out, each setting is trained on the other 50,000 (as 1,000 clients of 50,
-or as one data holder) and judged by the 10,000; the test set is never read. A linear model, own loops on a GPU: a
-setting takes about half a second, so that some hundred are tried for each target. The search itself is not private:
-whoever searches on private data has to charge it (Papernot & Steinke 2022); here the training set stands for public data
-of the same kind.
+10,000 of the 60,000 training images of MNIST or Fashion-MNIST are held out, each setting is trained on the other 50,000
+(as 1,000 clients of 50, or as one data holder) and judged by the 10,000; the test set is never read. A linear model,
+own loops on a GPU: a setting takes about half a second, so that some hundred are tried for each target. The search
+itself is not private: whoever searches on private data has to charge it (Papernot & Steinke 2022); here the training
+set stands for public data of the same kind.
 """
 
 from __future__ import annotations
