@@ -11,9 +11,7 @@ from typing import Any
 
 from tacit import foreign
 from tacit.errors import RunError, WireError
-from tacit.storage import cannot_read
-from tacit.storage.growing import GrowingFile, whole_lines
-from tacit.storage.lock import Lock
+from tacit.storage import GrowingFile, Lock, cannot_read, whole_lines
 
 Record = dict[str, Any]
 
