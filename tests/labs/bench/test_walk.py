@@ -1,0 +1,16 @@
+"""How many files of Tacit a round crosses: few enough to be walked by somebody new."""
+
+from __future__ import annotations
+
+import pytest
+
+from tacit_labs.bench.documented.common import in_a_child
+
+AT_MOST = {"plain": 33, "dp": 44, "paillier with dp": 67}
+
+
+@pytest.mark.parametrize(("name", "files"), AT_MOST.items())
+def test_a_round_crosses_few_files(name: str, files: int) -> None:
+    walked = in_a_child("tacit_labs.bench.documented.walk", name, settings={})[name]
+    assert len(walked) <= files, "\n".join(f"{path}: {', '.join(called)}" for path, called in walked.items())
+    assert "runs/runner.py" in walked
