@@ -18,12 +18,12 @@ from flwr.serverapp import Grid
 from tacit.config.run_config import RunConfig
 from tacit.federated.unreliable import Unreliable
 from tacit.flow import Engine
-from tacit.flower.calls import Answer, Call, client_app
 from tacit.flower.engine import FlowerEngine
-from tacit.flower.keyfiles import write_keys
+from tacit.flower.envelope import Answer, Call, client_app
 from tacit.flower.link import Link, timed
 from tacit.flower.node import Node, Virtual
-from tacit.flower.virtual_nodes import simulated
+from tacit.flower.simulation import simulated
+from tacit.modes.keys import write_keys
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.connection import Watch

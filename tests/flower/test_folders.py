@@ -18,7 +18,7 @@ from tacit.accounting.events import GaussianEvent, RepeatedEvent
 from tacit.accounting.ledger import Ledger
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError
-from tacit.flower.calls import client_app
+from tacit.flower.envelope import client_app
 from tacit.flower.node import Node, Own
 from tacit.flower.serve import Deployed, Serving, configuration, serve
 from tacit.runs.result import Result

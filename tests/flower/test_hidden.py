@@ -14,7 +14,7 @@ from torch import nn
 
 from tacit import wire
 from tacit.flower import envelope
-from tacit.flower.calls import client_app
+from tacit.flower.envelope import client_app
 from tacit.flower.node import Node, Own
 from tacit.flower.serve import Serving, serve
 from tests.flower.grid import Respond, grid

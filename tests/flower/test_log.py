@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tacit.errors import RunError
-from tacit.flower.log import LoggingObserver
-from tacit.flower.marks import ERROR, LINE, NOTE
+from tacit.flower.log import ERROR, LINE, NOTE, LoggingObserver
 from tacit.runs.run import run
 from tests.runs.common import digits
 

@@ -15,7 +15,7 @@ from torch import nn
 from tacit import wire
 from tacit.errors import StorageError
 from tacit.flower import hello
-from tacit.flower.calls import Answer, Call
+from tacit.flower.envelope import Answer, Call
 from tacit.flower.memory import InFile, InState, Memory, kept_in
 from tacit.flower.node import Node, Own
 from tacit.flower.refusals import RefusalError

@@ -15,7 +15,7 @@ from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile
 from tacit.flower import hello
-from tacit.flower.calls import Answer, Call
+from tacit.flower.envelope import Answer, Call
 from tacit.flower.node import Node, Own
 from tacit.protocols.paillier.member import pack_invitation
 from tests.protocols.test_conformance import key_pair, key_shares

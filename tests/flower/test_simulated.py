@@ -8,7 +8,7 @@ import pytest
 
 from tacit import wire
 from tacit.flower import hello
-from tacit.flower.calls import Answer, Call
+from tacit.flower.envelope import Answer, Call
 from tacit.flower.node import Node
 from tacit.flower.serve import configuration
 

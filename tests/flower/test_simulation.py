@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from tacit.errors import RunError
 from tacit.flower import Private, private_mod
-from tacit.flower.virtual_nodes import simulated
+from tacit.flower.simulation import simulated
 from tests.flower.common import FEW_BITS, app, federation, floats, mean_shift, start
 
 pytestmark = [

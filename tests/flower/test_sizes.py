@@ -12,7 +12,7 @@ from torch import nn
 from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Ledger
-from tacit.flower.calls import client_app
+from tacit.flower.envelope import client_app
 from tacit.flower.node import Node, Own
 from tacit.flower.remote_jobs import server_job
 from tacit.flower.serve import Serving, configuration, serve

@@ -22,7 +22,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit.flower.apps import client_app, server_app
+    from tacit.flower.node import client_app
+    from tacit.flower.serve import server_app
     from tacit.flower.strategy.mod import private_mod
     from tacit.flower.strategy.private import Private
 
@@ -30,9 +31,9 @@ __all__ = ["Private", "client_app", "private_mod", "server_app"]
 
 _HOMES = {  # imported when first used: a deployment is written and started where Flower itself need not be imported
     "Private": "strategy.private",
-    "client_app": "apps",
+    "client_app": "node",
     "private_mod": "strategy.mod",
-    "server_app": "apps",
+    "server_app": "serve",
 }
 
 

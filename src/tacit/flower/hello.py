@@ -17,21 +17,9 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import ClientError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.flower.refusals import RefusalError
+from tacit.flower.settings import agreed
 
 TURN = wire.Turn(round_number=0)
-_OWN = {  # what every party may set for itself
-    "out",
-    "gpu",
-    "engine",
-    "flower",
-    "data.folder",
-    "data.download",
-    "train.workers",
-    "train.form",
-    "evaluate.every",
-    "evaluate.train",
-    "paillier.key",
-}
 _SHOWN = 4  # settings that an error names
 
 
@@ -44,20 +32,9 @@ class Introduction:
     examples: int | None = None
 
 
-def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that all parties must share, by dotted keys."""
-    flat: dict[str, Any] = {}
-    for name, value in config.model_dump(mode="json").items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
-        else:
-            flat[name] = value
-    return {key: value for key, value in flat.items() if key not in _OWN and key.partition(".")[0] not in _OWN}
-
-
 def greeting(config: RunConfig) -> bytes:
     """Return the server's greeting."""
-    body = {"version": tacit.__version__, "settings": settings_of(config)}
+    body = {"version": tacit.__version__, "settings": agreed(config)}
     return wire.pack(wire.Kind.HELLO, TURN, json.dumps(body).encode())
 
 
@@ -65,7 +42,7 @@ def check(frame: bytes, config: RunConfig) -> None:
     """Check a greeting on a node that was set up as ``config`` says."""
     body = _parsed(wire.unpack(frame))
     same_version(f"the server runs tacit {body.get('version')}", str(body.get("version")), "this node")
-    theirs, ours = body.get("settings"), settings_of(config)
+    theirs, ours = body.get("settings"), agreed(config)
     if not isinstance(theirs, dict):
         raise WireError("Expected settings in the greeting, got none.")
     same_settings(theirs, ours)

@@ -17,7 +17,7 @@ from typing import Any
 from tacit.config.sections import Paillier
 from tacit.errors import ConfigError, KeysError, StorageError
 from tacit.flow import ClientId
-from tacit.flower.calls import Value
+from tacit.flower.envelope import Value
 from tacit.flower.operator import clients_of, floor_of, private_file
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, ShareHolder
 from tacit.protocols.protocol import KeyHolder

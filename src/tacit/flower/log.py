@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from tacit.errors import TacitError
-from tacit.flower.marks import ERROR, LINE, NOTE
 from tacit.report.words import cohort_text, percent
 from tacit.runs.result import Result, RoundRecord
+
+LINE, NOTE, ERROR = (
+    "tacit: ",
+    "tacit note: ",
+    "tacit error: ",
+)  # by which lines are found in Flower's log
 
 
 class LoggingObserver:

@@ -29,7 +29,7 @@ from typing import Protocol
 
 from tacit import foreign, wire
 from tacit.errors import StorageError, WireError
-from tacit.flower.calls import Value
+from tacit.flower.envelope import Value
 from tacit.flower.refusals import RefusalError
 from tacit.storage import write_atomically
 

@@ -24,24 +24,25 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flwr.clientapp import ClientApp
 
 import tacit
 from tacit import foreign, wire
 from tacit.config.defaults import resolve
-from tacit.config.overrides import put
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError, WireError
 from tacit.federated.clients import LocalClients
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId
-from tacit.flower import hello
+from tacit.flower import envelope, hello
 from tacit.flower import key_holder as holder
-from tacit.flower.calls import Answer, Call, Value
+from tacit.flower.envelope import Answer, Call, Value
 from tacit.flower.memory import InFile, InState, Memory, announce, kept_in
 from tacit.flower.operator import identity_of, key_of, pin_of, refuse_predictable
-from tacit.flower.promise import promise
 from tacit.flower.refusals import RefusalError, failure, without_details
+from tacit.flower.settings import agreed, from_dotted, promise
 from tacit.modes.keys import holder_numbers
 from tacit.modes.plans import plan_of
 from tacit.protocols.paillier import PaillierSum
@@ -131,19 +132,14 @@ class Node:
 
     def _held_to(self, config: RunConfig, memory: InFile | InState, **more: str) -> None:
         """Hold the run to what was said of it first."""
-        said = {"settings": json.dumps(hello.settings_of(config), sort_keys=True), **more}
+        said = {"settings": json.dumps(agreed(config), sort_keys=True), **more}
         announce(memory, said, lambda: promise(config), about="settings")
 
     def _config(self, call: Call) -> RunConfig:
         if self.virtual is not None:
             return _from_yaml(self.virtual.settings)
-        nested: dict[str, Any] = {}
-        for key, value in call.run.items():
-            put(nested, key, value)
-        for name, key in _OWN.items():
-            if name in call.node:
-                put(nested, key, call.node[name])
-        config = from_mapping(nested)
+        own = {key: call.node[name] for name, key in _OWN.items() if name in call.node}
+        config = from_dotted({**call.run, **own})
         if not call.simulated:
             refuse_predictable(config.seed, call.node)
         return config
@@ -284,6 +280,23 @@ class Node:
                 "app data of its own"
             )
         return _job(resolve(config).to_yaml(), b"", False)  # YAML does not tell a default from what was set
+
+
+def client_app(
+    *,
+    model: Callable[[], nn.Module] | None = None,
+    data: Callable[[Mapping[str, Value]], Examples] | None = None,
+) -> ClientApp:
+    """Return the app of a node: a client, a key holder, or both, as the node's config says.
+
+    Args:
+        model: makes the module; by default the run's configuration names it.
+        data: returns this node's examples, given its config (``--node-config``); by default the node takes its part of
+            the data set that the configuration names.
+    """
+    if (model is None) != (data is None):
+        raise ConfigError("Expected model and data together: whoever brings one has to bring the other.")
+    return envelope.client_app(Node(own=None if model is None or data is None else Own(model=model, data=data)))
 
 
 @functools.lru_cache(maxsize=2)

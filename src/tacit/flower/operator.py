@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tacit import foreign, wire
 from tacit.config.sections import Paillier
 from tacit.errors import KeysError
-from tacit.flower.calls import Value
+from tacit.flower.envelope import Value
 from tacit.flower.refusals import RefusalError
 from tacit.protocols.paillier.register import FLOOR
 from tacit.protocols.paillier.terms import Public, encryption_key

@@ -15,7 +15,7 @@ from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.flow import ClientId
-from tacit.flower.sizes import refuse_hidden_sizes
+from tacit.flower.settings import refuse_hidden_sizes
 from tacit.modes.plans import plan_of
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from flwr.serverapp import Grid
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from tacit.config.defaults import resolve
-from tacit.config.overrides import put
 from tacit.config.run_config import RunConfig, from_mapping, from_yaml
-from tacit.errors import ConfigError, RunError
+from tacit.errors import ConfigError, RunError, TacitError
 from tacit.flow import ClientId, Engine
-from tacit.flower import hello
-from tacit.flower.calls import Value
 from tacit.flower.engine import FlowerEngine, Seconds
+from tacit.flower.envelope import Value
 from tacit.flower.link import Link, timed
+from tacit.flower.log import LoggingObserver
 from tacit.flower.remote_jobs import server_job
+from tacit.flower.settings import agreed, from_dotted
 from tacit.modes.keys import holder_numbers
 from tacit.modes.plans import minimum_clients, sampler_of
 from tacit.randomness import Randomness
@@ -52,13 +52,35 @@ class Serving:
     test: Callable[[], Examples]
 
 
+def server_app(
+    *, model: Callable[[], nn.Module] | None = None, test: Callable[[], Examples] | None = None
+) -> ServerApp:
+    """Return the app of the server.
+
+    Args:
+        model: makes the module; by default the run's configuration names it.
+        test: returns examples to test on after each round; with a model of your own.
+    """
+    if (model is None) != (test is None):
+        raise ConfigError("Expected model and test together: whoever brings one has to bring the other.")
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        observer = LoggingObserver()
+        serving = None if model is None or test is None else Serving(model=model, test=test)
+        try:
+            serve(grid, dict(context.run_config), serving=serving, observer=observer)
+        except TacitError as error:
+            observer.failed(error)
+            raise
+
+    return app
+
+
 def configuration(settings: Mapping[str, Value]) -> RunConfig:
     """Return the configuration that a Flower app's run config gives, whose keys are dotted."""
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        put(nested, key, value)
-    put(nested, "engine", "flower")
-    return from_mapping(nested)
+    return from_dotted({**settings, "engine": "flower"})
 
 
 def serve(
@@ -140,7 +162,7 @@ def _refuse_others(config: RunConfig, began: journal.Record, sizes: Mapping[Clie
     """Refuse settings, or numbers of examples, that are not those the run in a folder began with."""
     out = config.out
     assert out is not None
-    theirs, ours = (hello.settings_of(one) for one in (from_mapping(from_yaml(out / CONFIG)), config))
+    theirs, ours = (agreed(one) for one in (from_mapping(from_yaml(out / CONFIG)), config))
     differ = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
     if differ:
         named = "; ".join(f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}" for key in differ[:_SHOWN])

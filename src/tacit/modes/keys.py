@@ -125,3 +125,17 @@ def key_notes(settings: Paillier) -> tuple[str, ...]:
     if settings.exponents == "short":
         notes.append("Short exponents rest on a stronger assumption than usual.")
     return tuple(notes)
+
+
+def write_keys(settings: Paillier, folder: Path) -> dict[ClientId, str]:
+    """Make the keys that the settings ask for, or check those they name, and return each holder's file."""
+    from tacit.crypto import keyfile
+
+    keys = secret_keys(settings)
+    if settings.key is None:
+        settings = settings.model_copy(
+            update={"key": folder if settings.keys == "threshold" else folder / "private.key"}
+        )
+        for path, key in zip(key_files(settings).values(), keys, strict=True):
+            keyfile.save(path, key)
+    return {number: str(path) for number, path in key_files(settings).items()}

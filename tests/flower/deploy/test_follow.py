@@ -11,8 +11,7 @@ import pytest
 
 from tacit.errors import LinkError, RunError
 from tacit.flower.deploy.certificates import write_certificates
-from tacit.flower.deploy.follow import follow
-from tacit.flower.deploy.local import wait_for
+from tacit.flower.deploy.local import follow, wait_for
 from tacit.flower.deploy.processes import Processes, free_ports
 from tacit.runs.run import run
 from tests.runs.common import Watching, digits

@@ -11,7 +11,7 @@ import pytest
 from tacit.crypto import keyfile, paillier, threshold
 from tacit.errors import DropoutError, RunError
 from tacit.flower import Private, private_mod
-from tacit.flower.strategy.keys import exchange_for
+from tacit.flower.strategy.guests import exchange_for
 from tests.flower.common import FEW_BITS, app, federation, floats, mean_shift, quiet, start
 
 ENCRYPTED: dict[str, Any] = {"weight_cap": 40, **FEW_BITS}
@@ -125,5 +125,5 @@ def test_a_holder_that_goes_away_loses_the_rounds(tmp_path: Path) -> None:
 
 
 def test_a_protocol_without_keys_needs_no_holders() -> None:
-    assert exchange_for.__module__ == "tacit.flower.strategy.keys"
+    assert exchange_for.__module__ == "tacit.flower.strategy.guests"
     _checked(Private(quiet(), mode="plain"), federation(tacit_simulation=False))

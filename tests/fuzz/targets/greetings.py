@@ -16,6 +16,7 @@ from tacit.config.sections import Paillier
 from tacit.crypto import keyfile
 from tacit.errors import TacitError, WireError
 from tacit.flower import hello, operator
+from tacit.flower.settings import agreed
 from tacit.flower.strategy import pairing, settings
 from tests.fuzz.fixed import PUBLIC
 from tests.fuzz.harness import Target
@@ -39,7 +40,7 @@ def _check(data: bytes) -> None:
     frame = greeted(data)
     hello.check(frame, _OURS)
     theirs = foreign.json_object(_body(frame))["settings"]
-    assert _given(theirs) == _given(hello.settings_of(_OURS)), "nothing else is agreed to"
+    assert _given(theirs) == _given(agreed(_OURS)), "nothing else is agreed to"
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:

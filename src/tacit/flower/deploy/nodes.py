@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
-from tacit.flower.keyfiles import write_keys
+from tacit.modes.keys import write_keys
 from tacit.modes.plans import plan_of
 from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
 from tacit.runs.progress import complete

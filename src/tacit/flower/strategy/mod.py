@@ -16,11 +16,11 @@ from tacit.errors import WireError
 from tacit.federated.plan import Plan
 from tacit.flower import envelope
 from tacit.flower import key_holder as holder
-from tacit.flower.calls import in_simulation
+from tacit.flower.envelope import in_simulation
 from tacit.flower.memory import InFile, InState, Keeper, Memory, announce, digest, kept_in
 from tacit.flower.operator import identity_of, key_of, pin_of, refuse_predictable
-from tacit.flower.promise import promise
 from tacit.flower.refusals import RefusalError, failure, without_details
+from tacit.flower.settings import promise
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape
 from tacit.flower.strategy.pairing import Introduction, Terms, without_strategy

@@ -22,8 +22,9 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.flower import hello
-from tacit.flower.calls import Value
+from tacit.flower.envelope import Value
 from tacit.flower.refusals import RefusalError
+from tacit.flower.settings import agreed
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.settings import Numbers
 
@@ -75,7 +76,7 @@ class Terms:
         ours = settings.from_run(run)
         if ours is not None:
             try:
-                hello.same_settings(hello.settings_of(theirs), hello.settings_of(ours))
+                hello.same_settings(agreed(theirs), agreed(ours))
             except RefusalError as error:
                 said = str(error).removesuffix(" Use one configuration on all sides.")
                 raise RefusalError(

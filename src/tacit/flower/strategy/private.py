@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flwr import serverapp
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -16,17 +17,14 @@ from tacit.errors import BudgetError, ConfigError, DropoutError, RemoteError, Ru
 from tacit.federated.plan import NO_CLAIM, Plan, Privacy
 from tacit.flow import ClientId
 from tacit.flower import envelope
-from tacit.flower.calls import Value
 from tacit.flower.engine import FlowerEngine
+from tacit.flower.envelope import Value
 from tacit.flower.strategy import settings
-from tacit.flower.strategy.arrays import Shape
-from tacit.flower.strategy.guests import Guests
-from tacit.flower.strategy.keys import exchange_for
-from tacit.flower.strategy.messages import broadcast, frames_of
+from tacit.flower.strategy.arrays import Shape, broadcast, frames_of
+from tacit.flower.strategy.guests import Guests, exchange_for
 from tacit.flower.strategy.pairing import Terms
 from tacit.flower.strategy.session import Exchange, Session
 from tacit.flower.strategy.settings import Numbers
-from tacit.flower.strategy.strategies import checked
 from tacit.modes.keys import key_notes
 
 _LOG = logging.getLogger("flwr")
@@ -334,3 +332,34 @@ def _sees(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 def _note(text: str, level: int = logging.INFO) -> None:
     _LOG.log(level, "tacit: %s", text)
+
+
+_SINGLE = {  # strategies that look at single updates, which nobody but their clients sees here
+    "FedMedian": "a median",
+    "FedTrimmedAvg": "a trimmed mean",
+    "Krum": "distances between updates",
+    "MultiKrum": "distances between updates",
+    "Bulyan": "distances between updates",
+    "QFedAvg": "each client's loss",
+    "FedXgbBagging": "each client's trees",
+    "FedXgbCyclic": "each client's trees",
+}
+
+
+def checked(strategy: Strategy) -> Strategy:
+    """Return the strategy, or say why it can't be wrapped."""
+    if not isinstance(strategy, Strategy):
+        raise ConfigError(f"Expected a strategy of Flower's Message API (flwr.serverapp.strategy), got {strategy!r}.")
+    name = type(strategy).__name__
+    single = [kind for kind in _SINGLE if isinstance(strategy, getattr(serverapp.strategy, kind))]
+    if single:
+        raise ConfigError(
+            f"{name} needs {_SINGLE[single[0]]}, and no single update reaches the server's strategy here. Use one that "
+            "averages: FedAvg, FedAvgM, FedAdam, FedYogi, FedAdagrad or FedProx."
+        )
+    if any(kind.__name__.startswith("DifferentialPrivacy") for kind in type(strategy).__mro__):
+        raise ConfigError(
+            f"{name} adds noise of its own, whose cost the ledger would not know. Wrap the strategy inside it, with "
+            "mode='dp' or 'local-dp'."
+        )
+    return strategy

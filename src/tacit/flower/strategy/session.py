@@ -15,7 +15,7 @@ from tacit.config.run_config import RunConfig, from_yaml
 from tacit.errors import RunError
 from tacit.federated.plan import Plan, Privacy
 from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Result, drive
-from tacit.flower.hello import settings_of
+from tacit.flower.settings import agreed
 from tacit.flower.strategy.arrays import Shape
 from tacit.mechanisms.mechanism import Mechanism, Release
 from tacit.protocols.protocol import Total
@@ -186,7 +186,7 @@ class _Book:
         if is_there(folder / CONFIG):
             values: dict[str, Any] = {}
             merge(values, from_yaml(folder / CONFIG))
-            if settings_of(RunConfig(**values)) != settings_of(config):
+            if agreed(RunConfig(**values)) != agreed(config):
                 raise RunError(
                     f"{folder} holds a run with other settings, or with other clients asked, and charges of both can't "
                     "be added up. Choose another folder."

@@ -9,14 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tacit import foreign, wire
-from tacit.config.overrides import put
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.config.sections import Section
 from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
-from tacit.flower.calls import Value
+from tacit.flower.envelope import Value
 from tacit.flower.refusals import RefusalError
-from tacit.flower.sizes import refuse_hidden_sizes
+from tacit.flower.settings import from_dotted, refuse_hidden_sizes
 from tacit.modes.plans import MODES, plan_of, unknown_mode
 
 PREFIX = "tacit."
@@ -63,15 +62,12 @@ def given(*, mode: str | None, sections: Mapping[str, Any]) -> RunConfig:
 
 def from_run(run: Mapping[str, Value]) -> RunConfig | None:
     """Return the configuration in a run's config, or None where no key begins with ``tacit.``."""
-    nested: dict[str, Any] = {}
-    for key, value in run.items():
-        if key.startswith(PREFIX):
-            put(nested, key.removeprefix(PREFIX), value)
-    if not nested:
+    ours = {key.removeprefix(PREFIX): value for key, value in run.items() if key.startswith(PREFIX)}
+    if not ours:
         return None
-    if "mode" not in nested:
+    if "mode" not in ours:
         raise ConfigError(f"The run's config has keys under {PREFIX} and no {PREFIX}mode. Set it, such as to 'dp'.")
-    return _checked(from_mapping(nested))
+    return _checked(from_dotted(ours))
 
 
 def to_text(config: RunConfig) -> str:
@@ -82,10 +78,7 @@ def to_text(config: RunConfig) -> str:
 
 def from_text(text: str) -> RunConfig:
     """Read what :func:`to_text` wrote."""
-    nested: dict[str, Any] = {}
-    for key, value in foreign.json_object(text).items():
-        put(nested, key, value)
-    return from_mapping(nested)
+    return from_dotted(foreign.json_object(text))
 
 
 def with_numbers(config: RunConfig, numbers: Numbers) -> RunConfig:

@@ -32,9 +32,9 @@ from tacit.federated.plan import Plan
 from tacit.federated.round import round_flow
 from tacit.federated.stopwatch import Stopwatch
 from tacit.flow import ClientId, Engine, drive
-from tacit.flower.calls import Answer, Call, client_app
 from tacit.flower.engine import FIRST_PAUSE, LONGEST_PAUSE, FlowerEngine
-from tacit.flower.virtual_nodes import simulated
+from tacit.flower.envelope import Answer, Call, client_app
+from tacit.flower.simulation import simulated
 from tacit.modes.plans import plan_of
 from tacit.randomness import Randomness
 from tacit.vectors import Vector

@@ -1,11 +1,68 @@
-"""What a run was announced as, in one line for the log of a node's operator."""
+"""A run's settings on Flower: read from its config, what all parties share of them, and what they promise a node."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tacit.config.defaults import resolve
-from tacit.config.run_config import RunConfig
+from tacit.config.overrides import put
+from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError
 from tacit.modes.plans import minimum_clients, sampler_of
+
+_OWN = {  # what every party may set for itself
+    "out",
+    "gpu",
+    "engine",
+    "flower",
+    "data.folder",
+    "data.download",
+    "train.workers",
+    "train.form",
+    "evaluate.every",
+    "evaluate.train",
+    "paillier.key",
+}
+
+
+def from_dotted(values: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration that dotted keys give, as a Flower app's run config has them.
+
+    >>> from_dotted({"mode": "dp", "dp.noise": 1.0}).dp.noise
+    1.0
+    """
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        put(nested, key, value)
+    return from_mapping(nested)
+
+
+def agreed(config: RunConfig) -> dict[str, Any]:
+    """Return the settings that all parties must share, by dotted keys."""
+    flat: dict[str, Any] = {}
+    for name, value in config.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            flat[name] = value
+    return {key: value for key, value in flat.items() if key not in _OWN and key.partition(".")[0] not in _OWN}
+
+
+def refuse_hidden_sizes(config: RunConfig) -> None:
+    """Refuse to go on without bounds on how many examples clients hold, where the mode needs them."""
+    needed = {
+        "paillier": {"paillier.weight_cap": config.paillier.weight_cap},
+        "nbafl": {"nbafl.smallest": config.nbafl.smallest, "nbafl.largest": config.nbafl.largest},
+    }.get(config.mode, {})
+    missing = [key for key, value in needed.items() if value is None]
+    if config.mode == "paillier" and (config.paillier.dp or config.federate.weighting == "uniform"):
+        missing = []
+    if missing:
+        raise ConfigError(
+            f"{' and '.join(missing)} has to be set: nobody sees how many examples the clients hold. A public bound "
+            "will do."
+        )
 
 
 def promise(config: RunConfig) -> str:
