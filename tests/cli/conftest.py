@@ -18,7 +18,7 @@ def tacit_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with short keys: a, b (Paillier), t (2 of 3 shares), e (ElGamal)."""
     from tacit.crypto import elgamal, groups, keyfile, paillier, threshold
-    from tacit.crypto.safe_primes import safe_prime
+    from tacit.crypto.primes import safe_prime
 
     folder = tmp_path_factory.mktemp("keys")
     for name in ("a", "b"):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.crypto import cipherfile, container, keyfile, paillier
+from tacit.crypto import cipherfile, keyfile, paillier
 from tests.cli.common_crypto import INSECURE, Tacit, only, save
 
 
@@ -184,7 +184,7 @@ def test_files_that_are_no_ciphertexts(tacit_command: Tacit, public: Path, chang
     ],
 )
 def test_headers_that_make_no_sense(tacit_command: Tacit, header: dict[str, Any], words: str) -> None:
-    Path("a.tct").write_bytes(container.pack(header, b""))
+    Path("a.tct").write_bytes(cipherfile.wrapped(header, b""))
     assert words in tacit_command.refused("sum", "a.tct", "-o", "s.tct", INSECURE)
 
 

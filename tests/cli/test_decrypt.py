@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.crypto import cipherfile, keyfile, paillier, partialfile, sealing, threshold
+from tacit.crypto import cipherfile, keyfile, paillier, sealing, threshold
 from tests.cli.common_crypto import INSECURE, Tacit, only, save
 
 NUMBERS = np.linspace(-1, 1, 30)
@@ -215,13 +215,13 @@ def _forge(path: Path, keys: Path) -> None:
     """Exchange a number of a part for another one, with every checksum right."""
     public = keyfile.load_public(keys / "t" / "public.key", insecure_key_size=True)
     assert isinstance(public, threshold.ThresholdPublic)
-    part = partialfile.read(path, public, insecure_key_size=True)
+    part = cipherfile.read_partial(path, public, insecure_key_size=True)
     rows = part.rows.copy()
     rows[0, -1] ^= 2
     forged = threshold.PartialDecryption(
         identity=part.identity, index=part.index, ciphertext=part.ciphertext, rows=rows, proof=part.proof
     )
-    path.write_bytes(partialfile.pack(public, forged))
+    path.write_bytes(cipherfile.pack_partial(public, forged))
 
 
 def test_a_wrong_part_is_named(tacit_command: Tacit, keys: Path, shared: Path) -> None:
@@ -266,6 +266,6 @@ def test_a_part_of_another_key(tacit_command: Tacit, keys: Path, shared: Path) -
     parts = _parts(tacit_command, keys, shared, 1)
     public, shares = threshold.generate(shares=3, threshold=2, bits=512, insecure_key_size=True)
     foreign = shares[1].partial(public.key.encrypt(NUMBERS))
-    Path("2.part").write_bytes(partialfile.pack(public, foreign))
+    Path("2.part").write_bytes(cipherfile.pack_partial(public, foreign))
     words = tacit_command.refused("combine", shared, *parts, "2.part", "-o", "t.npy", INSECURE)
     assert "2.part is of key" in words

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tacit.crypto import elgamal, keyfile, paillier, sealing, threshold
-from tacit.crypto.keykinds import AnyKey
+from tacit.crypto.keyfile import AnyKey
 from tacit.errors import KeysError
 from tests.cli.common_crypto import INSECURE, Tacit, only
 

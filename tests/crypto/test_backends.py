@@ -17,8 +17,7 @@ from tacit.crypto import backend as choice
 from tacit.crypto import native
 from tacit.crypto.gmp import GmpBackend
 from tacit.crypto.native import NativeBackend
-from tacit.crypto.ring import Backend, Ring
-from tacit.crypto.rows import Rows, from_integers, to_integers, width_of
+from tacit.crypto.ring import Backend, Ring, Rows, from_integers, to_integers, width_of
 from tacit.errors import CipherError, ConfigError
 
 OBSTACLE = native.why_not()

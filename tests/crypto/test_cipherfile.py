@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.crypto import cipherfile, container, elgamal, groups, paillier, threshold
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto import cipherfile, elgamal, groups, paillier, threshold
+from tacit.crypto.primes import safe_prime
 from tacit.errors import CipherError, KeysError, StorageError
 
 
@@ -46,7 +46,7 @@ def test_a_threshold_key_is_read_whole(tmp_path: Path) -> None:
 
 def test_elgamal_keys_have_no_vectors(packed: bytes, tmp_path: Path) -> None:
     key, _ = elgamal.generate(groups.own(safe_prime(256), insecure_key_size=True), insecure_key_size=True)
-    (tmp_path / "a.tct").write_bytes(container.pack(cipherfile.key_header(key, cipherfile.HOLDS), b""))
+    (tmp_path / "a.tct").write_bytes(cipherfile.wrapped(cipherfile.key_header(key, cipherfile.VECTOR), b""))
     with pytest.raises(KeysError, match="The key is of ElGamal"):
         _read(tmp_path / "a.tct")
 
@@ -61,7 +61,7 @@ def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_a_pipe_that_claims_much_gets_no_memory(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    claim = struct.pack(">8sBIQ", container.MAGIC, container.VERSION, 2, 1 << 36)
+    claim = struct.pack(">8sBIQ", cipherfile.MAGIC, cipherfile.VERSION, 2, 1 << 36)
     keeps_it_open = os.open(tmp_path / "pipe", os.O_RDWR)
     os.write(keeps_it_open, claim)
     try:
@@ -74,7 +74,7 @@ def test_a_pipe_that_claims_much_gets_no_memory(tmp_path: Path) -> None:
 def test_a_file_that_is_larger_than_memory_is_refused(tmp_path: Path) -> None:
     """A file with holes takes no room on the disk, and its length is the one that it claims."""
     with (tmp_path / "holes.tct").open("wb") as stream:
-        stream.write(struct.pack(">8sBIQ", container.MAGIC, container.VERSION, 2, 1 << 36))
+        stream.write(struct.pack(">8sBIQ", cipherfile.MAGIC, cipherfile.VERSION, 2, 1 << 36))
         stream.truncate(21 + 2 + (1 << 36) + 32)
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 35, before[1]))

@@ -9,8 +9,7 @@ import pytest
 
 from tacit.crypto import groups
 from tacit.crypto.groups import NAMES, SAFE_BITS, Group, generate, named, own
-from tacit.crypto.primes import is_prime
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto.primes import is_prime, safe_prime
 from tacit.errors import ConfigError, KeysError
 
 # the last 32 digits before the final 64 ones as printed in the RFCs, and SHA-256 of p as OpenSSL's library holds it

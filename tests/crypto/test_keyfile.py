@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.crypto import elgamal, groups, keyfile, keytext, paillier, threshold
-from tacit.crypto.keykinds import AnyKey
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto import elgamal, groups, keyfile, paillier, threshold
+from tacit.crypto.keyfile import AnyKey
+from tacit.crypto.primes import safe_prime
 from tacit.crypto.sealing import Cost
 from tacit.errors import ConfigError, KeysError, StorageError
 
@@ -51,7 +51,7 @@ def _change(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what a file says as a person would who knows about the checksum."""
     plain = json.loads(path.read_text())
     change(plain)
-    path.write_bytes(keytext.to_bytes({name: value for name, value in plain.items() if name != "checksum"}))
+    path.write_bytes(keyfile.to_bytes({name: value for name, value in plain.items() if name != "checksum"}))
 
 
 @pytest.mark.parametrize("name", KINDS)

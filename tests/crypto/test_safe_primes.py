@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.crypto import safe_primes
-from tacit.crypto.primes import is_prime, small_primes
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto import primes as module
+from tacit.crypto.primes import is_prime, safe_prime, small_primes
 from tacit.errors import ConfigError
 
 
@@ -31,9 +30,9 @@ def test_both_are_prime_and_the_length_is_right(bits: int) -> None:
 
 def test_every_safe_prime_of_a_length_can_come() -> None:
     wanted = {p for p in range(3 << 14, 1 << 16) if is_prime(p, rounds=1) and is_prime(p // 2, rounds=1)}
-    sieve = safe_primes._sieve(16)
+    sieve = module._sieve(16)
     edge = sieve.step * sieve.window
-    found = {safe_primes._Search(sieve=sieve).run(threading.Event()) for _ in range(25 * len(wanted))}
+    found = {module._Search(sieve=sieve).run(threading.Event()) for _ in range(25 * len(wanted))}
     assert found <= wanted
     assert found >= {
         p for p in wanted if (3 << 14) + 2 * edge < p < (1 << 16) - 2 * edge
@@ -43,7 +42,7 @@ def test_every_safe_prime_of_a_length_can_come() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from([24, 32, 48, 64, 96]))
 def test_sieve_strikes_exactly_what_small_primes_divide(bits: int) -> None:
-    sieve = safe_primes._sieve(bits)
+    sieve = module._sieve(bits)
     start = sieve.start()
     divisors = small_primes(min(1 << 17, 1 << (bits // 2))).tolist()
     product = math.prod(divisors)
@@ -58,18 +57,18 @@ def test_sieve_strikes_exactly_what_small_primes_divide(bits: int) -> None:
 @given(st.integers(1, 1 << 300))
 def test_residues_and_inverses(number: int) -> None:
     primes = small_primes(2000)
-    assert safe_primes._residues(number, primes).tolist() == [number % prime for prime in primes.tolist()]
+    assert module._residues(number, primes).tolist() == [number % prime for prime in primes.tolist()]
     others = primes[[number % prime != 0 for prime in primes.tolist()]]
     small = number % (1 << 40) or 1
     others = others[small % others != 0]
-    assert safe_primes._inverses(small, others).tolist() == [pow(small, -1, prime) for prime in others.tolist()]
+    assert module._inverses(small, others).tolist() == [pow(small, -1, prime) for prime in others.tolist()]
 
 
 def test_strike_reaches_small_and_large_primes_alike() -> None:
     primes = np.array([5, 7, 101, 499, 997, 5003], np.int64)
     first = np.array([4, 0, 100, 1, 999, 1000], np.int64)
     alive = np.ones(1000, np.bool_)
-    safe_primes._strike(alive, first, primes)
+    module._strike(alive, first, primes)
     dead = {
         place
         for start, prime in zip(first.tolist(), primes.tolist(), strict=True)
@@ -80,11 +79,9 @@ def test_strike_reaches_small_and_large_primes_alike() -> None:
 
 def test_candidates_are_tried_in_random_order() -> None:
     """In order, safe primes after long gaps would be preferred."""
-    candidates = [
-        int(q) for q in itertools.islice(safe_primes._Search(sieve=safe_primes._sieve(256))._candidates(), 50)
-    ]
+    candidates = [int(q) for q in itertools.islice(module._Search(sieve=module._sieve(256))._candidates(), 50)]
     assert candidates != sorted(candidates)
-    assert max(candidates) - min(candidates) < safe_primes._sieve(256).step * safe_primes._sieve(256).window
+    assert max(candidates) - min(candidates) < module._sieve(256).step * module._sieve(256).window
 
 
 def test_what_passes_the_quick_tests_is_tested_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +91,7 @@ def test_what_passes_the_quick_tests_is_tested_in_full(monkeypatch: pytest.Monke
         asked.append((number, rounds))
         return len(asked) > 2 and is_prime(number)
 
-    monkeypatch.setattr(safe_primes, "is_prime", careful)
+    monkeypatch.setattr(module, "is_prime", careful)
     p = safe_prime(64, workers=1)
     assert asked[-2:] == [(p // 2, 8), (p, 8)]
     assert len(asked) >= 4
@@ -131,9 +128,7 @@ def test_a_callback_that_raises_ends_the_search(error: type[BaseException]) -> N
 
 
 def test_interrupt_ends_a_script_that_has_no_main_guard() -> None:
-    script = (
-        "from tacit.crypto.safe_primes import safe_prime\nsafe_prime(3072, progress=lambda *_: print(1, flush=True))"
-    )
+    script = "from tacit.crypto.primes import safe_prime\nsafe_prime(3072, progress=lambda *_: print(1, flush=True))"
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,

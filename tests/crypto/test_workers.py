@@ -9,7 +9,7 @@ import pytest
 
 from tacit.crypto import gmp, workers
 from tacit.crypto.gmp import GmpRing
-from tacit.crypto.rows import Rows, from_integers, random_below, to_integers
+from tacit.crypto.ring import Rows, from_integers, random_below, to_integers
 from tacit.crypto.workers import TableWorkers
 
 MODULUS, BASE, BITS = (1 << 127) - 1, 3, 70

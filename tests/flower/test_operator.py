@@ -8,7 +8,7 @@ import pytest
 from tacit.cli.keys import fingerprint
 from tacit.config.sections import Paillier
 from tacit.crypto import elgamal, groups, keyfile, sealing
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto.primes import safe_prime
 from tacit.errors import KeysError
 from tacit.flower.key_holder import number_of
 from tacit.flower.operator import pin_of

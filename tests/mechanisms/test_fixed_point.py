@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import Layout
 from tacit.errors import ConfigError, SpoiledError
 from tacit.mechanisms.fixed_point import LARGEST_LOSS, BoundedMean
 from tacit.mechanisms.mechanism import Release, Work

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile, paillier
-from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import Layout
 from tacit.errors import ConfigError, DropoutError, KeysError, SpoiledError
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.skellam import SkellamMechanism

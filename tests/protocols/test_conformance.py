@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tacit import wire
 from tacit.crypto import paillier, threshold
-from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import Layout
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import DropoutError, RemoteError
 from tacit.flow import ClientId, Frames, drive

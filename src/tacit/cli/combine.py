@@ -38,7 +38,7 @@ def combine(
       tacit combine sum.tct 1.part 3.part 5.part -o sum.npy
     """
     arrays.check_output(output, force=force)
-    from tacit.crypto import cipherfile, keyfile, partialfile, threshold
+    from tacit.crypto import cipherfile, keyfile, threshold
 
     with spoken_warnings():
         pinned = None if key is None else keyfile.load_public(key, insecure_key_size=insecure_key_size)
@@ -48,7 +48,7 @@ def combine(
         raise CipherError(
             f"{encrypted} is not encrypted with a threshold key: its private key decrypts it, with `tacit decrypt`."
         )
-    read = [partialfile.read(path, public, insecure_key_size=insecure_key_size) for path in parts]
+    read = [cipherfile.read_partial(path, public, insecure_key_size=insecure_key_size) for path in parts]
     combined = public.combine(source.vector, read, verify=verify)
     wrong = [path for path, part in zip(parts, read, strict=True) if part.index in combined.wrong]
     for path in wrong:

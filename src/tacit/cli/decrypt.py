@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.crypto.cipherfile import EncryptedFile
-    from tacit.crypto.keyfile import KeyFile
-    from tacit.crypto.keykinds import Private, Share
+    from tacit.crypto.keyfile import KeyFile, Private, Share
 
 Encrypted = Annotated[Path, typer.Argument(help="A file that `tacit sum` or `tacit encrypt` wrote.", metavar="SUM.tct")]
 
@@ -146,11 +145,11 @@ def _open(source: EncryptedFile, secrets: Sequence[Private | Share]) -> NDArray[
 def _write_partial(
     source: EncryptedFile, share: Private | Share, output: Path, *, prove: bool, force: bool, as_json: bool
 ) -> None:
-    from tacit.crypto import partialfile, threshold
+    from tacit.crypto import cipherfile, threshold
 
     assert isinstance(share, threshold.KeyShare)
     part = share.partial(source.vector, prove=prove)
-    arrays.write_output(output, partialfile.pack(share.public, part), force=force)
+    arrays.write_output(output, cipherfile.pack_partial(share.public, part), force=force)
     mark_insecure(source.vector.key)
     if as_json:
         emit_json(

@@ -16,8 +16,8 @@ from tacit.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.crypto.layout import Beyond, Layout
     from tacit.crypto.paillier import CiphertextVector, PrivateKey, PublicKey
+    from tacit.crypto.paillier.vector import Beyond, Layout
 
 _DEFAULT_BITS, _DEFAULT_CLIP = 24, 1.0
 
@@ -53,7 +53,7 @@ def encrypt(
     if beyond not in (None, "clip", "refuse"):
         raise ConfigError(f"Expected --beyond clip or refuse, got {beyond!r}.")
     from tacit.crypto import cipherfile, keyfile
-    from tacit.crypto.keykinds import paillier_key
+    from tacit.crypto.keyfile import paillier_key
     from tacit.crypto.paillier import PrivateKey
 
     with spoken_warnings():
@@ -77,7 +77,7 @@ def _layout(public: PublicKey, numbers: NDArray[Any], *, clip: float | None, bit
     """Return the layout that was asked for; integers are exact, and their clip is a whole number."""
     import numpy as np
 
-    from tacit.crypto.layout import Layout
+    from tacit.crypto.paillier import Layout
 
     if np.issubdtype(numbers.dtype, np.floating):
         return Layout.floats(

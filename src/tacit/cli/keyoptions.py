@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tacit.crypto.keykinds import Public
+    from tacit.crypto.keyfile import Public
 
 InsecureKeySize = Annotated[
     bool, typer.Option("--insecure-key-size", help="Allow keys of less than 2048 bits, for experiments.")
@@ -47,7 +47,7 @@ def say(text: str) -> None:
 
 def mark_insecure(public: Public) -> None:
     """Say so on stderr where a key is too short."""
-    from tacit.crypto.keykinds import length_of
+    from tacit.crypto.keyfile import length_of
 
     if public.insecure:
         say(INSECURE.format(bits=length_of(public)))

@@ -13,8 +13,7 @@ from tacit.cli.keyoptions import InsecureKeySize, spoken_warnings
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
-    from tacit.crypto.keyfile import KeyFile
-    from tacit.crypto.keykinds import Public
+    from tacit.crypto.keyfile import KeyFile, Public
 
 app = typer.Typer(help="Make keys, and look at them.", no_args_is_help=True)
 
@@ -130,7 +129,7 @@ def _read(path: Path) -> KeyFile:
 
 def _facts(file: KeyFile) -> dict[str, Any]:
     """Return what may be known of a key."""
-    from tacit.crypto.keykinds import length_of, security_of
+    from tacit.crypto.keyfile import length_of, security_of
 
     public = file.public
     return {

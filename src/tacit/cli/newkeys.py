@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from tacit.crypto.keykinds import AnyKey
+    from tacit.crypto.keyfile import AnyKey
     from tacit.crypto.new_keys import KeyOptions
 
 Report = Callable[[int, float], None]

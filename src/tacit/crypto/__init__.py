@@ -7,10 +7,9 @@
 
 The room imports no other but the base of errors, randomness and files; gmpy2 lives here only. From the bottom up:
 
-* ``rows``: many large numbers as one array of big-endian bytes, the form in which they travel;
-* ``ring``: arithmetic modulo one number on such rows, behind one interface with two implementations;
-* ``primes``, ``safe_primes``, ``groups``: where moduli come from;
-* ``layout``, ``packing``: many small numbers in the slots of a few large ones;
+* ``ring``: many large numbers as one array of big-endian bytes, the form in which they travel, and arithmetic modulo
+  one number on such rows, behind one interface with two implementations (``native``, ``gmp``; ``backend`` chooses);
+* ``primes``, ``groups``: where moduli come from;
 * ``paillier``, ``threshold``, ``elgamal``: the schemes;
-* ``keyfile``: keys at rest.
+* ``keyfile``, ``sealing``, ``cipherfile``: keys and ciphertexts at rest; ``new_keys`` makes keys from options.
 """

@@ -11,7 +11,6 @@ number. So the exponents of encryption leak to whoever shares the machine's cach
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,8 +19,18 @@ from typing import Any
 import gmpy2
 import numpy as np
 
-from tacit.crypto import checks
-from tacit.crypto.rows import Rows, width_of
+from tacit.crypto.ring import (
+    Rows,
+    check_below,
+    check_counts,
+    check_divisor,
+    check_exponent,
+    check_exponents,
+    check_modulus,
+    check_table,
+    cores,
+    width_of,
+)
 from tacit.errors import CipherError
 
 _TABLE_BYTES = 64 << 20  # a larger window would be faster and need more memory than a phone likes
@@ -31,11 +40,6 @@ _PROCESSES_FROM = 1.0  # seconds of work with one table from which starting proc
 _WORTH_SENDING = 0.02  # seconds of work that are worth the way to another process
 
 Number = Any  # gmpy2.mpz: the package has no type stubs
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _numbers(rows: Rows) -> list[Number]:
@@ -50,7 +54,7 @@ def _rows(numbers: Sequence[Number], width: int) -> Rows:
 
 @dataclass(frozen=True)
 class GmpTable:
-    """The powers of one base as gmpy2 integers, one list a digit's place."""
+    """The powers of one base as gmpy2 integers, one list per place of a digit."""
 
     ring: GmpRing
     base: int
@@ -60,7 +64,7 @@ class GmpTable:
     work: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False, compare=False)  # seconds so far
 
     def __post_init__(self) -> None:
-        checks.check_table(self.bits)
+        check_table(self.bits)
         object.__setattr__(self, "window", _window(self.bits, self.ring.width))
         entries, step, modulus = [], gmpy2.mpz(self.base) % self.ring.number, self.ring.number
         for _ in range(-(-self.bits // self.window)):
@@ -75,7 +79,7 @@ class GmpTable:
         """Multiply one entry of every list; large jobs are shared among processes, as the loop holds the GIL."""
         from tacit.crypto.workers import table_workers
 
-        checks.check_exponents(exponents, self.bits)
+        check_exponents(exponents, self.bits)
         count = workers or cores()
         if aside:
             helpers = table_workers(self.ring.modulus, self.base, self.bits, max(1, cores() - 1))
@@ -136,14 +140,14 @@ class GmpRing:
         return width_of(self.modulus)
 
     def _numbers(self, rows: Rows) -> list[Number]:
-        checks.check_below(rows, self.modulus)
+        check_below(rows, self.modulus)
         return _numbers(rows)
 
     def multiply(self, left: Rows, right: Rows, *, workers: int | None = None) -> Rows:
         """Multiply row by row; the loop holds the GIL, so ``workers`` changes nothing here."""
         del workers
         if 1 not in (len(left), len(right)):
-            checks.check_counts([left, right])
+            check_counts([left, right])
         modulus, a, b = self.number, self._numbers(left), self._numbers(right)
         if len(a) == 1 and len(b) != 1:
             a, b = b, a
@@ -155,9 +159,9 @@ class GmpRing:
     def product(self, vectors: Sequence[Rows], *, workers: int | None = None) -> Rows:
         """Multiply many vectors row by row; the loop holds the GIL, so ``workers`` changes nothing here."""
         del workers
-        checks.check_counts(vectors)
+        check_counts(vectors)
         for vector in vectors:
-            checks.check_below(vector, self.modulus)
+            check_below(vector, self.modulus)
         first, *others = vectors
         modulus, done = self.number, []
         for start in range(0, len(first), _BLOCK):
@@ -177,7 +181,7 @@ class GmpRing:
 
     def power(self, bases: Rows, exponent: int, *, secret: bool, workers: int | None = None) -> Rows:
         """Raise every row to one exponent, in threads."""
-        checks.check_exponent(exponent)
+        check_exponent(exponent)
         modulus, numbers, power = self.number, self._numbers(bases), gmpy2.mpz(exponent)
         if secret and exponent > 0:  # mpz_powm_sec wants an exponent of at least one
 
@@ -201,7 +205,7 @@ class GmpRing:
     ) -> Rows:
         """Compute the combination and reduce it once."""
         del workers
-        count = checks.check_counts([rows for rows, _ in terms] + ([] if times is None else [times]))
+        count = check_counts([rows for rows, _ in terms] + ([] if times is None else [times]))
         modulus, sums = self.number, [gmpy2.mpz(constant)] * count
         for rows, factor in terms:
             k = gmpy2.mpz(factor)
@@ -211,7 +215,7 @@ class GmpRing:
         return _rows([s * t % modulus for s, t in zip(sums, self._numbers(times), strict=True)], self.width)
 
     def inverse(self, rows: Rows) -> Rows:
-        """Invert the product of all once and unfold it (Montgomery's trick): three multiplications a row."""
+        """Invert the product of all once and unfold it (Montgomery's trick): three multiplications per row."""
         modulus, numbers = self.number, self._numbers(rows)
         partial = [gmpy2.mpz(1)]
         for number in numbers:
@@ -253,12 +257,12 @@ class GmpBackend:
 
     def ring(self, modulus: int) -> GmpRing:
         """Return the ring of ``modulus``."""
-        checks.check_modulus(modulus)
+        check_modulus(modulus)
         return GmpRing(modulus)
 
     def quotient(self, rows: Rows, divisor: int, *, workers: int | None = None) -> Rows:
         """Divide exactly."""
         del workers
-        checks.check_divisor(divisor)
+        check_divisor(divisor)
         number = gmpy2.mpz(divisor)
         return _rows([gmpy2.divexact(x, number) for x in _numbers(rows)], width_of(divisor))

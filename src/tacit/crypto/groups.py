@@ -8,7 +8,8 @@ Named groups need no trust in whoever made them, as the digits of e and pi leave
 
 .. math:: p = 2^b - 2^{b-64} - 1 + 2^{64} (\lfloor 2^{b-130} c \rfloor + X).
 
-All are 7 modulo 8, so 2 is a square and generates the group.
+All are 7 modulo 8, so 2 is a square and generates the group. Powers of one base of a group come from a table once
+enough were asked for to pay for it (:func:`fixed_base`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import gmpy2
+import numpy as np
 
-from tacit.crypto.primes import is_prime
-from tacit.crypto.safe_primes import Progress, safe_prime
+from tacit.crypto.backend import backend
+from tacit.crypto.primes import Progress, is_prime, safe_prime
+from tacit.crypto.ring import Ring, Rows, Table, from_integers, to_integers
 from tacit.errors import ConfigError, KeysError
 
 SAFE_BITS = 2048
@@ -31,6 +34,8 @@ _LARGEST = 16384
 _FFDHE = {2048: 560316, 3072: 2625351, 4096: 5736041, 6144: 15705020, 8192: 10965728}
 _MODP = {1536: 741804, 2048: 124476, 3072: 1690314, 4096: 240904, 6144: 929484, 8192: 4743158}
 NAMES = (*(f"ffdhe{bits}" for bits in _FFDHE), *(f"modp{bits}" for bits in _MODP))
+_TABLE_FROM = {"native": 8}  # powers; about as many as building the table costs
+_TABLE_FROM_ELSE = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +129,7 @@ def own(p: int, *, g: int = 4, insecure_key_size: bool = False) -> Group:
     if not (is_prime(p, rounds=1) and is_prime(p >> 1)):  # where q is prime, one base proves p (Pocklington 1914)
         raise KeysError(
             "p or (p - 1) / 2 is not prime: discrete logarithms may be easy in this group. Take a named group, or a "
-            "safe prime from tacit.crypto.safe_primes."
+            "safe prime from tacit.crypto.primes."
         )
     group = Group(name="own-" + hashlib.sha256(f"{p:x} {g:x}".encode()).hexdigest()[:12], p=p, g=g)
     if g == 1 or not group.holds(g):
@@ -178,3 +183,31 @@ def _floor_pi(bits: int) -> tuple[int, int]:
             power, place, weight = power // divisor**2, place + 2, -weight  # noqa: PLW2901
             error += 2 * abs(weight)
     return total, error
+
+
+@dataclass(kw_only=True)
+class FixedBase:
+    """One base of a group. Exponents may be secret: single powers take constant time, many go through the table."""
+
+    ring: Ring
+    base: int
+    bits: int
+    _asked: int = field(default=0, init=False)
+    _table: Table | None = field(default=None, init=False, repr=False)
+
+    def powers(self, exponents: Rows, *, workers: int | None = None) -> Rows:
+        """Return the base to each exponent of at most ``bits`` bits."""
+        self._asked += len(exponents)
+        if self._table is None and self._asked < _TABLE_FROM.get(backend().name, _TABLE_FROM_ELSE):
+            base = from_integers([self.base], self.ring.width)
+            powers = [self.ring.power(base, exponent, secret=True, workers=1) for exponent in to_integers(exponents)]
+            return np.concatenate([np.empty((0, self.ring.width), np.uint8), *powers])
+        if self._table is None:
+            self._table = self.ring.table(self.base, bits=self.bits)
+        return self._table.powers(exponents, workers=workers)
+
+
+@functools.lru_cache(maxsize=8)
+def fixed_base(modulus: int, base: int, bits: int) -> FixedBase:
+    """Return the powers of a base, whose table is shared by all keys that use it, as those of one group do."""
+    return FixedBase(ring=backend().ring(modulus), base=base, bits=bits)

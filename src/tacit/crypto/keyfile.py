@@ -18,34 +18,130 @@ True
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import stat
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tacit import foreign
-from tacit.crypto import keytext, sealing
-from tacit.crypto.keykinds import (
-    KINDS,
-    AnyKey,
-    KeyKind,
-    Private,
-    Public,
-    Share,
-    kind_of,
-    length_of,
-    public_of,
-    with_article,
-)
-from tacit.errors import KeysError, WireError
+from tacit.crypto import elgamal, paillier, sealing, threshold
+from tacit.crypto.paillier.public import SECURITY
+from tacit.errors import ConfigError, KeysError, WireError
 from tacit.storage import write_atomically
 
+Role = Literal["public", "private", "share"]
+Public = paillier.PublicKey | threshold.ThresholdPublic | elgamal.PublicKey
+Private = paillier.PrivateKey | elgamal.PrivateKey
+Share = threshold.KeyShare
+AnyKey = Public | Private | Share
 Passphrase = str | Callable[[Path], str]
 
+FORMAT = "tacit key"
+VERSION = 1
+
+_LARGEST = 1 << 20  # bytes of a file; a key of 16384 bits takes a few percent of this
 _READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyKind:
+    """One kind of key.
+
+    Attributes:
+        name: as key files write it.
+        title: as people read it.
+        role: public, private, or a share of a private key.
+        key: the class of such keys.
+        public: the class of their public halves; the same for public keys.
+    """
+
+    name: str
+    title: str
+    role: Role
+    key: type[Any]
+    public: type[Any]
+
+    def public_from_dict(self, plain: Mapping[str, Any]) -> Public:
+        """Read the public half."""
+        public: Public = self.public.from_dict(plain)
+        return public
+
+    def secret_from_dict(self, plain: Mapping[str, Any]) -> Private | Share:
+        """Read a private key or share together with its public half."""
+        secret: Private | Share = self.key.from_dict(plain)
+        return secret
+
+
+def _kind(name: str, title: str, role: Role, key: type[Any], public: type[Any]) -> KeyKind:
+    return KeyKind(name=name, title=title, role=role, key=key, public=public)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        _kind("paillier public", "Paillier public key", "public", paillier.PublicKey, paillier.PublicKey),
+        _kind("paillier private", "Paillier private key", "private", paillier.PrivateKey, paillier.PublicKey),
+        _kind(
+            "threshold public",
+            "threshold Paillier public key",
+            "public",
+            threshold.ThresholdPublic,
+            threshold.ThresholdPublic,
+        ),
+        _kind("threshold share", "threshold Paillier share", "share", threshold.KeyShare, threshold.ThresholdPublic),
+        _kind("elgamal public", "ElGamal public key", "public", elgamal.PublicKey, elgamal.PublicKey),
+        _kind("elgamal private", "ElGamal private key", "private", elgamal.PrivateKey, elgamal.PublicKey),
+    )
+}
+
+
+def kind_of(key: AnyKey) -> KeyKind:
+    """Return the kind of a key."""
+    for kind in KINDS.values():
+        if type(key) is kind.key:
+            return kind
+    raise ConfigError(f"Expected a key, got {type(key).__name__}. The kinds are: {', '.join(KINDS)}.")
+
+
+def public_of(key: AnyKey) -> Public:
+    """Return the public half of a key, which a public key is itself."""
+    if isinstance(key, Private | Share):
+        return key.public
+    return key
+
+
+def paillier_key(public: Public) -> paillier.PublicKey:
+    """Return the key that encrypts vectors; ElGamal keys have none."""
+    if isinstance(public, elgamal.PublicKey):
+        raise KeysError(
+            "The key is of ElGamal, which has no packing for vectors: expected a Paillier key, from `tacit keys new "
+            "paillier`. Counts and short messages are encrypted with ElGamal from Python: tacit.crypto.elgamal."
+        )
+    return public.key if isinstance(public, threshold.ThresholdPublic) else public
+
+
+def length_of(public: Public) -> int:
+    """Return the bits of a key's modulus."""
+    return public.group.bits if isinstance(public, elgamal.PublicKey) else public.bits
+
+
+def security_of(public: Public) -> int | None:
+    """Return the bits of security of a key's modulus, rounded down to the lengths that NIST lists; None below all."""
+    return max((level for length, level in SECURITY.items() if length <= length_of(public)), default=None)
+
+
+def with_article(title: str) -> str:
+    """Return the title of a key as it stands in a sentence.
+
+    >>> with_article("ElGamal public key")
+    'an ElGamal public key'
+    """
+    return f"{'an' if title[0] in 'AEIOU' else 'a'} {title}"
 
 
 class KeyFileWarning(UserWarning):
@@ -99,7 +195,7 @@ class KeyFile:
 
     def _unsealed(self, passphrase: str) -> Any:
         try:
-            opened = sealing.unseal(self._plain["sealed"], passphrase, context=keytext.context(self._plain))
+            opened = sealing.unseal(self._plain["sealed"], passphrase, context=_context(self._plain))
             return foreign.json_value(opened)
         except KeysError as error:
             raise KeysError(f"Can't open {self.path}: {error}") from error
@@ -119,8 +215,8 @@ def save(path: str | Path, key: AnyKey, *, passphrase: str | None = None, cost: 
     kind = kind_of(key)
     public = public_of(key)
     plain: dict[str, Any] = {
-        "format": keytext.FORMAT,
-        "version": keytext.VERSION,
+        "format": FORMAT,
+        "version": VERSION,
         "kind": kind.name,
         "fingerprint": public.fingerprint,
     }
@@ -133,10 +229,10 @@ def save(path: str | Path, key: AnyKey, *, passphrase: str | None = None, cost: 
             plain["secret"] = secret
         else:
             hidden = json.dumps(secret).encode()
-            plain["sealed"] = sealing.seal(hidden, passphrase, context=keytext.context(plain), cost=cost)
+            plain["sealed"] = sealing.seal(hidden, passphrase, context=_context(plain), cost=cost)
     write_atomically(
         Path(path),
-        keytext.to_bytes(plain),
+        to_bytes(plain),
         advice="No key was written there. Choose another folder, or move what is there: a lost private key can't be "
         "made again.",
         mode=0o644 if kind.role == "public" else 0o600,
@@ -178,8 +274,8 @@ def read(path: str | Path, *, insecure_key_size: bool = False) -> KeyFile:
         insecure_key_size: accept keys of less than 2048 bits, for experiments.
     """
     path = Path(path)
-    raw, mode = keytext.load_bytes(path)
-    plain = keytext.parse(path, raw)
+    raw, mode = _load_bytes(path)
+    plain = _parse(path, raw)
     kind = KINDS.get(plain["kind"]) if isinstance(plain.get("kind"), str) else None
     if kind is None:
         raise KeysError(f"{path} holds {plain.get('kind')!r}, expected one of: {', '.join(KINDS)}.")
@@ -218,3 +314,58 @@ def wrong_role(file: KeyFile, expected: str) -> KeysError:
         "share": "a share of a threshold key. Give a share-N.key",
     }[expected]
     return KeysError(f"{file.path} holds {with_article(file.title)}, expected {wanted}.")
+
+
+def to_bytes(plain: Mapping[str, Any]) -> bytes:
+    """Return the text of a file, with its checksum."""
+    return (json.dumps({**plain, "checksum": _checksum(plain)}, indent=2) + "\n").encode()
+
+
+def _load_bytes(path: Path) -> tuple[bytes, int | None]:
+    """Return a file's bytes, and its mode where that means something."""
+    try:
+        with foreign.open_plain(path) as stream:
+            status = os.fstat(stream.fileno())
+            raw = stream.read(_LARGEST + 1)
+    except FileNotFoundError:
+        raise KeysError(f"There is no key file {path}. Make one with `tacit keys new`, or mend the path.") from None
+    except OSError as error:
+        raise KeysError(f"Can't read the key file {path}: {error.strerror or error}.") from error
+    if len(raw) > _LARGEST:
+        raise KeysError(f"{path} is longer than {_LARGEST} bytes, which no key file is.")
+    return raw, status.st_mode if os.name == "posix" else None
+
+
+def _parse(path: Path, raw: bytes) -> dict[str, Any]:
+    """Return what a file says, where it is a key file, of this version, and whole."""
+    try:
+        plain = foreign.json_object(raw, largest=_LARGEST)
+    except WireError:
+        plain = {}
+    if plain.get("format") != FORMAT:
+        if f'"{FORMAT}"'.encode() in raw[:200]:
+            raise KeysError(f"{path} is damaged: it starts as a key file and is cut off or changed. Use a copy of it.")
+        raise KeysError(f"{path} is no key file of Tacit. Give a file that `tacit keys new` wrote.")
+    if plain.get("version") != VERSION:
+        raise KeysError(
+            f"{path} has version {plain.get('version')!r} of key files, expected {VERSION}. Install the version of "
+            "Tacit that wrote it."
+        )
+    if plain.get("checksum") != _checksum(plain):
+        raise KeysError(f"{path} is damaged: its checksum does not fit its contents. Use a copy of it.")
+    return plain
+
+
+def _checksum(plain: Mapping[str, Any]) -> str:
+    """Return the digest of everything but the checksum."""
+    return hashlib.sha256(_canonical({name: plain[name] for name in plain if name != "checksum"})).hexdigest()
+
+
+def _context(plain: Mapping[str, Any]) -> bytes:
+    """Return what a passphrase authenticates beside the secret: everything in front of it."""
+    names = ("format", "version", "kind", "fingerprint", "share", "public")
+    return _canonical({name: plain[name] for name in names if name in plain})
+
+
+def _canonical(plain: Mapping[str, Any]) -> bytes:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()

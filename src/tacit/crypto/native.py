@@ -1,4 +1,4 @@
-"""The fast backend: eight numbers a register, on CPUs with AVX-512 IFMA (Intel since Ice Lake, AMD since Zen 4).
+"""The fast backend: eight numbers per register, on CPUs with AVX-512 IFMA (Intel since Ice Lake, AMD since Zen 4).
 
 The arithmetic is C (``_native.c``, ``core/``) on big-endian rows, without the interpreter's lock; here rows are cut
 into contiguous blocks for the threads, and the few constants of a ring are computed once, as Python integers.
@@ -28,10 +28,23 @@ from typing import Any
 import gmpy2
 import numpy as np
 
-from tacit.crypto import checks
-from tacit.crypto.gmp import GmpRing, cores
-from tacit.crypto.ring import Ring
-from tacit.crypto.rows import Rows, from_integers, to_integers, widened, width_of
+from tacit.crypto.gmp import GmpRing
+from tacit.crypto.ring import (
+    Ring,
+    Rows,
+    check_below,
+    check_counts,
+    check_divisor,
+    check_exponent,
+    check_exponents,
+    check_modulus,
+    check_table,
+    cores,
+    from_integers,
+    to_integers,
+    widened,
+    width_of,
+)
 from tacit.errors import CipherError
 
 _native: Any
@@ -90,7 +103,7 @@ class NativeTable:
     entries: Rows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.check_table(self.bits)
+        check_table(self.bits)
         ring = self.ring
         entries = _aligned(-(-self.bits // 8) * ring.size * _LIMB_BYTES * 256)
         _native.build_table(*ring.fast, from_integers([self.base % ring.modulus], ring.width), entries)
@@ -99,7 +112,7 @@ class NativeTable:
     def powers(self, exponents: Rows, *, workers: int | None = None, aside: bool = False) -> Rows:
         """Multiply one entry for every byte; the GIL is released, so it is always ``aside``."""
         del aside
-        checks.check_exponents(exponents, self.bits)
+        check_exponents(exponents, self.bits)
         exponents, width = np.ascontiguousarray(exponents), exponents.shape[1]
         out = np.empty((len(exponents), self.ring.width), np.uint8)
 
@@ -158,7 +171,7 @@ class NativeRing:
     def _rows(self, rows: Rows) -> Rows:
         """Return rows as wide as the modulus."""
         if rows.shape[1] > self.width:
-            checks.check_below(rows, self.modulus)
+            check_below(rows, self.modulus)
             rows = rows[:, rows.shape[1] - self.width :]
         return np.ascontiguousarray(widened(rows, self.width))
 
@@ -170,14 +183,14 @@ class NativeRing:
         if len(left) == 1 and len(right) != 1:
             left, right = right, left
         if len(right) == 1 and len(left) != 1:
-            checks.check_below(left, self.modulus)
-            checks.check_below(right, self.modulus)
+            check_below(left, self.modulus)
+            check_below(right, self.modulus)
             return self.affine([(left, to_integers(right)[0])], 0, workers=workers)
         return self.product([left, right], workers=workers)
 
     def product(self, vectors: Sequence[Rows], *, workers: int | None = None) -> Rows:
         """Multiply many vectors row by row: a Montgomery product each, and one that puts the powers of R right."""
-        count, parts = checks.check_counts(vectors), [self._rows(vector) for vector in vectors]
+        count, parts = check_counts(vectors), [self._rows(vector) for vector in vectors]
         factor = from_integers([self._radix(len(parts))], self.width)
         out = self._room(count)
 
@@ -186,7 +199,7 @@ class NativeRing:
 
         if _shared(job, count, (len(parts) + 1) * 4 * self.limbs**2, workers):
             for part in parts:
-                checks.check_below(part, self.modulus)
+                check_below(part, self.modulus)
         return out
 
     def fold(self, rows: Rows) -> int:
@@ -201,12 +214,12 @@ class NativeRing:
     def _fold(self, rows: Rows, kept: Rows) -> Rows:
         totals = self._room(LANES)
         if _native.fold(*self.plain, rows, kept, totals):
-            checks.check_below(rows, self.modulus)
+            check_below(rows, self.modulus)
         return totals
 
     def power(self, bases: Rows, exponent: int, *, secret: bool, workers: int | None = None) -> Rows:
         """Raise every row to one exponent by a fixed window."""
-        checks.check_exponent(exponent)
+        check_exponent(exponent)
         bases, out = self._rows(bases), self._room(len(bases))
         bits = exponent.bit_length()
         window = 1 if bits < 16 else 4 if bits < 512 or secret else 5
@@ -217,7 +230,7 @@ class NativeRing:
             return int(_native.power(*self.fast, bases[block], digits, places, window, secret, out[block]))
 
         if _shared(job, len(bases), bits * self.size**2 * 2, workers):
-            checks.check_below(bases, self.modulus)
+            check_below(bases, self.modulus)
         return out
 
     def affine(
@@ -230,7 +243,7 @@ class NativeRing:
     ) -> Rows:
         """Sum the products before they are reduced; rows longer than R are read in pieces of K limbs."""
         vectors = [rows for rows, _ in terms] + ([] if times is None else [times])
-        count = checks.check_counts(vectors)
+        count = check_counts(vectors)
         out, bits = self._room(count), LIMB * self.limbs
         if not count:
             return out
@@ -250,11 +263,11 @@ class NativeRing:
             return int(_native.affine(*self.plain, some, constants, last[block], out[block]))
 
         if _shared(job, count, (len(factors) + 2) * 2 * self.limbs**2, workers):
-            checks.check_below(last, self.modulus)
+            check_below(last, self.modulus)
         return out
 
     def inverse(self, rows: Rows) -> Rows:
-        """Invert eight running products and unfold them (Montgomery's trick): three multiplications a row."""
+        """Invert eight running products and unfold them (Montgomery's trick): three multiplications per row."""
         if not len(rows):
             return self._room(0)
         rows = self._rows(rows)
@@ -285,14 +298,14 @@ class NativeBackend:
 
     def ring(self, modulus: int) -> Ring:
         """Return the ring of ``modulus``."""
-        checks.check_modulus(modulus)
+        check_modulus(modulus)
         if _native.limbs(modulus.bit_length()) > _native.MOST_LIMBS:
             return GmpRing(modulus)
         return NativeRing(modulus)
 
     def quotient(self, rows: Rows, divisor: int, *, workers: int | None = None) -> Rows:
         """Multiply with the divisor's inverse modulo a power of two (Jebelean 1993)."""
-        checks.check_divisor(divisor)
+        check_divisor(divisor)
         rows, width = np.ascontiguousarray(rows), width_of(divisor)
         out = np.empty((len(rows), width), np.uint8)
         bits = -(-8 * width // (2 * LIMB)) * 2 * LIMB

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit.crypto import paillier, threshold
-from tacit.crypto.paillier.generation import DEFAULT_BITS, check_bits
+from tacit.crypto.paillier.private import DEFAULT_BITS, check_bits
 from tacit.crypto.paillier.public import Exponents, Kind, exponent_bits
-from tacit.crypto.safe_primes import Progress
+from tacit.crypto.primes import Progress
 from tacit.crypto.threshold.public import LARGEST_COUNT, check_counts
 from tacit.errors import ConfigError, KeysError
 

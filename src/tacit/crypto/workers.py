@@ -20,7 +20,7 @@ from typing import IO
 
 import numpy as np
 
-from tacit.crypto.rows import Rows
+from tacit.crypto.ring import Rows
 
 _SHAPE = struct.Struct(">QQ")
 

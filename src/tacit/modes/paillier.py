@@ -21,7 +21,7 @@ from tacit.modes.keys import holder_numbers
 from tacit.protocols.protocol import SumProtocol
 
 if TYPE_CHECKING:
-    from tacit.crypto.layout import Layout
+    from tacit.crypto.paillier import Layout
 
 SEES = "ciphertexts, and sums that already hold the clients' noise"
 _RELATION: Neighbours = "zero-out"
@@ -36,7 +36,7 @@ def mean_of(config: RunConfig) -> BoundedMean:
             f"{', '.join(unused)} has no effect in mode 'paillier' by itself, which adds no noise. Add --dp "
             "(paillier.dp=true) for differential privacy under encryption, or remove it."
         )
-    from tacit.crypto.layout import Layout
+    from tacit.crypto.paillier import Layout
 
     bits, clip = config.paillier.value_bits, config.paillier.clip
     return BoundedMean(
@@ -164,7 +164,7 @@ def protocol_of(
 def _layout(
     config: RunConfig, mechanism: BoundedMean | SkellamMechanism, summands: int
 ) -> Callable[[int, int], Layout]:
-    from tacit.crypto.layout import Layout
+    from tacit.crypto.paillier import Layout
 
     def floats(length: int, key_bits: int) -> Layout:
         bits, clip = config.paillier.value_bits, config.paillier.clip

@@ -15,10 +15,9 @@ from tacit.config.run_config import RunConfig
 from tacit.config.sections import Paillier
 from tacit.crypto import paillier
 from tacit.crypto.backend import backend
-from tacit.crypto.gmp import cores
-from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import Layout
 from tacit.crypto.paillier.vector import HEADER_BYTES
-from tacit.crypto.rows import Rows, random_below
+from tacit.crypto.ring import Rows, cores, random_below
 from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
 from tacit.modes.keys import holder_numbers, key_options

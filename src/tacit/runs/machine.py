@@ -10,7 +10,7 @@ import torch
 
 import tacit
 from tacit.crypto.backend import describe
-from tacit.crypto.gmp import cores
+from tacit.crypto.ring import cores
 from tacit.errors import ConfigError
 from tacit.training.lanes import operations as lanes
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.crypto.elgamal import Ciphertext, PublicKey
 from tacit.crypto.elgamal.insecure import InsecureTextbookElGamal, leaked_symbol
-from tacit.crypto.rows import Rows, to_integers
+from tacit.crypto.ring import Rows, to_integers
 from tacit.randomness import system_below
 from tacit_labs.harness.checks import Case, Check, judge, short
 from tacit_labs.lab_elgamal.measured import Guesses, Looks, View

@@ -14,7 +14,7 @@ from tacit.crypto import elgamal, groups
 from tacit.crypto.backend import describe
 from tacit.crypto.elgamal import Exponents, PrivateKey, PublicKey
 from tacit.crypto.groups import Group
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto.primes import safe_prime
 from tacit.randomness import system_below
 from tacit_labs.bench.worker import Jobs, serve
 from tacit_labs.harness.measuring import best, each

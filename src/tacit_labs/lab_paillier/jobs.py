@@ -13,8 +13,7 @@ import numpy as np
 
 from tacit.crypto import paillier
 from tacit.crypto.backend import describe
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import Ciphertext, PrivateKey, PublicKey
+from tacit.crypto.paillier import Ciphertext, Layout, PrivateKey, PublicKey
 from tacit.randomness import system_below
 from tacit_labs.bench.worker import Jobs, clocked, serve
 from tacit_labs.harness.measuring import best, each

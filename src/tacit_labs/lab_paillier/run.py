@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tacit.crypto import paillier
-from tacit.crypto.gmp import cores
+from tacit.crypto.ring import cores
 from tacit_labs.harness import quoted
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.measuring import Job, asked, here

@@ -4,7 +4,7 @@ import pytest
 
 from tacit.crypto import elgamal
 from tacit.crypto.groups import Group, own
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto.primes import safe_prime
 
 Pair = tuple[elgamal.PublicKey, elgamal.PrivateKey]
 

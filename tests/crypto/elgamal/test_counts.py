@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from tacit.crypto import elgamal
 from tacit.crypto.backend import backend
-from tacit.crypto.elgamal.discrete_log import DiscreteLog, discrete_log
-from tacit.crypto.elgamal.exponential import powers
+from tacit.crypto.elgamal.counts import DiscreteLog, discrete_log, powers
 from tacit.crypto.groups import named, own
-from tacit.crypto.rows import Rows, from_integers, to_integers
+from tacit.crypto.ring import Rows, from_integers, to_integers
 from tacit.errors import CipherError, ConfigError
 from tests.crypto.elgamal.conftest import Pair
 
@@ -135,7 +134,7 @@ def test_weights_are_drawn_again_where_two_steps_share_a_key(pair: Pair, monkeyp
         drawn.append(size)
         return bytes(size) if len(drawn) == 1 else np.random.default_rng(3).bytes(size)
 
-    monkeypatch.setattr("tacit.crypto.elgamal.discrete_log.system_bytes", poor_at_first)
+    monkeypatch.setattr("tacit.crypto.elgamal.counts.system_bytes", poor_at_first)
     search = DiscreteLog(group=pair[0].group, bound=1000)
     assert drawn == [64, 64]
     assert search.find(powers(np.arange(1001), pair[0].group)).tolist() == list(range(1001))

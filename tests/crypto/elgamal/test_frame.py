@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tacit.crypto import elgamal
 from tacit.crypto.groups import Group, own
-from tacit.crypto.rows import from_integers
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto.primes import safe_prime
+from tacit.crypto.ring import from_integers
 from tacit.errors import CipherError
 from tests.crypto.elgamal.conftest import Pair
 

@@ -11,10 +11,8 @@ import pytest
 
 from tacit.crypto import elgamal
 from tacit.crypto.elgamal import PrivateKey, PublicKey, exponent_bits
-from tacit.crypto.elgamal.fixed_base import FixedBase
-from tacit.crypto.groups import NAMES, Group, named, own
-from tacit.crypto.ring import Ring
-from tacit.crypto.rows import from_integers, to_integers
+from tacit.crypto.groups import NAMES, FixedBase, Group, named, own
+from tacit.crypto.ring import Ring, from_integers, to_integers
 from tacit.errors import ConfigError, KeysError
 from tests.crypto.elgamal.conftest import Pair
 

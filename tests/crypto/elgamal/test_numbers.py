@@ -14,7 +14,7 @@ from scipy import stats
 from tacit.crypto import elgamal
 from tacit.crypto.elgamal.encoding import decode, encode, longest_message
 from tacit.crypto.groups import Group, own
-from tacit.crypto.rows import from_integers, to_integers
+from tacit.crypto.ring import from_integers, to_integers
 from tacit.errors import CipherError, ConfigError
 from tests.crypto.elgamal.conftest import Pair
 
@@ -43,8 +43,8 @@ def test_known_answers(count: int, exponents: elgamal.Exponents, monkeypatch: py
         drawn.append(rows.tobytes())
         return drawn[-1]
 
-    monkeypatch.setattr("tacit.crypto.elgamal.public.system_bytes", fake)
-    monkeypatch.setattr("tacit.crypto.rows.system_bytes", fake)
+    monkeypatch.setattr("tacit.crypto.elgamal.keys.system_bytes", fake)
+    monkeypatch.setattr("tacit.crypto.ring.system_bytes", fake)
     messages = [1, 2, 3, q - 1, q][:count] * max(1, count // 5)
     ciphertext = public.encrypt_many(messages, workers=1)
     (raw,) = drawn
@@ -201,7 +201,7 @@ def test_ciphertexts_of_one_message_look_uniform(monkeypatch: pytest.MonkeyPatch
     assert min(_uniformity(half, group) for half in halves) > 1e-6
     # and the test would see exponents that miss a tenth of the range
     monkeypatch.setattr(
-        "tacit.crypto.elgamal.public.random_below",
+        "tacit.crypto.elgamal.keys.random_below",
         lambda bound, count: from_integers(np.random.default_rng(1).integers(0, bound // 10, count).tolist(), 2),
     )
     assert max(_uniformity(half, group) for half in values(public.encrypt_many([5] * 20000))) < 1e-6

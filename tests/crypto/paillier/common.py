@@ -7,7 +7,7 @@ import math
 
 from tacit.crypto import paillier
 from tacit.crypto.paillier import Ciphertext, PrivateKey, PublicKey
-from tacit.crypto.rows import from_integers, to_integers
+from tacit.crypto.ring import from_integers, to_integers
 
 P, Q = 0xCCA99ADF3602A28913D79199646D9157, 0xF5C2E98B43F0F2ED3AE95A117685240B
 OTHER_P, OTHER_Q = 0xFAB818E2998721A3D4AC335D733C2913, 0xF6E4E44F0819FF4359E9D876806E43BF

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tacit.crypto.paillier import NoisePool
-from tacit.crypto.rows import Rows, from_integers, to_integers
+from tacit.crypto.ring import Rows, from_integers, to_integers
 from tacit.errors import ConfigError
 from tests.crypto.paillier.common import PRIVATE, PUBLIC, textbook_decrypt
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from tacit.crypto.paillier import PrivateKey, PublicKey
-from tacit.crypto.rows import Rows, from_integers, to_integers
+from tacit.crypto.ring import Rows, from_integers, to_integers
 from tacit.errors import KeysError
 from tests.crypto.paillier.common import (
     FEW_PRIVATE,

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import PublicKey
+from tacit.crypto.paillier import Layout, PublicKey
 from tacit.crypto.paillier.public import ASSUMPTIONS, exponent_bits
-from tacit.crypto.rows import to_integers
+from tacit.crypto.ring import to_integers
 from tacit.errors import ConfigError, KeysError
 from tests.crypto.paillier.common import OTHER_PUBLIC, PRIVATE, PUBLIC, P, Q, subgroup_pair, textbook_decrypt
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.crypto import paillier
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import CiphertextVector
+from tacit.crypto.paillier import CiphertextVector, Layout
 from tacit.crypto.paillier import vector as module
-from tacit.crypto.rows import from_integers, to_integers
+from tacit.crypto.ring import from_integers, to_integers
 from tacit.errors import CipherError, ConfigError
 from tests.crypto.paillier.common import (
     OTHER_PRIVATE,
@@ -319,7 +318,7 @@ def test_eight_bytes_a_float_at_2048_bits() -> None:
 
 
 def test_a_vector_of_many_blocks_is_the_same_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit.crypto.rows.BLOCK", 3)
+    monkeypatch.setattr("tacit.crypto.ring.BLOCK", 3)
     layout = replace(LAYOUT, length=20 * LAYOUT.slots + 1)
     values = np.random.default_rng(4).integers(-1000, 1001, layout.length)
     vectors = [PUBLIC.encrypt(values, layout), PRIVATE.encrypt(values, layout)]

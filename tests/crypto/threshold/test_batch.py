@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tacit.crypto.backend import backend
-from tacit.crypto.rows import from_integers, random_below, to_integers
-from tacit.crypto.threshold.batch import COEFFICIENT_BYTES, coefficients, combined
+from tacit.crypto.ring import from_integers, random_below, to_integers
+from tacit.crypto.threshold.partial import COEFFICIENT_BYTES, coefficients, combined
 from tacit.randomness import system_bytes
 from tests.crypto.threshold.common import SMALL, TINY
 

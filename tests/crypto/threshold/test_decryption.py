@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import paillier
-from tacit.crypto.layout import Layout
-from tacit.crypto.rows import to_integers
+from tacit.crypto.paillier import Layout
+from tacit.crypto.ring import to_integers
 from tacit.crypto.threshold.combination import opened
 from tests.crypto.threshold.common import OTHER, SMALL, at_zero, dealt, order_of, plain
 

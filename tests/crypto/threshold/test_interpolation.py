@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.crypto.threshold.interpolation import weights
+from tacit.crypto.threshold.combination import weights
 
 indices = st.sets(st.integers(1, 100), min_size=1, max_size=12)
 

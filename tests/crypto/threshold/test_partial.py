@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.crypto.rows import from_integers
+from tacit.crypto.ring import from_integers
 from tacit.crypto.threshold import PartialDecryption
 from tacit.errors import CipherError
 from tests.crypto.threshold.common import SMALL, dealt, fresh

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit import randomness
-from tacit.crypto.rows import from_integers, to_integers
+from tacit.crypto.ring import from_integers, to_integers
 from tacit.crypto.threshold import KeyShare, PartialDecryption, Proof, ThresholdPublic
-from tacit.crypto.threshold import proof as module
+from tacit.crypto.threshold import partial as partials
 from tacit.crypto.threshold.partial import digest
 from tests.crypto.threshold.common import SMALL, dealt, order_of
 
@@ -25,7 +25,7 @@ BASES = {vector: from_integers([c % N for c in to_integers(vector.rows)], 32) fo
 def holds(partial: PartialDecryption, vector: object = LONG, index: int | None = None) -> bool:
     bases = BASES[vector]  # type: ignore[index]
     assert partial.proof is not None
-    return module.holds(
+    return partials.holds(
         PUBLIC, partial.index if index is None else index, partial.ciphertext, bases, partial.rows, partial.proof
     )
 
@@ -85,7 +85,7 @@ def forged(rows: list[int], vector: object = LONG) -> PartialDecryption:
     share, width = SHARES[2], 32
     bound = digest(vector)  # type: ignore[arg-type]
     made = from_integers(rows, width)
-    proof = module.prove(PUBLIC, share.index, share.secret, bound, BASES[vector], made)  # type: ignore[index]
+    proof = partials.prove(PUBLIC, share.index, share.secret, bound, BASES[vector], made)  # type: ignore[index]
     return PartialDecryption(identity=PUBLIC.identity, index=3, ciphertext=bound, rows=made, proof=proof)
 
 
@@ -125,7 +125,7 @@ def test_a_proof_belongs_to_its_share_its_ciphertext_and_its_key() -> None:
     assert not holds(replace(partial, rows=SHARES[0].partial(again).rows))
     assert partial.proof is not None
     other, _ = dealt(5, 4)
-    assert not module.holds(other, 1, partial.ciphertext, BASES[LONG], partial.rows, partial.proof)
+    assert not partials.holds(other, 1, partial.ciphertext, BASES[LONG], partial.rows, partial.proof)
 
 
 @pytest.mark.parametrize("change", [1, -1, 2**255, -(2**255)])
@@ -139,7 +139,7 @@ def test_responses_outside_the_range_do_not_hold() -> None:
     """Adding the order, or taking it away, is right in the exponent; only numbers that can be written count."""
     partial, order = SHARES[0].partial(SHORT, prove=True), order_of(SMALL)
     assert partial.proof is not None
-    limit = 1 << (8 * module.response_bytes(32))
+    limit = 1 << (8 * partials.response_bytes(32))
     for response in (
         partial.proof.response - (1 << 600) * order,
         partial.proof.response + limit // order * order + order,
@@ -172,7 +172,7 @@ def test_the_nonce_hides_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
         bounds.append(bound)
         return randomness.system_below(bound)
 
-    monkeypatch.setattr(module, "system_below", watched)
+    monkeypatch.setattr(partials, "system_below", watched)
     for _ in range(2):
         SHARES[0].partial(SHORT, prove=True)
     assert len(bounds) == 2

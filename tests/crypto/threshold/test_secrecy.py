@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tacit.crypto import paillier
-from tacit.crypto.rows import from_integers, to_integers
+from tacit.crypto.ring import from_integers, to_integers
 from tacit.crypto.threshold import KeyShare, ThresholdPublic
-from tacit.crypto.threshold.interpolation import weights
+from tacit.crypto.threshold.combination import weights
 from tests.crypto.threshold.common import SMALL, dealt, fresh, order_of
 
 RANDOM = np.random.default_rng(2000)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.crypto import native
 from tacit.crypto.native import LANES, NativeRing, _aligned
-from tacit.crypto.rows import from_integers
+from tacit.crypto.ring import from_integers
 from tacit.errors import WireError
 from tests.fuzz.harness import Target
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tacit.cli.arrays import npy_bytes, read_vector
-from tacit.crypto import cipherfile, keyfile, keytext, partialfile
-from tacit.crypto.keykinds import AnyKey
+from tacit.crypto import cipherfile, keyfile
+from tacit.crypto.keyfile import AnyKey
 from tacit.crypto.sealing import Cost
 from tacit.tasks import femnist
 from tacit.tasks.idx import parse_idx
@@ -70,7 +70,7 @@ def _sealed() -> tuple[bytes, ...]:
 def _mend_key(data: bytes) -> bytes:
     """Return a key file with the checksum of what it holds, written as files are."""
     plain: dict[str, Any] = json.loads(data)
-    return keytext.to_bytes({name: plain[name] for name in plain if name != "checksum"})
+    return keyfile.to_bytes({name: plain[name] for name in plain if name != "checksum"})
 
 
 def _key(data: bytes) -> None:
@@ -107,11 +107,11 @@ def _partialfiles() -> list[bytes]:
     public, shares = threshold_key()
     with determined(7):
         partial = shares[0].partial(encrypted(1, shared=True), prove=True)
-    return [partialfile.pack(public, partial)]
+    return [cipherfile.pack_partial(public, partial)]
 
 
 def _partial(data: bytes) -> None:
-    partialfile.read(written("a.part", data), threshold_key()[0], insecure_key_size=True)
+    cipherfile.read_partial(written("a.part", data), threshold_key()[0], insecure_key_size=True)
 
 
 def _arrays() -> list[bytes]:

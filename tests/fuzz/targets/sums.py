@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import wire
-from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import Layout
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import TacitError
 from tacit.flow import ClientId, Frames, drive

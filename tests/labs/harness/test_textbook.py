@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tacit.crypto.primes import is_prime
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto.primes import is_prime, safe_prime
 from tacit_labs.harness.textbook import (
     TextbookElGamal,
     TextbookPaillier,

@@ -11,8 +11,8 @@ import pytest
 
 from tacit import wire
 from tacit.crypto import threshold
-from tacit.crypto.rows import from_integers
-from tacit.crypto.threshold import PartialDecryption, search
+from tacit.crypto.ring import from_integers
+from tacit.crypto.threshold import PartialDecryption, combination
 from tacit.errors import DropoutError, TacitError
 from tacit.flow import ClientId, Frames
 from tacit.protocols.paillier import Caution, PaillierSum, Rules, ShareHolder
@@ -189,7 +189,7 @@ def test_with_all_but_two_lying_nothing_is_opened_and_the_proofs_name_them() -> 
 
 def test_with_all_but_two_lying_without_proofs_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = []
-    honest = search.agreeing
+    honest = combination.agreeing
 
     def counted(*arguments: object, **more: object) -> object:
         searches.append(1)

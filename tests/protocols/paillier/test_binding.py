@@ -10,9 +10,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
-from tacit.crypto import packing, threshold
-from tacit.crypto.layout import Layout
-from tacit.crypto.rows import from_integers, not_below, to_integers
+from tacit.crypto import threshold
+from tacit.crypto.paillier import Layout
+from tacit.crypto.paillier.vector import pack_slots
+from tacit.crypto.ring import from_integers, not_below, to_integers
 from tacit.crypto.threshold import PartialDecryption
 from tacit.engines.in_process import InProcessEngine
 from tacit.flow import drive
@@ -371,7 +372,7 @@ def test_an_enrolment_in_a_sum_tells_nothing_of_the_masks() -> None:
         frame = wire.unpack(run.holders[-1].answer(request))
         if frame.kind is wire.Kind.OPENED:
             slots = (np.frombuffer(frame.body, "<i8") + 4 * filled.bound).astype(np.uint64).reshape(2, -1)
-            opened = to_integers(packing.pack(slots, filled.slot_bits, 32))
+            opened = to_integers(pack_slots(slots, filled.slot_bits, 32))
             guesses += [some * pow(number, -1, key.n) % key.n for some in opened]
     assert guesses
     stated = binding.statement(run.session.run, 3, run.rules)

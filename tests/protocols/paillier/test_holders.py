@@ -7,7 +7,7 @@ import pytest
 
 from tacit import wire
 from tacit.crypto import paillier
-from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import Layout
 from tacit.errors import KeysError, WireError
 from tacit.protocols.paillier import Caution, Rules
 from tacit.protocols.paillier.opening import Opening

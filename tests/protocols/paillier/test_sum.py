@@ -13,8 +13,8 @@ import pytest
 
 from tacit import wire
 from tacit.crypto import paillier, threshold
-from tacit.crypto.layout import Layout
-from tacit.crypto.rows import from_integers
+from tacit.crypto.paillier import Layout
+from tacit.crypto.ring import from_integers
 from tacit.engines.in_process import InProcessEngine
 from tacit.errors import ConfigError, DropoutError, KeysError, WireError
 from tacit.flow import ClientId, Frames, drive

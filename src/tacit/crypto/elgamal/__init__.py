@@ -14,10 +14,17 @@ It has no packing: use it for counts, votes, key wrapping and teaching, and Pail
 """
 
 from tacit.crypto.elgamal.ciphertext import Ciphertext, product
-from tacit.crypto.elgamal.exponential import LARGEST_COUNT, EncryptedCounts, total
-from tacit.crypto.elgamal.generation import DEFAULT_GROUP, generate
-from tacit.crypto.elgamal.private import PrivateKey
-from tacit.crypto.elgamal.public import ASSUMPTIONS, KIND, Exponents, PublicKey, exponent_bits
+from tacit.crypto.elgamal.counts import LARGEST_COUNT, EncryptedCounts, total
+from tacit.crypto.elgamal.keys import (
+    ASSUMPTIONS,
+    DEFAULT_GROUP,
+    KIND,
+    Exponents,
+    PrivateKey,
+    PublicKey,
+    exponent_bits,
+    generate,
+)
 
 __all__ = [
     "ASSUMPTIONS",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.crypto.groups import Group
-from tacit.crypto.rows import Rows, from_integers, not_below, to_integers, width_of, zeros
+from tacit.crypto.ring import Rows, from_integers, not_below, to_integers, width_of, zeros
 from tacit.errors import CipherError, ConfigError
 
 _MARK = b"\x01"  # in front of bytes, so that none of their leading zeros is lost

@@ -10,11 +10,8 @@
 -20
 """
 
-from tacit.crypto.paillier.ciphertext import Ciphertext
-from tacit.crypto.paillier.generation import generate
-from tacit.crypto.paillier.pool import NoisePool
-from tacit.crypto.paillier.private import PrivateKey
-from tacit.crypto.paillier.public import PublicKey
-from tacit.crypto.paillier.vector import CiphertextVector, total
+from tacit.crypto.paillier.private import PrivateKey, generate
+from tacit.crypto.paillier.public import Ciphertext, NoisePool, PublicKey
+from tacit.crypto.paillier.vector import CiphertextVector, Layout, total
 
-__all__ = ["Ciphertext", "CiphertextVector", "NoisePool", "PrivateKey", "PublicKey", "generate", "total"]
+__all__ = ["Ciphertext", "CiphertextVector", "Layout", "NoisePool", "PrivateKey", "PublicKey", "generate", "total"]

@@ -1,26 +1,24 @@
-"""The public key: whoever has it encrypts, adds and re-randomises."""
+"""The public key, and what whoever has it does: encrypt, add and re-randomise, with noise drawn now or before."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
+from typing import Any, ClassVar, Literal, Protocol, get_args, overload
 
 import gmpy2
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.crypto.backend import backend
-from tacit.crypto.layout import Beyond, Layout
-from tacit.crypto.ring import Ring, Table
-from tacit.crypto.rows import Rows, from_integers, in_blocks, random_below
-from tacit.errors import ConfigError, KeysError
-
-if TYPE_CHECKING:
-    from tacit.crypto.paillier.ciphertext import Ciphertext
-    from tacit.crypto.paillier.vector import CiphertextVector
+from tacit.crypto.paillier.vector import Beyond, CiphertextVector, Layout
+from tacit.crypto.ring import Ring, Rows, Table, from_integers, in_blocks, random_below
+from tacit.errors import CipherError, ConfigError, KeysError
 
 Kind = Literal["standard", "subgroup"]
 Exponents = Literal["half", "short"]
@@ -29,6 +27,7 @@ SECURITY = {1024: 80, 2048: 112, 3072: 128, 4096: 152}  # bits of security of a 
 SAFE_BITS = 2048
 SMALLEST_BITS = 64  # below this even the tests' arithmetic makes no sense
 LARGEST_BITS = 16384
+_CHUNK = 32  # noise that a pool draws at once
 
 ASSUMPTIONS = {
     ("standard", "half"): "decisional composite residuosity, and that powers h^s with s of half the key's length are "
@@ -231,12 +230,8 @@ class PublicKey:
         """
         source = self if noise is None else noise
         if isinstance(message, (int, np.integer)):
-            from tacit.crypto.paillier.ciphertext import Ciphertext
-
             row = from_integers([self.residue(int(message))], self.ring.width)
             return Ciphertext(key=self, row=self._blinded([row], source.take(1)))
-        from tacit.crypto.paillier.vector import CiphertextVector
-
         layout = self.layout(message) if layout is None else layout
         if layout.key_bits != self.bits:
             raise ConfigError(f"The layout is for keys of {layout.key_bits} bits, and this one has {self.bits}.")
@@ -270,3 +265,134 @@ class PublicKey:
     def _blinded(self, messages: Sequence[Rows], noise: Rows, workers: int | None = 1) -> Rows:
         """Return encryptions of the sums of messages, modulo n."""
         return self.ring.affine([(rows, self.n) for rows in messages], 1, times=noise, workers=workers)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ciphertext:
+    """An encrypted signed integer. Results beyond n/2 in magnitude wrap around, as nobody can see that they do.
+
+    ``c + c`` and ``c + k`` add, ``c * k`` multiplies with a known integer.
+    """
+
+    __array_ufunc__ = None  # NumPy's integers leave the arithmetic to this class
+
+    key: PublicKey
+    row: Rows  # one row
+
+    def __add__(self, other: Ciphertext | int | np.integer[Any]) -> Ciphertext:
+        ring = self.key.ring
+        if isinstance(other, (int, np.integer)):  # (1 + kn) c
+            factor = from_integers([1 + self.key.residue(int(other)) * self.key.n], ring.width)
+            return Ciphertext(key=self.key, row=ring.multiply(self.row, factor))
+        if not isinstance(other, Ciphertext):
+            return NotImplemented
+        if self.key != other.key:
+            raise CipherError("The two ciphertexts are of different keys: their sum would mean nothing.")
+        return Ciphertext(key=self.key, row=ring.multiply(self.row, other.row))
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: int | np.integer[Any]) -> Ciphertext:
+        if not isinstance(factor, (int, np.integer)):
+            return NotImplemented
+        ring, factor = self.key.ring, int(factor)
+        self.key.residue(factor)
+        row = ring.power(self.row, abs(factor), secret=False, workers=1)
+        return Ciphertext(key=self.key, row=ring.inverse(row) if factor < 0 else row)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Ciphertext:
+        return self * -1
+
+    def __sub__(self, other: Ciphertext | int | np.integer[Any]) -> Ciphertext:
+        return self + -(int(other) if isinstance(other, np.integer) else other)
+
+    def rerandomised(self) -> Ciphertext:
+        """Return a ciphertext of the same integer that can't be linked with this one."""
+        return Ciphertext(key=self.key, row=self.key.ring.multiply(self.row, self.key.take(1)))
+
+
+class NoisePool:
+    """Encryptions of zero made beforehand, while a client trains, so that encrypting is one multiplication each.
+
+    What is taken is removed before it is used. A pool that was copied into a forked process is empty there, so no two
+    processes ever use the same noise; where a pool runs short, the rest is drawn on the spot.
+    """
+
+    _alive: ClassVar[weakref.WeakSet[NoisePool]] = weakref.WeakSet()
+
+    def __init__(self, source: Noise) -> None:
+        self._source = source
+        self._empty()
+        self._alive.add(self)
+
+    def _empty(self) -> None:
+        """Start from nothing; after a fork with a new lock too, as the old one may be held by a thread left behind."""
+        self._lock = threading.Lock()
+        self._chunks: list[Rows] = []
+        self._wanted = 0
+        self._filler: threading.Thread | None = None
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._held()
+
+    @property
+    def wanted(self) -> int:
+        """How many it was asked to hold, less those that were taken since."""
+        with self._lock:
+            return self._wanted
+
+    def fill(self, count: int, *, wait: bool = False) -> None:
+        """Make sure that ``count`` are held, in a thread of its own; with ``wait`` return when they are."""
+        if count < 0:
+            raise ConfigError(f"Expected count={count} >= 0.")
+        with self._lock:
+            self._wanted = count
+            if self._filler is None or not self._filler.is_alive():
+                self._filler = threading.Thread(target=self._run, name="tacit-noise", daemon=True)
+                self._filler.start()
+            filler = self._filler
+        if wait:
+            filler.join()
+
+    def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
+        """Return ``count`` and forget them; what the pool lacks is drawn now."""
+        taken: list[Rows] = []
+        with self._lock:
+            missing = count
+            while missing and self._chunks:
+                chunk = self._chunks.pop()
+                taken.append(chunk[:missing])
+                if len(chunk) > missing:
+                    self._chunks.append(chunk[missing:])
+                missing -= len(taken[-1])
+            self._wanted = max(0, self._wanted - count)
+        if missing or not taken:
+            taken.append(self._source.take(missing, workers=workers, aside=aside))
+        return np.concatenate(taken) if len(taken) != 1 else taken[0]
+
+    def _held(self) -> int:
+        return sum(len(chunk) for chunk in self._chunks)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                missing = self._wanted - self._held()
+                if missing <= 0:
+                    self._filler = None
+                    return
+            chunk = self._source.take(min(_CHUNK, missing), workers=1, aside=True)
+            with self._lock:
+                self._chunks.append(chunk)
+
+
+def _after_fork() -> None:
+    """Forget in the child what the parent will use."""
+    for pool in NoisePool._alive:
+        pool._empty()
+
+
+if hasattr(os, "register_at_fork"):  # where processes fork at all
+    os.register_at_fork(after_in_child=_after_fork)

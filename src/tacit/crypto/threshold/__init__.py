@@ -53,10 +53,8 @@ The dealer who generates the key knows it for that moment; choose whom you trust
 """
 
 from tacit.crypto.threshold.combination import Combined
-from tacit.crypto.threshold.generation import generate
-from tacit.crypto.threshold.partial import PartialDecryption
-from tacit.crypto.threshold.proof import Proof
+from tacit.crypto.threshold.partial import PartialDecryption, Proof
 from tacit.crypto.threshold.public import ThresholdPublic
-from tacit.crypto.threshold.share import KeyShare
+from tacit.crypto.threshold.share import KeyShare, generate
 
 __all__ = ["Combined", "KeyShare", "PartialDecryption", "Proof", "ThresholdPublic", "generate"]

@@ -1,26 +1,68 @@
-"""One holder's part of a decryption, as it travels to whoever combines."""
+r"""One holder's part of a decryption, as it travels to whoever combines, and the proof that it is right.
+
+**Proofs.** The holder of :math:`s_i` shows that :math:`X^{s_i} = Y` and :math:`v^{s_i} = v_i` have the same exponent
+(Chaum and Pedersen 1992, made non-interactive with a hash by Fiat and Shamir 1986, in the squares modulo n by Shoup
+2000), where
+
+.. math:: X = \prod_j x_j^{4 \Delta \rho_j}, \qquad Y = \prod_j y_j^{2 \rho_j}
+
+join all rows of a vector: :math:`x_j` are the ciphertexts modulo n, :math:`y_j = x_j^{2 \Delta s_i}` the rows of the
+partial decryption, :math:`\rho_j` 128 bits each from a hash of all of them. So a vector has one proof, not one per
+ciphertext (why that is enough is said below). Squaring removes the elements of order two,
+and the combination raises to even powers, so a sign that was changed neither matters nor passes for a wrong share.
+
+The proof is the challenge :math:`h` and the response :math:`z = k + h s_i` with a nonce k of 512 bits more than the
+secret: z is distributed like k up to :math:`2^{-256}`, and tells nothing.
+
+**Many equations in one.** Where :math:`a_j = b_j` has to hold for every row j, it is enough to look at :math:`\prod_j
+a_j^{\rho_j} = \prod_j b_j^{\rho_j}` with random :math:`\rho_j` of 128 bits that nobody knew when the rows were fixed
+(Bellare, Garay and Rabin 1998). If some :math:`z_j = a_j / b_j` is not one, then whatever the other exponents are, at
+most one :math:`\rho_j` modulo the order of :math:`z_j` makes the products equal. In general an order can be small, and
+then this fails (Boyd and Pavlovski 2000). Here all :math:`z_j` are squares modulo a product of two safe primes 2p'+1
+and 2q'+1, where every order but one is at least the smaller of p' and q': both are longer than 128 bits for every key
+that may be used, so the chance is at most :math:`2^{-128}`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import gmpy2
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.crypto.paillier import Ciphertext, CiphertextVector, PublicKey
-from tacit.crypto.rows import Rows, not_below, zeros
-from tacit.crypto.threshold.proof import CHALLENGE_BYTES, Proof, response_bytes
+from tacit.crypto.ring import Ring, Rows, from_integers, not_below, to_integers, zeros
 from tacit.errors import CipherError
+from tacit.randomness import system_below
 
 if TYPE_CHECKING:
     from tacit.crypto.threshold.public import ThresholdPublic
 
+CHALLENGE_BYTES = 32
+COEFFICIENT_BYTES = 16
+
 _MAGIC = b"TCTS"
 _VERSION = 2
 _HEADER = struct.Struct(">4sBB32s32sHI")  # magic, version, whether proved, key, ciphertext, share, count of rows
+_NONCE_BITS = 2 * 8 * CHALLENGE_BYTES  # beyond the secret: one half for the challenge, one to hide
+_PLACES = 2 * COEFFICIENT_BYTES  # digits of four bits
+_DIGITS = 15  # that are not zero
+_FEW = 16  # rows up to which each is raised on its own
+_CHUNK = 1024  # rows whose products are laid out at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """The challenge, a SHA-256 digest, and the response."""
+
+    challenge: bytes
+    response: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,3 +181,112 @@ def digest(ciphertext: Ciphertext | CiphertextVector) -> bytes:
 def rows_of(ciphertext: Ciphertext | CiphertextVector) -> Rows:
     """Return the rows of a vector, or the one row of an integer."""
     return ciphertext.rows if isinstance(ciphertext, CiphertextVector) else ciphertext.row
+
+
+def response_bytes(width: int) -> int:
+    """Return how many bytes the longest response has where n has ``width``."""
+    return width + _NONCE_BITS // 8 + 1
+
+
+def prove(public: ThresholdPublic, index: int, secret: int, ciphertext: bytes, bases: Rows, rows: Rows) -> Proof:
+    r"""Prove that ``rows`` are the ``bases`` to the power of :math:`2 \Delta` times the secret of share ``index``.
+
+    Args:
+        public: the public part of the key.
+        index: the number of the share.
+        secret: the share itself.
+        ciphertext: the digest of what is decrypted.
+        bases: the ciphertexts modulo n.
+        rows: the partial decryption.
+    """
+    ring = public.key.residues
+    statement = _statement(public, index, ciphertext, rows)
+    joined = pow(combined(ring, bases, _exponents(statement, len(rows))), 4 * public.delta, ring.modulus)
+    nonce = system_below(1 << (public.bits + _NONCE_BITS))
+    starts = from_integers([joined, public.verifier], ring.width)
+    commitments = to_integers(ring.power(starts, nonce, secret=True, workers=1))
+    challenge = _challenge(public, statement, commitments)
+    return Proof(challenge=challenge, response=nonce + int.from_bytes(challenge, "big") * secret)
+
+
+def holds(public: ThresholdPublic, index: int, ciphertext: bytes, bases: Rows, rows: Rows, proof: Proof) -> bool:
+    r"""Return whether a proof holds: :math:`h = H(\ldots, X^z Y^{-h}, v^z v_i^{-h})`."""
+    if not 0 <= proof.response < 1 << (8 * response_bytes(public.key.residues.width)):
+        return False
+    ring, n = public.key.residues, public.key.n
+    statement = _statement(public, index, ciphertext, rows)
+    exponents = _exponents(statement, len(rows))
+    joined = pow(combined(ring, bases, exponents), 4 * public.delta, n)
+    shown = pow(combined(ring, rows, exponents), 2, n)
+    challenge = int.from_bytes(proof.challenge, "big")
+    starts = from_integers([joined, public.verifier], ring.width)
+    raised = to_integers(ring.power(starts, proof.response, secret=False, workers=1))
+    ends = (shown, public.verifiers[index - 1])
+    commitments = [int(a * gmpy2.powmod(b, -challenge, n) % n) for a, b in zip(raised, ends, strict=True)]
+    return hmac.compare_digest(proof.challenge, _challenge(public, statement, commitments))
+
+
+def _statement(public: ThresholdPublic, index: int, ciphertext: bytes, rows: Rows) -> bytes:
+    """Return the digest of everything that is claimed; the key's identity covers n, v and all v_i."""
+    running = hashlib.sha256(b"tacit threshold proof 2: statement\n" + public.identity + ciphertext)
+    running.update(index.to_bytes(8, "big") + len(rows).to_bytes(8, "big"))
+    running.update(rows.tobytes())
+    return running.digest()
+
+
+def _exponents(statement: bytes, count: int) -> Rows:
+    stream = hashlib.shake_256(b"tacit threshold proof 2: exponents\n" + statement)
+    return coefficients(stream.digest(count * COEFFICIENT_BYTES))
+
+
+def _challenge(public: ThresholdPublic, statement: bytes, commitments: list[int]) -> bytes:
+    width = public.key.residues.width
+    shown = b"".join(number.to_bytes(width, "big") for number in commitments)
+    return hashlib.sha256(b"tacit threshold proof 2: challenge\n" + statement + shown).digest()
+
+
+def coefficients(stream: bytes) -> Rows:
+    """Return random bytes as one exponent per row."""
+    return np.frombuffer(stream, np.uint8).reshape(-1, COEFFICIENT_BYTES)
+
+
+def combined(ring: Ring, rows: Rows, exponents: Rows) -> int:
+    r"""Return :math:`\prod_j x_j^{\rho_j}`.
+
+    Rows with the same digit d at the same place are multiplied first, then those products to the power of their
+    digits, by running products from the largest digit down: one product per row and place, and two per digit and place
+    (Pippenger 1976). All places go together.
+    """
+    modulus, result = gmpy2.mpz(ring.modulus), gmpy2.mpz(1)
+    if len(rows) <= _FEW:
+        for number, exponent in zip(to_integers(rows), to_integers(exponents), strict=True):
+            result = result * gmpy2.powmod(number, exponent, modulus) % modulus
+        return int(result)
+    digits = np.stack([exponents >> 4, exponents & 15], axis=2).reshape(-1, _PLACES)
+    products = np.repeat(from_integers([1], ring.width), _PLACES * _DIGITS, axis=0)
+    for start in range(0, len(rows), _CHUNK):
+        layers = _layers(rows[start : start + _CHUNK], digits[start : start + _CHUNK])
+        products = ring.product([products, *layers])
+    by_place = products.reshape(_PLACES, _DIGITS, -1)
+    running = powers = by_place[:, _DIGITS - 1]
+    for digit in range(_DIGITS - 2, -1, -1):
+        running = ring.multiply(running, by_place[:, digit])
+        powers = ring.multiply(powers, running)
+    for power in to_integers(powers):  # the most significant place first
+        result = gmpy2.powmod(result, 16, modulus) * power % modulus
+    return int(result)
+
+
+def _layers(rows: Rows, digits: NDArray[np.uint8]) -> Iterator[Rows]:
+    """Yield vectors with one entry per place and digit, whose product holds every row where its digits are."""
+    row, place = np.nonzero(digits)
+    target = place * _DIGITS + digits[row, place] - 1
+    order = np.argsort(target, kind="stable")
+    row, target = row[order], target[order]
+    rank = np.arange(len(target)) - np.searchsorted(target, target)  # how many before it go to the same entry
+    one = from_integers([1], rows.shape[1])
+    for layer in range(int(rank.max(initial=-1)) + 1):
+        entries = np.repeat(one, _PLACES * _DIGITS, axis=0)
+        now = rank == layer
+        entries[target[now]] = rows[row[now]]
+        yield entries

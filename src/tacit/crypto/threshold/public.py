@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.crypto.paillier import Ciphertext, CiphertextVector, PublicKey
-from tacit.crypto.threshold.combination import Combined, combine, disproved
-from tacit.crypto.threshold.interpolation import weights
+from tacit.crypto.threshold.combination import Combined, combine, disproved, weights
 from tacit.crypto.threshold.partial import PartialDecryption
 from tacit.errors import KeysError
 

@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from tacit.crypto.paillier import PublicKey
-from tacit.crypto.rows import Rows
+from tacit.crypto.ring import Rows
 from tacit.flow import ClientId
 from tacit.wire import Turn
 

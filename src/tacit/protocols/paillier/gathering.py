@@ -6,8 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from tacit import wire
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import CiphertextVector, total
+from tacit.crypto.paillier import CiphertextVector, Layout, total
 from tacit.errors import CipherError, ClientError
 from tacit.flow import ClientId
 from tacit.protocols.paillier.member import SEAL_BYTES

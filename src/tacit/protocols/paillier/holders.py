@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tacit import wire
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import CiphertextVector, PrivateKey, total
-from tacit.crypto.rows import Rows
+from tacit.crypto.paillier import CiphertextVector, Layout, PrivateKey, total
+from tacit.crypto.ring import Rows
 from tacit.crypto.threshold import KeyShare
 from tacit.errors import CipherError, ConfigError, WireError
 from tacit.flow import ClientId

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import PublicKey
+from tacit.crypto.paillier import Layout, PublicKey
 from tacit.crypto.paillier.public import Noise
 from tacit.errors import KeysError, WireError
 from tacit.flow import ClientId

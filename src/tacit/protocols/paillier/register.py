@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tacit import foreign, wire
-from tacit.crypto.layout import Layout
+from tacit.crypto.paillier import Layout
 from tacit.errors import CipherError, KeysError, WireError
 from tacit.flow import ClientId
 from tacit.protocols.paillier.binding import CHALLENGE_BYTES, Rules, run_of

@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from tacit import wire
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import CiphertextVector
+from tacit.crypto.paillier import CiphertextVector, Layout
 from tacit.crypto.paillier.public import Noise
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.crypto.threshold.partial import digest

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from tacit.crypto import paillier
 from tacit.crypto.backend import describe
-from tacit.crypto.layout import Layout
-from tacit.crypto.paillier import CiphertextVector, NoisePool, PrivateKey, PublicKey
+from tacit.crypto.paillier import CiphertextVector, Layout, NoisePool, PrivateKey, PublicKey
 from tacit.crypto.paillier.public import Kind, Noise
 from tacit.crypto.primes import random_prime
-from tacit.crypto.rows import random_below
+from tacit.crypto.ring import random_below
 from tacit.randomness import system_below
 from tacit_labs.bench.worker import clocked, serve
 

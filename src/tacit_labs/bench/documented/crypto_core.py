@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tacit.crypto import native
-from tacit.crypto.gmp import GmpBackend, cores
+from tacit.crypto.gmp import GmpBackend
 from tacit.crypto.native import NativeBackend
 from tacit.crypto.primes import random_prime
-from tacit.crypto.ring import Backend
-from tacit.crypto.rows import random_below
+from tacit.crypto.ring import Backend, cores, random_below
 from tacit.errors import DeviceError
 from tacit_labs.bench import machine
 

@@ -24,11 +24,10 @@ import numpy as np
 
 from tacit.crypto import elgamal, native
 from tacit.crypto.backend import VARIABLE
-from tacit.crypto.elgamal.discrete_log import DiscreteLog
-from tacit.crypto.elgamal.exponential import powers
-from tacit.crypto.gmp import cores
+from tacit.crypto.elgamal.counts import DiscreteLog, powers
 from tacit.crypto.groups import named
-from tacit.crypto.safe_primes import safe_prime
+from tacit.crypto.primes import safe_prime
+from tacit.crypto.ring import cores
 from tacit.randomness import system_below
 from tacit_labs.bench.documented.common import in_a_child, processor, wall
 from tacit_labs.harness.textbook import safe_prime_seconds

@@ -1,29 +1,27 @@
-"""The public key: whoever has it encrypts, multiplies, adds and re-randomises."""
+"""Keys of ElGamal: the public one encrypts, multiplies, adds and re-randomises; the private one decrypts."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, SupportsIndex, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tacit.crypto import groups
 from tacit.crypto.backend import backend
-from tacit.crypto.elgamal import exponential, frame
-from tacit.crypto.elgamal.ciphertext import Ciphertext
-from tacit.crypto.elgamal.encoding import encode, number_of
-from tacit.crypto.elgamal.exponential import EncryptedCounts
-from tacit.crypto.elgamal.fixed_base import fixed_base
-from tacit.crypto.groups import Group
-from tacit.crypto.ring import Ring
-from tacit.crypto.rows import Rows, random_below
-from tacit.errors import KeysError
-from tacit.randomness import system_bytes
+from tacit.crypto.elgamal.ciphertext import Ciphertext, Form, Pairs, parse
+from tacit.crypto.elgamal.counts import EncryptedCounts, encrypted, search
+from tacit.crypto.elgamal.encoding import decode, encode, message_of, number_of
+from tacit.crypto.groups import Group, fixed_base
+from tacit.crypto.ring import Ring, Rows, from_integers, random_below, to_integers
+from tacit.errors import CipherError, ConfigError, KeysError
+from tacit.randomness import system_below, system_bytes
 
+DEFAULT_GROUP = "ffdhe3072"
 KIND = "elgamal"
 
 Exponents = Literal["short", "full"]
@@ -145,16 +143,16 @@ class PublicKey:
 
     def encrypt_counts(self, counts: ArrayLike, *, workers: int | None = None) -> EncryptedCounts:
         """Encrypt counts, one or a vector, so that they can be added; they are at most 2^40 in magnitude."""
-        return exponential.encrypt(self, counts, workers=workers)
+        return encrypted(self, counts, workers=workers)
 
     def parse(self, content: bytes) -> Ciphertext:
         """Return the ciphertexts that bytes from a peer hold, checked; CipherError where they are not of this key."""
-        first, second = frame.parse(content, self, frame.Form.NUMBERS)
+        first, second = parse(content, self, Form.NUMBERS)
         return Ciphertext(key=self, first=first, second=second)
 
     def parse_counts(self, content: bytes) -> EncryptedCounts:
         """Return the encrypted counts that bytes from a peer hold, checked; CipherError where not of this key."""
-        first, second = frame.parse(content, self, frame.Form.COUNTS)
+        first, second = parse(content, self, Form.COUNTS)
         return EncryptedCounts(key=self, first=first, second=second)
 
     def to_dict(self) -> dict[str, Any]:
@@ -169,3 +167,106 @@ class PublicKey:
             return cls(group=group, y=int(content["y"], 16), exponents=content["exponents"])
         except (KeyError, TypeError, ValueError) as error:
             raise KeysError(f"The public key is damaged: {error!r}. Restore its file from a copy.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateKey:
+    """Decrypts with x, the discrete logarithm of the public y. Powers take time that tells nothing of x.
+
+    Attributes:
+        public: the public key.
+        x: the secret exponent.
+    """
+
+    kind: ClassVar[str] = KIND
+
+    public: PublicKey
+    x: int = field(repr=False)
+
+    def __post_init__(self) -> None:
+        group, ring = self.public.group, self.public.ring
+        if not 0 < self.x < group.q:
+            raise KeysError("The private exponent is not between 0 and q: the key is damaged. Restore it from a copy.")
+        power = ring.power(from_integers([group.g], ring.width), self.x, secret=True, workers=1)
+        if to_integers(power) != [self.public.y]:
+            raise KeysError("The private key does not belong to its public key: g^x is not y. Restore it from a copy.")
+
+    def decrypt(self, ciphertext: Ciphertext) -> int:
+        """Return the integer of a single ciphertext."""
+        if len(ciphertext) != 1:
+            raise ConfigError(f"Got {len(ciphertext)} ciphertexts, expected one. Use decrypt_many.")
+        return self.decrypt_many(ciphertext)[0]
+
+    def decrypt_many(self, ciphertext: Ciphertext, *, workers: int | None = None) -> list[int]:
+        """Return the integers of a vector of ciphertexts."""
+        return decode(self._open(ciphertext, Ciphertext, workers), self.public.group)
+
+    def decrypt_bytes(self, ciphertext: Ciphertext) -> bytes:
+        """Return the short message of a ciphertext."""
+        return message_of(self.decrypt(ciphertext))
+
+    def decrypt_counts(
+        self, ciphertext: EncryptedCounts, *, bound: int, signed: bool = False, workers: int | None = None
+    ) -> NDArray[np.int64]:
+        """Return the counts, each from 0 to ``bound``, or from -``bound`` where they are ``signed``.
+
+        The time grows with the square root of the bound, and a table for it is kept. How long it takes tells
+        how large the counts are.
+
+        Raises:
+            CipherError: where a count is outside, or the ciphertexts are of another key.
+        """
+        rows = self._open(ciphertext, EncryptedCounts, workers)
+        return search(rows, self.public.group, bound=bound, signed=signed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the key as text for a key file. It holds the secret."""
+        return {"public": self.public.to_dict(), "x": f"{self.x:x}"}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> PrivateKey:
+        """Return the key of a key file; KeysError where it is damaged."""
+        try:
+            return cls(public=PublicKey.from_dict(content["public"]), x=int(content["x"], 16))
+        except (KeyError, TypeError, ValueError):  # the message must not hold the secret
+            raise KeysError("The private key is damaged. Restore its file from a copy.") from None
+
+    def _open(self, ciphertext: Pairs, form: type[Pairs], workers: int | None) -> Rows:
+        r"""Return :math:`c_2 (c_1^{-1})^x`; what is inverted is public, and the power alone is secret."""
+        if type(ciphertext) is not form:
+            raise CipherError(f"Got {type(ciphertext).__name__}, expected {form.__name__}: numbers and counts differ.")
+        if ciphertext.key != self.public:
+            raise CipherError(
+                f"The ciphertext is of key {ciphertext.key.fingerprint[:23]}…, and this private key is of "
+                f"{self.public.fingerprint[:23]}… . Use the key it was made with."
+            )
+        ring = self.public.ring
+        unmask = ring.power(ring.inverse(ciphertext.first), self.x, secret=True, workers=workers)
+        return ring.multiply(ciphertext.second, unmask)
+
+
+def generate(
+    group: str | Group = DEFAULT_GROUP, *, exponents: Exponents = "short", insecure_key_size: bool = False
+) -> tuple[PublicKey, PrivateKey]:
+    """Return a new key pair from the operating system's randomness.
+
+    Args:
+        group: the name of a group, ``ffdhe3072`` (128 bits of security) by default, or one from
+            :mod:`tacit.crypto.groups`.
+        exponents: ``full`` ones need one assumption less and take longer; see :class:`PublicKey`.
+        insecure_key_size: allow groups of less than 2048 bits, for experiments.
+    """
+    chosen = groups.named(group) if isinstance(group, str) else group
+    if chosen.insecure and not insecure_key_size:
+        raise ConfigError(
+            f"A group of {chosen.bits} bits is not secure: expected at least {groups.SAFE_BITS}, {DEFAULT_GROUP} by "
+            "default. For an experiment say --insecure-key-size (insecure_key_size=True)."
+        )
+    if exponents not in get_args(Exponents):
+        raise ConfigError(f"Unknown exponents={exponents!r}. Expected one of {', '.join(get_args(Exponents))}.")
+    bits = exponent_bits(chosen, exponents)
+    x = 2 + system_below(min(1 << bits, chosen.q) - 2)  # 0 and 1 would give y away
+    ring = backend().ring(chosen.p)
+    (y,) = to_integers(ring.power(from_integers([chosen.g], ring.width), x, secret=True, workers=1))
+    public = PublicKey(group=chosen, y=y, exponents=exponents)
+    return public, PrivateKey(public=public, x=x)

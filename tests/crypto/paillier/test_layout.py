@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.crypto.layout import Beyond, Layout
-from tacit.crypto.rows import Rows, from_integers, to_integers
+from tacit.crypto.paillier.vector import Beyond, Layout
+from tacit.crypto.ring import Rows, from_integers, to_integers
 from tacit.errors import CipherError, ConfigError
 
 CLIPS = st.floats(1e-290, 1e300)
@@ -274,5 +274,5 @@ def test_every_flipped_bit_is_another_layout_or_an_error(step: float | None) -> 
 
 
 def test_slots_wider_than_a_word_say_what_to_lower() -> None:
-    with pytest.raises(ConfigError, match="Use fewer bits a number, or allow fewer summands"):
+    with pytest.raises(ConfigError, match="Use fewer bits per number, or allow fewer summands"):
         Layout.floats(length=2, clip=1.0, bits=24, summands=2**50, key_bits=512)
