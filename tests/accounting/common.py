@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tacit.accounting.events import Event, GaussianEvent, PureEvent, RepeatedEvent, SampledEvent, Sampling
-from tacit.accounting.ledger import Ledger, Neighbours
-from tacit.accounting.tally import Tally
+from tacit.accounting.ledger import Ledger, Neighbours, RunningLedger
 
 _VECTORS = Path(__file__).parents[3] / "shared" / "vectors" / "dp.json"
 
@@ -28,11 +27,11 @@ def ledger(*events: Event, neighbours: Neighbours = "add-remove") -> Ledger:
     return made
 
 
-def tallied(made: Ledger) -> Tally:
-    tally = Tally(unit=made.unit, neighbours=made.neighbours)
+def running_ledger(made: Ledger) -> RunningLedger:
+    running = RunningLedger(unit=made.unit, neighbours=made.neighbours)
     for charge in made.charges:
-        tally.add(charge.event, clients=charge.clients)
-    return tally
+        running.add(charge.event, clients=charge.clients)
+    return running
 
 
 def gaussian(noise: float, rounds: int = 1) -> Event:

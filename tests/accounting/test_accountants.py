@@ -13,7 +13,7 @@ from tacit.accounting.accountant import Name
 from tacit.accounting.events import Event
 from tacit.accounting.ledger import Charge, Ledger, Neighbours
 from tacit.errors import ConfigError
-from tests.accounting.common import gaussian, ledger, pure, sampled, tallied, vectors
+from tests.accounting.common import gaussian, ledger, pure, sampled, running_ledger, vectors
 
 
 class Conformance(ABC):
@@ -67,7 +67,7 @@ class Conformance(ABC):
     def test_the_split_into_charges_does_not_matter(self) -> None:
         many = ledger(*[self.release(2.0, 1) for _ in range(6)])
         assert self.epsilon(many) == pytest.approx(self.epsilon(ledger(self.release(2.0, 6))), rel=1e-9)
-        assert self.epsilon(tallied(many).ledger()) == self.epsilon(many)
+        assert self.epsilon(running_ledger(many).short()) == self.epsilon(many)
 
 
 class TestExactGaussian(Conformance):

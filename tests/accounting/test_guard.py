@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tacit.accounting import accountant, certified, composition, google, guard, moments, pld, profile, renyi
 from tacit.accounting.calibration import calibrate
 from tacit.accounting.events import ShuffledEvent, SkellamEvent
-from tacit.accounting.ledger import Ledger, Neighbours
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Ledger, Neighbours, Tally
 from tacit.errors import AccountingError, LocalError
 from tests.accounting.common import gaussian, ledger, pure, sampled
 
@@ -80,7 +79,7 @@ _LEDGERS: dict[str, tuple[Ledger, Any, str, float]] = {
 def test_too_little_is_an_error_whatever_the_ledger_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, module, function, share = _LEDGERS[name]
     truth = accountant.epsilon(made, 1e-5).epsilon
-    assert guard.lower(Parts.of(made), 1e-5) <= truth
+    assert guard.lower(Tally.of(made), 1e-5) <= truth
     monkeypatch.setattr(module, function, lambda *_, **__: truth * share)
     with pytest.raises(AccountingError, match=r"certainly costs [0-9.e+-]+ or more"):
         accountant.epsilon(made, 1e-5)
@@ -105,7 +104,7 @@ def test_the_smaller_of_two_bounds_is_reported_and_named(monkeypatch: pytest.Mon
     made = ledger(sampled(1.0, 0.01, 1_000))
     monkeypatch.setattr(pld, "epsilon", lambda *_, **__: 3.0)
     answer = accountant.epsilon(made, 1e-5)
-    assert (answer.accountant, answer.epsilon) == ("renyi", moments.epsilon(Parts.of(made), 1e-5))
+    assert (answer.accountant, answer.epsilon) == ("renyi", moments.epsilon(Tally.of(made), 1e-5))
     assert accountant.epsilon(made, 1e-5, accountant="pld").epsilon == 3.0  # asked for by name, and a bound as well
 
 
@@ -135,14 +134,14 @@ def test_what_is_reported_lies_between_its_bounds(
     noise: float, rate: float, rounds: int, delta: float, relation: Neighbours
 ) -> None:
     made = ledger(sampled(noise, rate, rounds), neighbours=relation)
-    parts = Parts.of(made)
+    tally = Tally.of(made)
     found = accountant.epsilon(made, delta).epsilon  # guarded
-    assert found >= guard.lower(parts, delta) * (1.0 - 1e-9) - 1e-12
+    assert found >= guard.lower(tally, delta) * (1.0 - 1e-9) - 1e-12
     if found == 0.0:
         return
-    assert found <= moments.epsilon(parts, delta) * (1.0 + 1e-9)
+    assert found <= moments.epsilon(tally, delta) * (1.0 + 1e-9)
     if relation == "add-remove":
-        assert found <= google.rdp(parts, delta) * (1.0 + 1e-9)
+        assert found <= google.rdp(tally, delta) * (1.0 + 1e-9)
     reach = 2.0 if relation == "replace-one" else 1.0
     unamplified = profile.epsilon_at(delta=delta, mu=reach * math.sqrt(rounds) / noise)
     assert found <= unamplified * (1.0 + 1e-9)
@@ -195,10 +194,10 @@ def test_google_s_two_values_lie_around_it(
         .get_epsilon_for_delta(delta)
         for above in (False, True)
     )
-    parts = Parts.of(ledger(sampled(noise, rate, rounds), neighbours=relation))
+    tally = Tally.of(ledger(sampled(noise, rate, rounds), neighbours=relation))
     found = accountant.epsilon(ledger(sampled(noise, rate, rounds), neighbours=relation), delta).epsilon
     assert optimistic <= found * (1.0 + 1e-9) <= pessimistic + 1e-3 * pessimistic + 1e-6
-    lower = guard.lower(parts, delta)
+    lower = guard.lower(tally, delta)
     assert lower <= pessimistic
     assert lower >= found * 0.995  # so that an error of a half per cent would have been seen
 
@@ -277,7 +276,7 @@ def test_calibrated_noise_keeps_its_budget(
     found = calibrate(epsilon=epsilon, delta=delta, rate=rate, rounds=rounds, neighbours=relation)
     made = ledger(sampled(found.noise_multiplier, rate, rounds), neighbours=relation)
     assert accountant.epsilon(made, delta).epsilon <= epsilon
-    assert guard.lower(Parts.of(made), delta) <= epsilon
+    assert guard.lower(Tally.of(made), delta) <= epsilon
     less = ledger(sampled(found.noise_multiplier * 0.99, rate, rounds), neighbours=relation)
     assert accountant.epsilon(less, delta).epsilon > epsilon
 
@@ -286,7 +285,7 @@ def test_calibration_of_sets_of_fixed_size_and_where_no_noise_is_needed() -> Non
     found = calibrate(epsilon=3.0, delta=1e-5, rate=0.01, rounds=9, sampling="fixed", neighbours="replace-one")
     fixed = ledger(sampled(found.noise_multiplier, 0.01, 9, "fixed"), neighbours="replace-one")
     assert accountant.epsilon(fixed, 1e-5).epsilon <= 3.0
-    assert guard.lower(Parts.of(fixed), 1e-5) <= 3.0
+    assert guard.lower(Tally.of(fixed), 1e-5) <= 3.0
     rare = calibrate(epsilon=1.0, delta=1e-2, rate=1e-4, rounds=5)  # delta alone covers it
     assert rare.noise_multiplier < 0.01
     assert rare.answer.epsilon <= 1.0
@@ -309,4 +308,4 @@ def test_calibration_of_sets_of_fixed_size_and_where_no_noise_is_needed() -> Non
 )
 def test_extremes_have_an_answer(made: Ledger, delta: float) -> None:
     answer = accountant.epsilon(made, delta)
-    assert guard.lower(Parts.of(made), delta) <= answer.epsilon * (1.0 + 1e-9)
+    assert guard.lower(Tally.of(made), delta) <= answer.epsilon * (1.0 + 1e-9)

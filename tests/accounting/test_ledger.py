@@ -16,8 +16,7 @@ from tacit.accounting.events import (
     from_dict,
     to_dict,
 )
-from tacit.accounting.ledger import Ledger
-from tacit.accounting.parts import Group, Parts
+from tacit.accounting.ledger import Ledger, SampledReleases, Tally
 from tacit.errors import ConfigError
 from tests.accounting.common import gaussian, ledger, pure, sampled
 
@@ -122,24 +121,24 @@ def test_a_clip_bit_and_an_update_share_their_sample() -> None:
         event=ComposedEvent(events=(GaussianEvent(noise_multiplier=noise), GaussianEvent(noise_multiplier=2.0))),
         rate=0.1,
     )
-    (group,) = Parts.of(ledger(event, event)).poisson
-    assert group == Group(noise_multiplier=pytest.approx(1.0, rel=1e-15), rate=0.1, count=2)  # type: ignore[arg-type]
+    (group,) = Tally.of(ledger(event, event)).poisson
+    assert group == SampledReleases(noise_multiplier=pytest.approx(1.0, rel=1e-15), rate=0.1, count=2)  # type: ignore[arg-type]
 
 
 def test_shuffled_passes_are_counted_up_and_charged_at_the_least_noise() -> None:
-    assert Parts.of(ledger(sampled(1.0, 0.01, 100, "shuffle"))).shuffle == 1.0
-    assert Parts.of(ledger(sampled(1.0, 0.01, 101, "shuffle"))).shuffle == 2.0
+    assert Tally.of(ledger(sampled(1.0, 0.01, 100, "shuffle"))).shuffle == 1.0
+    assert Tally.of(ledger(sampled(1.0, 0.01, 101, "shuffle"))).shuffle == 2.0
     # A unit may meet the quieter batch in every pass.
     alternating = [sampled(noise, 0.1, 1, "shuffle") for _ in range(10) for noise in (1.0, 2.0)]
-    assert Parts.of(ledger(*alternating)).shuffle == 2.0
+    assert Tally.of(ledger(*alternating)).shuffle == 2.0
 
 
 def test_a_set_of_fixed_size_swaps_under_both_relations() -> None:
     event = sampled(2.0, 0.5, 4, "fixed")
-    assert Parts.of(ledger(event)).mu == Parts.of(ledger(event, neighbours="replace-one")).mu == 2.0
+    assert Tally.of(ledger(event)).mu == Tally.of(ledger(event, neighbours="replace-one")).mu == 2.0
 
 
 def test_what_has_infinite_noise_costs_nothing() -> None:
-    nothing = Parts.of(ledger(gaussian(math.inf), sampled(math.inf, 0.1), pure(0.0)))
-    assert nothing == Parts.of(ledger())
+    nothing = Tally.of(ledger(gaussian(math.inf), sampled(math.inf, 0.1), pure(0.0)))
+    assert nothing == Tally.of(ledger())
     assert nothing.sampling == "none"

@@ -10,8 +10,7 @@ from scipy.stats import norm
 
 from tacit.accounting import accountant
 from tacit.accounting.events import SkellamEvent
-from tacit.accounting.ledger import Neighbours
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Neighbours, Tally
 from tacit.accounting.whole_run import whole_run
 from tests.accounting.common import gaussian, ledger, sampled
 
@@ -69,7 +68,7 @@ def test_an_order_drawn_with_one_more_is_the_old_one_with_one_place_exchanged() 
 @pytest.mark.parametrize("passes", [1, 3])
 def test_every_pass_is_charged(passes: int) -> None:
     made = ledger(sampled(2.0, 0.25, 4 * passes, "shuffle"))
-    assert Parts.of(made).mu == pytest.approx(math.sqrt(5.0 * passes) / 2.0)
+    assert Tally.of(made).mu == pytest.approx(math.sqrt(5.0 * passes) / 2.0)
 
 
 def test_without_the_unit_a_poisson_sum_has_the_law_of_one_that_is_zeroed_out() -> None:
@@ -87,7 +86,7 @@ def test_a_set_of_fixed_size_keeps_its_members_where_one_is_zeroed_out() -> None
 
 def test_a_set_of_fixed_size_beside_poisson_samples() -> None:
     made = ledger(sampled(1.0, 0.01, 2, "fixed"), sampled(1.0, 0.01, 2), neighbours="zero-out")
-    assert Parts.of(made).mu == pytest.approx(math.sqrt(2.0))
+    assert Tally.of(made).mu == pytest.approx(math.sqrt(2.0))
     bound = accountant.epsilon(made, DELTA, accountant="rdp").epsilon
     assert accountant.epsilon(made, DELTA).epsilon <= bound
 

@@ -14,11 +14,10 @@ from tacit.accounting import accountant, profile, renyi
 from tacit.accounting.accountant import NAMES, Name
 from tacit.accounting.calibration import calibrate
 from tacit.accounting.events import ComposedEvent, Event, RepeatedEvent, SampledEvent, SkellamEvent, from_dict, to_dict
-from tacit.accounting.ledger import Ledger, Neighbours
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Ledger, Neighbours, Tally
 from tacit.accounting.skellam import calibrate_skellam
 from tacit.errors import ConfigError
-from tests.accounting.common import gaussian, ledger, pure, sampled, tallied
+from tests.accounting.common import gaussian, ledger, pure, sampled, running_ledger
 
 Array = NDArray[np.float64]
 
@@ -87,8 +86,8 @@ def test_the_cost_never_grows_with_the_sensitivity(noise: float) -> None:
 
 @pytest.mark.parametrize("order", [1.05, 1.5, 2.5, 7.3])
 def test_the_chord_between_whole_orders_is_a_bound(order: float) -> None:
-    parts = Parts.of(ledger(skellam(2.0, sensitivity=1.0)))
-    below, above = (renyi._scaled(parts, np.array([f(order)]))[0] for f in (math.floor, math.ceil))
+    tally = Tally.of(ledger(skellam(2.0, sensitivity=1.0)))
+    below, above = (renyi._scaled(tally, np.array([f(order)]))[0] for f in (math.floor, math.ceil))
     chord = below + (order - math.floor(order)) * (above - below)
     assert divergence(order, 4.0, 1) * (order - 1.0) <= chord
 
@@ -167,7 +166,7 @@ def test_the_ends_of_the_scale() -> None:
     assert cost(skellam(0.0)) == math.inf
     assert cost(skellam(1e-200)) == math.inf
     assert cost(skellam(math.inf)) == 0.0
-    assert Parts.of(ledger(skellam(math.inf))) == Parts.of(ledger())
+    assert Tally.of(ledger(skellam(math.inf))) == Tally.of(ledger())
     assert cost(skellam(1e9)) < 1e-3
     assert cost(skellam(5.0), delta=0.9) == 0.0
     assert 0.0 < cost(skellam(0.01, 1000)) < math.inf
@@ -203,7 +202,7 @@ def test_an_event_survives_the_journal(event: Event) -> None:
     made = ledger(event, skellam(1.0))
     again = Ledger.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False)))
     assert again == made
-    assert Parts.of(tallied(again).ledger()) == Parts.of(made)
+    assert Tally.of(running_ledger(again).short()) == Tally.of(made)
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,27 @@ import pytest
 
 from tacit.accounting import accountant
 from tacit.accounting.events import ComposedEvent, Event, GaussianEvent, PureEvent, RepeatedEvent
-from tacit.accounting.ledger import Ledger, front
-from tacit.accounting.parts import Parts
-from tacit.accounting.tally import Tally
-from tests.accounting.common import gaussian, ledger, pure, sampled, tallied
+from tacit.accounting.ledger import Ledger, RunningLedger, Tally, front
+from tests.accounting.common import gaussian, ledger, pure, sampled, running_ledger
 
 ONE, TWO = GaussianEvent(noise_multiplier=1.0), GaussianEvent(noise_multiplier=2.0)
 
 
 def test_equal_releases_are_one_charge_of_the_same_cost() -> None:
     made = ledger(ONE, ONE, RepeatedEvent(event=ONE, count=3), TWO, ONE, neighbours="zero-out")
-    short = tallied(made).ledger()
+    short = running_ledger(made).short()
     assert [charge.event for charge in short.charges] == [RepeatedEvent(event=ONE, count=6), TWO]
-    assert Parts.of(short) == Parts.of(made)
+    assert Tally.of(short) == Tally.of(made)
     assert (short.unit, short.neighbours) == (made.unit, made.neighbours)
-    assert tallied(made).charges == 5
-    assert tallied(Ledger()).ledger() == Ledger()
+    assert running_ledger(made).charges == 5
+    assert running_ledger(Ledger()).short() == Ledger()
 
 
 def test_shuffled_passes_keep_their_order() -> None:
     quick, slow = (sampled(noise, rate, 1, "shuffle") for noise, rate in ((1.0, 0.5), (2.0, 0.25)))
     both = ComposedEvent(events=(quick, TWO))
     for order in itertools.permutations([quick, quick, slow, ONE, both, slow]):
-        assert Parts.of(tallied(ledger(*order)).ledger()) == Parts.of(ledger(*order))
+        assert Tally.of(running_ledger(ledger(*order)).short()) == Tally.of(ledger(*order))
 
 
 def test_the_short_ledger_costs_what_the_long_one_does() -> None:
@@ -40,20 +38,20 @@ def test_the_short_ledger_costs_what_the_long_one_does() -> None:
         for number in range(12):
             whose = chance.choice([None, chance.sample(range(5), 2)])
             made = made.charged(chance.choice(events), round_number=number, clients=whose)
-        tally = tallied(made)
-        costs = [accountant.estimate(each, 1e-5, accountant="renyi").epsilon for each in (made, tally.ledger())]
+        running = running_ledger(made)
+        costs = [accountant.estimate(each, 1e-5, accountant="renyi").epsilon for each in (made, running.short())]
         assert costs[0] == pytest.approx(costs[1], rel=1e-9)
         after = made.charged(pure(0.3), round_number=13, clients=(1, 4))
         costs = [
             accountant.estimate(each, 1e-5, accountant="renyi").epsilon
-            for each in (after, tally.ledger(pure(0.3), clients=(1, 4)))
+            for each in (after, running.short(pure(0.3), clients=(1, 4)))
         ]
         assert costs[0] == pytest.approx(costs[1], rel=1e-9)
         everyone = made.charged(ONE, round_number=13)
         assert accountant.estimate(everyone, 1e-5, accountant="renyi").epsilon == pytest.approx(
-            accountant.estimate(tally.ledger(ONE), 1e-5, accountant="renyi").epsilon, rel=1e-9
+            accountant.estimate(running.short(ONE), 1e-5, accountant="renyi").epsilon, rel=1e-9
         )
-        assert accountant.estimate(tally.ledger(), 1e-5, accountant="renyi").epsilon == pytest.approx(
+        assert accountant.estimate(running.short(), 1e-5, accountant="renyi").epsilon == pytest.approx(
             accountant.estimate(made, 1e-5, accountant="renyi").epsilon, rel=1e-9
         )  # a look ahead is not a charge
 
@@ -82,14 +80,14 @@ def test_a_charge_more_costs_the_same_however_many_there_were(by_client: bool) -
             return hash(self.epsilon)
 
     event = Counted(epsilon=0.001)
-    tally = Tally(neighbours="replace-one")
+    running = RunningLedger(neighbours="replace-one")
     work = []
     for number in range(100_000):
-        tally.add(event, clients=(number % 7, 7 + number % 11) if by_client else None)
+        running.add(event, clients=(number % 7, 7 + number % 11) if by_client else None)
         if number + 1 in (10_000, 100_000):
             work.append(looked)
     assert work[1] <= 10.5 * work[0]
-    short = tally.ledger()
+    short = running.short()
     assert len(short.charges) == 1
     (charge,) = short.charges
     assert isinstance(charge.event, RepeatedEvent)

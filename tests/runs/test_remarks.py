@@ -6,8 +6,7 @@ import pytest
 
 from tacit.accounting import accountant, profile
 from tacit.accounting.events import GaussianEvent, PureEvent
-from tacit.accounting.ledger import Ledger
-from tacit.accounting.tally import Tally
+from tacit.accounting.ledger import Ledger, RunningLedger
 from tacit.runs.remarks import no_guarantee, on_charges, on_composition, on_nominal, true_delta
 
 
@@ -23,9 +22,9 @@ def test_infinity_is_explained() -> None:
 def test_gaussian_ledgers_have_no_composition_to_speak_of() -> None:
     ledger = Ledger().charged(GaussianEvent(noise_multiplier=1.0), round_number=1)
     assert on_composition(ledger, accountant.epsilon(ledger, 1e-5)) is None
-    tally = Tally()
-    tally.add(GaussianEvent(noise_multiplier=1.0))
-    assert on_charges(tally) is None
+    running = RunningLedger()
+    running.add(GaussianEvent(noise_multiplier=1.0))
+    assert on_charges(running) is None
 
 
 def test_the_true_delta_is_that_of_the_most_charged_client() -> None:

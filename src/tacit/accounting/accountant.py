@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from tacit.accounting import guard
-from tacit.accounting.ledger import Ledger, Neighbours, Unit
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Ledger, Neighbours, Tally, Unit
 from tacit.errors import ConfigError
 
 Name = Literal["exact-gaussian", "pld", "pld-google", "rdp", "rdp-skellam", "renyi", "basic", "advanced"]
@@ -74,7 +73,7 @@ def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> 
     if accountant is not None and accountant not in NAMES:
         raise ConfigError(f"Unknown accountant {accountant!r}. Choose one of {', '.join(NAMES)}.")
     answer = estimate(ledger, delta, accountant=accountant)
-    guard.check([Parts.of(own) for own in ledger.of_clients()], delta, answer.epsilon, answer.accountant)
+    guard.check([Tally.of(own) for own in ledger.of_clients()], delta, answer.epsilon, answer.accountant)
     return answer
 
 
@@ -84,59 +83,59 @@ def estimate(ledger: Ledger, delta: float, *, accountant: Name | None = None) ->
 
 
 def _of_client(ledger: Ledger, delta: float, accountant: Name | None) -> Answer:
-    parts = Parts.of(ledger)
-    value, name = _tightest(parts, delta) if accountant is None else (_account(accountant, parts, delta), accountant)
+    tally = Tally.of(ledger)
+    value, name = _tightest(tally, delta) if accountant is None else (_account(accountant, tally, delta), accountant)
     return Answer(
         epsilon=value,
         delta=delta,
         accountant=name,
         neighbours=ledger.neighbours,
-        sampling=parts.sampling,
+        sampling=tally.sampling,
         unit=ledger.unit,
     )
 
 
-def _tightest(parts: Parts, delta: float) -> tuple[float, Name]:
+def _tightest(tally: Tally, delta: float) -> tuple[float, Name]:
     candidates: list[Name]
-    if parts.skellam:
+    if tally.skellam:
         candidates = ["rdp-skellam"]
-    elif not parts.poisson and not parts.unmixed:
+    elif not tally.poisson and not tally.unmixed:
         candidates = ["exact-gaussian"]
-        if parts.fixed and parts.neighbours != "add-remove":
+        if tally.fixed and tally.neighbours != "add-remove":
             candidates.append("rdp")
-    elif not parts.poisson and parts.mu == 0.0:
+    elif not tally.poisson and tally.mu == 0.0:
         from tacit.accounting.composition import savings
 
         candidates = ["basic", "advanced"]
-        if savings(parts, delta) > _WORTHWHILE:
+        if savings(tally, delta) > _WORTHWHILE:
             candidates.append("pld")
     else:
-        candidates = ["pld", "renyi"] if parts.poisson else ["pld"]
-    answers: list[tuple[float, Name]] = [(_account(name, parts, delta), name) for name in candidates]
+        candidates = ["pld", "renyi"] if tally.poisson else ["pld"]
+    answers: list[tuple[float, Name]] = [(_account(name, tally, delta), name) for name in candidates]
     return min(answers, key=lambda answer: answer[0])
 
 
-def _account(name: Name, parts: Parts, delta: float) -> float:
-    if parts.skellam and name != "rdp-skellam":
+def _account(name: Name, tally: Tally, delta: float) -> float:
+    if tally.skellam and name != "rdp-skellam":
         raise ConfigError(f"The accountant {name} knows no Skellam noise, and this ledger has some. Use rdp-skellam.")
-    if parts.hopeless:
+    if tally.hopeless:
         return math.inf
-    if parts.mu == 0.0 and not parts.poisson and not parts.unmixed and not parts.skellam:
+    if tally.mu == 0.0 and not tally.poisson and not tally.unmixed and not tally.skellam:
         return 0.0
-    return _function(name)(parts, delta)
+    return _function(name)(tally, delta)
 
 
-def _exact_gaussian(parts: Parts, delta: float) -> float:
-    if parts.poisson or parts.unmixed:
+def _exact_gaussian(tally: Tally, delta: float) -> float:
+    if tally.poisson or tally.unmixed:
         raise ConfigError(
             "The exact Gaussian accountant needs Gaussian releases without Poisson sampling. Use pld for this ledger."
         )
     from tacit.accounting import profile
 
-    return profile.epsilon_at(delta=delta, mu=parts.mu)
+    return profile.epsilon_at(delta=delta, mu=tally.mu)
 
 
-def _function(name: Name) -> Callable[[Parts, float], float]:
+def _function(name: Name) -> Callable[[Tally, float], float]:
     """Return an accountant; the modules that load NumPy or dp-accounting are imported only when chosen."""
     if name == "exact-gaussian":
         return _exact_gaussian

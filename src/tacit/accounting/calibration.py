@@ -16,8 +16,7 @@ from tacit.accounting import accountant as accounting
 from tacit.accounting import profile
 from tacit.accounting.accountant import Answer, Name
 from tacit.accounting.events import Sampling
-from tacit.accounting.ledger import Ledger, Neighbours
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Ledger, Neighbours, Tally
 from tacit.accounting.roots import first_at_most_zero
 from tacit.accounting.whole_run import whole_run
 from tacit.errors import ConfigError
@@ -77,7 +76,7 @@ def calibrate(
     def answer(noise: float) -> Answer:
         return accounting.epsilon(ledger(noise), delta, accountant=accountant)
 
-    one = Parts.of(ledger(1.0))
+    one = Tally.of(ledger(1.0))
     # Without amplification the whole run is one Gaussian release with mu proportional to 1/noise.
     unamplified = math.sqrt(one.mu**2 + sum(one.reach**2 * group.count for group in one.poisson))
     noise = unamplified / profile.largest_mu(epsilon=epsilon, delta=delta)
@@ -100,10 +99,10 @@ def calibrate(
     return Calibrated(noise_multiplier=noise, answer=final)
 
 
-def _closed(parts: Parts, accountant: Name | None) -> bool:
+def _closed(tally: Tally, accountant: Name | None) -> bool:
     """Return whether the exact Gaussian accountant is the one that will answer."""
     if accountant is None:
-        return not parts.poisson and not (parts.fixed and parts.neighbours != "add-remove")
+        return not tally.poisson and not (tally.fixed and tally.neighbours != "add-remove")
     return accountant == "exact-gaussian"
 
 
@@ -113,7 +112,7 @@ def _rough(ledger: Callable[[float], Ledger], epsilon: float, delta: float, high
 
     @functools.cache
     def excess(noise: float) -> float:
-        return _log_excess(pld.epsilon(Parts.of(ledger(noise)), delta, coarser=_COARSER), epsilon)
+        return _log_excess(pld.epsilon(Tally.of(ledger(noise)), delta, coarser=_COARSER), epsilon)
 
     if excess(high) > 0.0:
         return high

@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import math
 
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Tally
 from tacit.accounting.tails import log_less, log_tail
 
 _BERRY_ESSEEN = 0.4748  # Shevtsova 2011
 _FAR = 30.0  # deviations beyond which nothing is at stake
 
 
-def log_delta(parts: Parts, epsilon: float) -> float:
-    """Return the largest of these lower bounds on ln delta(eps) over the parts of a ledger."""
-    found = [pure(parts.pure, epsilon)]
-    mu = parts.without_fixed().mu if parts.neighbours != "add-remove" else parts.mu
+def log_delta(tally: Tally, epsilon: float) -> float:
+    """Return the largest of these lower bounds on ln delta(eps) over what a ledger holds."""
+    found = [pure(tally.pure, epsilon)]
+    mu = tally.without_fixed().mu if tally.neighbours != "add-remove" else tally.mu
     if mu > 0.0:
         found.append(gaussian(mu, epsilon))
     # A set of fixed size in which all others contribute nothing is seen like a Poisson sample.
-    for group in (*parts.poisson, *parts.fixed):
-        forms = (sampled_replaced,) if parts.neighbours == "replace-one" else (sampled_removed, sampled_added)
+    for group in (*tally.poisson, *tally.fixed):
+        forms = (sampled_replaced,) if tally.neighbours == "replace-one" else (sampled_removed, sampled_added)
         found += [form(group.noise_multiplier, group.rate, epsilon) for form in forms]
-    found += [skellam(*release, count, parts.reach, epsilon) for release, count in parts.skellam]
+    found += [skellam(*release, count, tally.reach, epsilon) for release, count in tally.skellam]
     return max(found)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Tally
 from tacit.accounting.roots import bracket_up, first_at_most_zero
 from tacit.errors import ConfigError
 
@@ -65,39 +65,39 @@ def exact_share(*, epsilon: float, delta: float, count: int) -> Share:
     return Share(epsilon=1.0 / first_at_most_zero(left, low, high), delta=share)
 
 
-def basic(parts: Parts, delta: float) -> float:  # noqa: ARG001
+def basic(tally: Tally, delta: float) -> float:  # noqa: ARG001
     """Return the sum of the epsilons of pure releases; holds at every delta."""
-    _pure_only(parts, "basic")
-    return sum(epsilon * count for epsilon, count in parts.unmixed)
+    _pure_only(tally, "basic")
+    return sum(epsilon * count for epsilon, count in tally.unmixed)
 
 
-def advanced(parts: Parts, delta: float) -> float:
+def advanced(tally: Tally, delta: float) -> float:
     """Return advanced composition of pure releases of different epsilons, or the basic sum where that is smaller.
 
     ``sum of e_i tanh(e_i/2) + sqrt(2 ln(1/delta) sum of e_i^2)`` (Kairouz, Oh & Viswanath 2015, theorem 3.5).
     """
-    _pure_only(parts, "advanced")
-    drift = sum(count * epsilon * math.tanh(epsilon / 2.0) for epsilon, count in parts.unmixed)
-    squares = sum(count * epsilon * epsilon for epsilon, count in parts.unmixed)
-    return min(basic(parts, delta), drift + math.sqrt(2.0 * -math.log(delta) * squares))
+    _pure_only(tally, "advanced")
+    drift = sum(count * epsilon * math.tanh(epsilon / 2.0) for epsilon, count in tally.unmixed)
+    squares = sum(count * epsilon * epsilon for epsilon, count in tally.unmixed)
+    return min(basic(tally, delta), drift + math.sqrt(2.0 * -math.log(delta) * squares))
 
 
-def savings(parts: Parts, delta: float) -> float:
+def savings(tally: Tally, delta: float) -> float:
     r"""Return the largest share of the basic sum that any theorem on pure releases can take off.
 
     With probability :math:`p = \prod e^{\varepsilon_i}/(1+e^{\varepsilon_i})` the worst releases lose all they may, so
     :math:`\delta(\sum \varepsilon_i - x) \ge p (1 - e^{-x})`, and no bound is below the sum by more than
     :math:`-\ln(1 - \delta/p)`. Where a shuffler mixes reports, more can be had.
     """
-    total = basic(parts, delta)
-    largest = -sum(count * math.log1p(math.exp(-epsilon)) for epsilon, count in parts.pure)
-    if parts.mixed or total == 0.0 or largest <= math.log(delta):
+    total = basic(tally, delta)
+    largest = -sum(count * math.log1p(math.exp(-epsilon)) for epsilon, count in tally.pure)
+    if tally.mixed or total == 0.0 or largest <= math.log(delta):
         return 1.0
     return min(1.0, -math.log1p(-delta * math.exp(-largest)) / total)
 
 
-def _pure_only(parts: Parts, name: str) -> None:
-    if parts.mu > 0.0 or parts.poisson:
+def _pure_only(tally: Tally, name: str) -> None:
+    if tally.mu > 0.0 or tally.poisson:
         raise ConfigError(
             f"{name.capitalize()} composition adds pure epsilons, and this ledger has Gaussian releases. Use pld."
         )

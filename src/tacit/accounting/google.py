@@ -11,33 +11,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Tally
 from tacit.errors import ConfigError
 
 
-def pld(parts: Parts, delta: float) -> float:
+def pld(tally: Tally, delta: float) -> float:
     """Return dp-accounting's pessimistic PLD estimate, on its grid of 1e-4."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as distributions
 
-    replace = parts.neighbours == "replace-one"
+    replace = tally.neighbours == "replace-one"
     relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
     total = distributions.identity()
-    if parts.mu > 0.0:
-        total = total.compose(distributions.from_gaussian_mechanism(1.0 / parts.mu))
-    for group in parts.poisson:
+    if tally.mu > 0.0:
+        total = total.compose(distributions.from_gaussian_mechanism(1.0 / tally.mu))
+    for group in tally.poisson:
         one = distributions.from_gaussian_mechanism(
             group.noise_multiplier, sampling_prob=group.rate, neighboring_relation=relation
         )
         total = total.compose(one.self_compose(group.count))
-    for epsilon, count in parts.unmixed:
+    for epsilon, count in tally.unmixed:
         one = distributions.from_privacy_parameters(common.DifferentialPrivacyParameters(epsilon, 0.0))
         total = total.compose(one.self_compose(count))
     return max(0.0, float(total.get_epsilon_for_delta(delta)))
 
 
-def rdp(parts: Parts, delta: float) -> float:
+def rdp(tally: Tally, delta: float) -> float:
     """Return epsilon by Rényi differential privacy (Mironov 2017; Mironov, Talwar & Zhang 2019).
 
     The one accountant here that knows sets of fixed size without replacement, under replace-one (Wang, Balle &
@@ -48,13 +48,13 @@ def rdp(parts: Parts, delta: float) -> float:
     from dp_accounting import NeighboringRelation, dp_event
     from dp_accounting.rdp import RdpAccountant
 
-    replace = parts.neighbours == "replace-one"
-    if replace and parts.poisson:
+    replace = tally.neighbours == "replace-one"
+    if replace and tally.poisson:
         raise ConfigError("Rényi accounting of Poisson samples knows add-remove and zero-out. Use pld for replace-one.")
-    amplified = () if parts.neighbours == "add-remove" or parts.poisson else parts.fixed
+    amplified = () if tally.neighbours == "add-remove" or tally.poisson else tally.fixed
     relation = NeighboringRelation.REPLACE_ONE if amplified else NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = RdpAccountant(neighboring_relation=relation)
-    mu = parts.without_fixed().mu if amplified else parts.mu
+    mu = tally.without_fixed().mu if amplified else tally.mu
     releases: list[tuple[Any, int]] = []
     if mu > 0.0:
         releases.append((dp_event.GaussianDpEvent(1.0 / mu), 1))
@@ -66,10 +66,10 @@ def rdp(parts: Parts, delta: float) -> float:
             event=dp_event.GaussianDpEvent(group.noise_multiplier / 2.0),
         )
         releases.append((one, group.count))
-    for group in parts.poisson:
+    for group in tally.poisson:
         one = dp_event.PoissonSampledDpEvent(group.rate, dp_event.GaussianDpEvent(group.noise_multiplier))
         releases.append((one, group.count))
-    for epsilon, count in parts.unmixed:
+    for epsilon, count in tally.unmixed:
         releases.append((dp_event.ZCDpEvent(rho=epsilon * epsilon / 2.0), count))
     with _quietly():
         for event, count in releases:

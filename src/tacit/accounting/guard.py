@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tacit.accounting import certified
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Tally
 from tacit.errors import AccountingError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9  # of epsilon
 _HALVINGS = 60
 
 
-def check(clients: Sequence[Parts], delta: float, epsilon: float, accountant: str) -> None:
+def check(clients: Sequence[Tally], delta: float, epsilon: float, accountant: str) -> None:
     """Raise an error where ``epsilon`` is certainly less than some client lost at ``delta``, or more than by Rényi.
 
     Raises:
@@ -33,15 +33,15 @@ def check(clients: Sequence[Parts], delta: float, epsilon: float, accountant: st
     if not math.isfinite(epsilon):
         return
     place = epsilon * (1.0 + _ROUNDING) + 1e-12
-    for parts in clients:
-        if _exceeded(parts, delta, place, accountant):
+    for tally in clients:
+        if _exceeded(tally, delta, place, accountant):
             raise AccountingError(
-                f"The accountant {accountant} found epsilon {epsilon:.6g} at delta {delta:g} ({parts.neighbours}, "
-                f"sampling {parts.sampling}), and the same ledger certainly costs {lower(parts, delta):.6g} or more: "
+                f"The accountant {accountant} found epsilon {epsilon:.6g} at delta {delta:g} ({tally.neighbours}, "
+                f"sampling {tally.sampling}), and the same ledger certainly costs {lower(tally, delta):.6g} or more: "
                 "one of the two is wrong. Please report this with the ledger. Nothing is claimed."
             )
     if accountant == "exact-gaussian":
-        above = max(_gaussian_renyi(parts.mu, delta) for parts in clients)
+        above = max(_gaussian_renyi(tally.mu, delta) for tally in clients)
         if epsilon > above * (1.0 + _ROUNDING):
             raise AccountingError(
                 f"The accountant {accountant} found epsilon {epsilon:.6g} at delta {delta:g}, and its Rényi bound is "
@@ -49,45 +49,45 @@ def check(clients: Sequence[Parts], delta: float, epsilon: float, accountant: st
             )
 
 
-def lower(parts: Parts, delta: float) -> float:
+def lower(tally: Tally, delta: float) -> float:
     """Return a certified lower bound on the epsilon of a ledger: the largest that is known here."""
-    if parts.hopeless:
+    if tally.hopeless:
         return math.inf
-    found = _closed(parts, delta)
-    for means, most in _sides(parts):
+    found = _closed(tally, delta)
+    for means, most in _sides(tally):
         if most > found:
-            found = max(found, _floor(parts, means, delta).least())
+            found = max(found, _floor(tally, means, delta).least())
     return found
 
 
-def _exceeded(parts: Parts, delta: float, epsilon: float, accountant: str) -> bool:
+def _exceeded(tally: Tally, delta: float, epsilon: float, accountant: str) -> bool:
     """Return whether a ledger certainly costs more."""
-    if certified.log_delta(parts, epsilon) > math.log(delta):
+    if certified.log_delta(tally, epsilon) > math.log(delta):
         return True
-    if accountant == "basic" and not (parts.poisson or parts.fixed or parts.mixed):
+    if accountant == "basic" and not (tally.poisson or tally.fixed or tally.mixed):
         return False  # what adds up needs no other bound than the outcome in which all is lost
-    return any(most > epsilon and _floor(parts, means, delta).exceeds(epsilon) for means, most in _sides(parts))
+    return any(most > epsilon and _floor(tally, means, delta).exceeds(epsilon) for means, most in _sides(tally))
 
 
-def _sides(parts: Parts) -> list[tuple[tuple[float, float], float]]:
-    if not (parts.poisson or parts.fixed or parts.unmixed) or parts.skellam or parts.hopeless:
+def _sides(tally: Tally) -> list[tuple[tuple[float, float], float]]:
+    if not (tally.poisson or tally.fixed or tally.unmixed) or tally.skellam or tally.hopeless:
         return []
     from tacit.accounting import optimistic
 
-    return optimistic.sides(parts)
+    return optimistic.sides(tally)
 
 
-def _floor(parts: Parts, means: tuple[float, float], delta: float) -> Floor:
+def _floor(tally: Tally, means: tuple[float, float], delta: float) -> Floor:
     from tacit.accounting import optimistic
 
-    return optimistic.Floor(parts, means, delta)
+    return optimistic.Floor(tally, means, delta)
 
 
-def _closed(parts: Parts, delta: float) -> float:
+def _closed(tally: Tally, delta: float) -> float:
     """Return nearly the largest epsilon at which the closed forms exceed ``delta``, or zero."""
 
     def exceeds(epsilon: float) -> bool:
-        return certified.log_delta(parts, epsilon) > math.log(delta)
+        return certified.log_delta(tally, epsilon) > math.log(delta)
 
     low, high = 0.0, 1e-12
     while exceeds(high):

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Tally
 from tacit.accounting.renyi import Array, bound, pure
 from tacit.errors import ConfigError
 
@@ -28,19 +28,19 @@ _ORDERS: Array = np.unique(
 )
 
 
-def epsilon(parts: Parts, delta: float) -> float:
+def epsilon(tally: Tally, delta: float) -> float:
     """Return epsilon at ``delta`` of Poisson samples, Gaussian and pure releases together.
 
     Raises:
         ConfigError: the ledger has Skellam noise.
     """
-    if parts.skellam:
+    if tally.skellam:
         raise ConfigError("This ledger has Skellam noise, which is accounted by rdp-skellam.")
-    total = 0.5 * _ORDERS * (_ORDERS - 1.0) * parts.mu**2
-    for group in parts.poisson:
-        moments = _log_moments(group.noise_multiplier, group.rate, parts.neighbours == "replace-one")
+    total = 0.5 * _ORDERS * (_ORDERS - 1.0) * tally.mu**2
+    for group in tally.poisson:
+        moments = _log_moments(group.noise_multiplier, group.rate, tally.neighbours == "replace-one")
         total = total + group.count * moments
-    for value, count in parts.unmixed:
+    for value, count in tally.unmixed:
         total = total + count * pure(_ORDERS, value) * (_ORDERS - 1.0)
     return bound(_ORDERS, total, delta)
 
@@ -55,12 +55,12 @@ def _log_moments(noise: float, rate: float, replaced: bool) -> Array:
         return np.minimum(np.interp(_ORDERS, _WHOLE, doubled), 4.0 * full)
     chord = np.interp(_ORDERS, _WHOLE, _at_whole(_WHOLE, noise, rate))
     low = _ORDERS[_ORDERS <= 2.0]
-    parts = (
+    terms = (
         low * math.log1p(-rate),
         np.log(low) + (low - 1.0) * math.log1p(-rate) + math.log(rate),
         low * math.log(rate) + full[: low.size],
     )
-    chord[: low.size] = np.minimum(chord[: low.size], np.logaddexp(np.logaddexp(parts[0], parts[1]), parts[2]))
+    chord[: low.size] = np.minimum(chord[: low.size], np.logaddexp(np.logaddexp(terms[0], terms[1]), terms[2]))
     return np.minimum(chord, full)
 
 

@@ -21,8 +21,8 @@ from functools import partial
 import numpy as np
 
 from tacit.accounting.convolution import Total
+from tacit.accounting.ledger import Tally
 from tacit.accounting.losses import ADD, REMOVE, REPLACE, Array, Losses, Pair
-from tacit.accounting.parts import Parts
 from tacit.accounting.pld import LEAST_NOISE, beyond
 from tacit.accounting.shuffling import shuffled_cells
 from tacit.accounting.tails import log_less
@@ -41,23 +41,23 @@ Means = tuple[float, float]
 Cells = tuple[int, Array, Array]  # the first index, and the masses of P and Q
 
 
-def sides(parts: Parts) -> list[tuple[Means, float]]:
+def sides(tally: Tally) -> list[tuple[Means, float]]:
     """Return from which sides a ledger is looked at, and the most that can be lost on each; none without a grid.
 
     Sets of fixed size are taken for Poisson samples, which is what they are to an adversary where all others contribute
     nothing; where they are charged in full, they are among the releases without sampling.
     """
-    sampled = (*parts.poisson, *parts.fixed)
-    if all(value > _PLAIN for value, _ in parts.unmixed) and not sampled:
+    sampled = (*tally.poisson, *tally.fixed)
+    if all(value > _PLAIN for value, _ in tally.unmixed) and not sampled:
         return []  # what adds up has a closed form
-    small = replace(parts, pure=tuple(release for release in parts.pure if release[0] <= _PLAIN))
-    if beyond(small) or any(group.noise_multiplier < LEAST_NOISE for group in parts.fixed):
+    small = replace(tally, pure=tuple(release for release in tally.pure if release[0] <= _PLAIN))
+    if beyond(small) or any(group.noise_multiplier < LEAST_NOISE for group in tally.fixed):
         return []  # and so has what is reported of this
-    if parts.neighbours == "replace-one":
+    if tally.neighbours == "replace-one":
         return [(REPLACE, math.inf)]
     if not sampled:
         return [(REMOVE, math.inf)]  # Gaussian and pure losses look the same from both sides
-    alone = not (parts.mu or parts.unmixed)
+    alone = not (tally.mu or tally.unmixed)
     added = -sum(group.count * math.log1p(-group.rate) for group in sampled) if alone else math.inf
     return [(REMOVE, math.inf), (ADD, added)]
 
@@ -74,9 +74,9 @@ class _Release:
 class Floor:
     """The sum of all releases seen from one side."""
 
-    def __init__(self, parts: Parts, means: Means, delta: float) -> None:
+    def __init__(self, tally: Tally, means: Means, delta: float) -> None:
         self._delta = delta
-        releases = _releases(parts, means, delta)
+        releases = _releases(tally, means, delta)
         step = _step(releases)
         composed = []
         mean = variance = farthest = 0.0
@@ -94,7 +94,7 @@ class Floor:
         luck = -math.log(_SPARED) - math.log(delta)
         self._shift = mean - math.sqrt(2.0 * variance * luck) - farthest * luck / 3.0
         # Large pure releases lose all they may, or are left out; so are large reports, which hardly anything hides.
-        large = [(value, count) for value, count in parts.pure if value > _PLAIN]
+        large = [(value, count) for value, count in tally.pure if value > _PLAIN]
         self._shift += sum(value * count for value, count in large)
         self._log_left = -sum(count * math.log1p(math.exp(-value)) for value, count in large)
 
@@ -132,11 +132,11 @@ class Floor:
             yield place
 
 
-def _releases(parts: Parts, means: Means, delta: float) -> list[_Release]:
-    full = parts if parts.neighbours == "add-remove" else parts.without_fixed()
-    groups = (*parts.poisson, *(() if full is parts else parts.fixed))
-    pure = [(value, count) for value, count in parts.pure if value <= _PLAIN]
-    mixed = [(release, count) for release, count in parts.mixed if release[0] <= _PLAIN]
+def _releases(tally: Tally, means: Means, delta: float) -> list[_Release]:
+    full = tally if tally.neighbours == "add-remove" else tally.without_fixed()
+    groups = (*tally.poisson, *(() if full is tally else tally.fixed))
+    pure = [(value, count) for value, count in tally.pure if value <= _PLAIN]
+    mixed = [(release, count) for release, count in tally.mixed if release[0] <= _PLAIN]
     count = sum(group.count for group in groups) + sum(times for _, times in (*pure, *mixed)) + 1
     tail = max(delta * _TRUNCATED / count, 1e-300)
     pairs = [(Pair(means=means, rate=group.rate, deviation=group.noise_multiplier), group.count) for group in groups]

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from tacit.accounting import profile
 from tacit.accounting.convolution import Total
+from tacit.accounting.ledger import Tally
 from tacit.accounting.losses import ADD, REMOVE, REPLACE, Losses, Pair
-from tacit.accounting.parts import Parts
 from tacit.accounting.roots import bracket_up, first_at_most_zero
 from tacit.accounting.shuffling import shuffled
 from tacit.accounting.tilting import width
@@ -34,45 +34,45 @@ _TRUNCATED = 1e-8  # share of delta that truncated losses may cost
 _PLAIN = 12.0  # pure releases beyond this add up: one in e^12 loses less than all, so no theorem saves 1e-5 of it
 
 
-def epsilon(parts: Parts, delta: float, *, coarser: float = 1.0) -> float:
+def epsilon(tally: Tally, delta: float, *, coarser: float = 1.0) -> float:
     """Return an upper bound on epsilon at ``delta`` within about 1e-4 of the truth for epsilons of everyday size.
 
     Args:
-        parts: what was released.
+        tally: what was released.
         delta: the probability that the bound may fail with.
         coarser: a factor on the grid's step; the answer stays an upper bound and comes faster.
     """
-    large = sum(epsilon_ * count for epsilon_, count in parts.unmixed if epsilon_ > _PLAIN)
+    large = sum(epsilon_ * count for epsilon_, count in tally.unmixed if epsilon_ > _PLAIN)
     if 0.0 < large < math.inf:
-        pure = tuple(release for release in parts.pure if release[0] <= _PLAIN)
-        mixed = tuple(release for release in parts.mixed if release[0][0] <= _PLAIN)
-        rest = replace(parts, pure=pure, mixed=mixed)
+        pure = tuple(release for release in tally.pure if release[0] <= _PLAIN)
+        mixed = tuple(release for release in tally.mixed if release[0][0] <= _PLAIN)
+        rest = replace(tally, pure=pure, mixed=mixed)
         nothing = rest.mu == 0.0 and not (rest.poisson or rest.unmixed)
         return large + (0.0 if nothing else epsilon(rest, delta, coarser=coarser))
-    ceiling = _unamplified(parts, delta)
-    if beyond(parts):
+    ceiling = _unamplified(tally, delta)
+    if beyond(tally):
         return ceiling
-    removed = REPLACE if parts.neighbours == "replace-one" else REMOVE
-    found = _epsilon(_Releases.of(parts, removed), delta, coarser)
+    removed = REPLACE if tally.neighbours == "replace-one" else REMOVE
+    found = _epsilon(_Releases.of(tally, removed), delta, coarser)
     # Gaussian and pure losses look the same from both sides, and so does what one replaces. One more among a sample
     # loses at most -ln(1-q), and mostly that is less than one fewer.
-    most = -sum(group.count * math.log1p(-group.rate) for group in parts.poisson)
-    if removed == REMOVE and parts.poisson and (parts.mu > 0.0 or parts.unmixed or most > found):
-        found = max(found, _epsilon(_Releases.of(parts, ADD), delta, coarser))
+    most = -sum(group.count * math.log1p(-group.rate) for group in tally.poisson)
+    if removed == REMOVE and tally.poisson and (tally.mu > 0.0 or tally.unmixed or most > found):
+        found = max(found, _epsilon(_Releases.of(tally, ADD), delta, coarser))
     return min(ceiling, found)
 
 
-def beyond(parts: Parts) -> bool:
+def beyond(tally: Tally) -> bool:
     """Return whether so much is lost that no grid is laid over it; what nobody sampled is accounted in closed form."""
-    largest = max(parts.mu**2, *(epsilon_ * count for epsilon_, count in parts.unmixed), 0.0)
-    return largest > _BEYOND or any(group.noise_multiplier < LEAST_NOISE for group in parts.poisson)
+    largest = max(tally.mu**2, *(epsilon_ * count for epsilon_, count in tally.unmixed), 0.0)
+    return largest > _BEYOND or any(group.noise_multiplier < LEAST_NOISE for group in tally.poisson)
 
 
-def _unamplified(parts: Parts, delta: float) -> float:
+def _unamplified(tally: Tally, delta: float) -> float:
     """Return what the releases cost as if everyone took part in each: a bound too, and no grid is needed for it."""
-    poisson = sum(group.count * (parts.reach / group.noise_multiplier) ** 2 for group in parts.poisson)
-    pure = sum(epsilon_ * count for epsilon_, count in parts.unmixed)
-    mu = math.sqrt(parts.mu**2 + poisson)
+    poisson = sum(group.count * (tally.reach / group.noise_multiplier) ** 2 for group in tally.poisson)
+    pure = sum(epsilon_ * count for epsilon_, count in tally.unmixed)
+    mu = math.sqrt(tally.mu**2 + poisson)
     return (profile.epsilon_at(delta=delta, mu=mu) if mu > 0.0 else 0.0) + pure
 
 
@@ -85,14 +85,14 @@ class _Releases:
     mixed: tuple[tuple[tuple[float, int], int], ...]
 
     @classmethod
-    def of(cls, parts: Parts, means: tuple[float, float]) -> _Releases:
+    def of(cls, tally: Tally, means: tuple[float, float]) -> _Releases:
         pairs = [
             (Pair(means=means, rate=group.rate, deviation=group.noise_multiplier), group.count)
-            for group in parts.poisson
+            for group in tally.poisson
         ]
-        if parts.mu > 0.0:
-            pairs.append((Pair(means=REMOVE, rate=1.0, deviation=1.0 / parts.mu), 1))
-        return cls(pairs=tuple(pairs), pure=parts.pure, mixed=parts.mixed)
+        if tally.mu > 0.0:
+            pairs.append((Pair(means=REMOVE, rate=1.0, deviation=1.0 / tally.mu), 1))
+        return cls(pairs=tuple(pairs), pure=tally.pure, mixed=tally.mixed)
 
     def step(self, tail: float, delta: float) -> float:
         """Return a step that keeps the width of a bin, and the sum of all roundings, far below the spread of the total.

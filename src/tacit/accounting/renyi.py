@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.accounting.parts import Parts
+from tacit.accounting.ledger import Tally
 from tacit.errors import ConfigError
 
 Array = NDArray[np.float64]
@@ -59,19 +59,19 @@ def pure(orders: Array, epsilon: float) -> Array:
     return loss
 
 
-def epsilon(parts: Parts, delta: float) -> float:
+def epsilon(tally: Tally, delta: float) -> float:
     """Return epsilon at ``delta`` of Skellam, Gaussian and pure releases together.
 
     Raises:
         ConfigError: the ledger has Poisson samples, whose amplification is not accounted here.
     """
-    if parts.poisson:
+    if tally.poisson:
         raise ConfigError(
             "This ledger has Poisson samples, and rdp-skellam knows no amplification by sampling. Keep releases with "
             "Skellam noise and sampled ones in ledgers of their own, and add up their epsilons and deltas."
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        below, above = _scaled(parts, _BELOW), _scaled(parts, _ABOVE)
+        below, above = _scaled(tally, _BELOW), _scaled(tally, _ABOVE)
     if not math.isfinite(above[-1]):  # noise that is next to none
         return math.inf
     return bound(_ORDERS, below + (_ORDERS - _BELOW) * (above - below), delta)
@@ -83,14 +83,14 @@ def bound(orders: Array, scaled: Array, delta: float) -> float:
     return max(0.0, float(bounds.min()) * (1.0 + _MARGIN))
 
 
-def _scaled(parts: Parts, orders: Array) -> Array:
+def _scaled(tally: Tally, orders: Array) -> Array:
     """Return ``(order - 1) * divergence`` of everything at whole orders; 0 at order one."""
     steps = orders - 1.0
-    total = 0.5 * orders * parts.mu**2 * steps
-    for (noise, sensitivity), count in parts.skellam:
-        curve = skellam(orders, noise_multiplier=noise, sensitivity=sensitivity, reach=parts.reach)
+    total = 0.5 * orders * tally.mu**2 * steps
+    for (noise, sensitivity), count in tally.skellam:
+        curve = skellam(orders, noise_multiplier=noise, sensitivity=sensitivity, reach=tally.reach)
         total = total + count * curve * steps
-    for value, count in parts.unmixed:
+    for value, count in tally.unmixed:
         at = np.maximum(orders, 2.0)  # the curve divides by the step; at order one the product is zero anyway
         total = total + count * np.where(orders > 1.0, pure(at, value) * (at - 1.0), 0.0)
     return total

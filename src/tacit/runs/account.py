@@ -10,8 +10,7 @@ from typing import Any
 from tacit.accounting import accountant
 from tacit.accounting.accountant import Answer
 from tacit.accounting.events import Event
-from tacit.accounting.ledger import Charge, repeated
-from tacit.accounting.tally import Tally
+from tacit.accounting.ledger import Charge, RunningLedger, repeated
 from tacit.errors import BudgetError
 from tacit.federated.plan import NO_CLAIM, Claim, Privacy
 from tacit.mechanisms.mechanism import Mechanism
@@ -33,10 +32,10 @@ class Account:
         self._pool = ThreadPoolExecutor(1, "tacit-account")
         self._cleared: tuple[Event, int] | None = None  # so many more of this release are known to fit
         if claim is not None:
-            self._tally = Tally(unit=claim.unit, neighbours=claim.neighbours)
+            self._ledger = RunningLedger(unit=claim.unit, neighbours=claim.neighbours)
             for told in earlier:
                 charge = Charge.from_dict(told)
-                self._tally.add(charge.event, clients=charge.clients)
+                self._ledger.add(charge.event, clients=charge.clients)
 
     def charge(
         self,
@@ -62,9 +61,9 @@ class Account:
         note = f"try {attempt + 1}" if attempt else ""
         clients = cohort if self._claim.by_participation else None
         self._check_budget(event, round_number, planned, clients)
-        self._tally.add(event, clients=clients)
+        self._ledger.add(event, clients=clients)
         # Computed while the cohort trains.
-        self._answer = self._pool.submit(accountant.epsilon, self._tally.ledger(), self._claim.delta)
+        self._answer = self._pool.submit(accountant.epsilon, self._ledger.short(), self._claim.delta)
         whose = None if clients is None else tuple(clients)
         return Charge(round_number=round_number, event=event, note=note, clients=whose).to_dict()
 
@@ -82,7 +81,7 @@ class Account:
             self._cleared = (event, self._cleared[1] - 1)
             return
         for count in (planned, 1):
-            ledger = self._tally.ledger(repeated(event, count), clients=clients if count == 1 else None)
+            ledger = self._ledger.short(repeated(event, count), clients=clients if count == 1 else None)
             after = accountant.epsilon(ledger, self._claim.delta)
             if after.epsilon <= limit * (1 + 1e-9):
                 self._cleared = (event, count - 1)
@@ -104,12 +103,12 @@ class Account:
         if answer is None or claim is None:
             return NO_CLAIM
         nominal_epsilon, nominal_delta = claim.nominal or (None, None)
-        delta = None if nominal_epsilon is None else remarks.true_delta(self._tally.ledger(), nominal_epsilon)
+        delta = None if nominal_epsilon is None else remarks.true_delta(self._ledger.short(), nominal_epsilon)
         said = (
             remarks.no_guarantee(answer.epsilon),
             None if claim.nominal is None else remarks.on_nominal(claim.nominal, delta, answer),
-            remarks.on_charges(self._tally),
-            remarks.on_composition(self._tally.ledger(), answer),
+            remarks.on_charges(self._ledger),
+            remarks.on_composition(self._ledger.short(), answer),
         )
         return Privacy(
             epsilon=self.epsilon,
@@ -128,5 +127,5 @@ class Account:
         if self._claim is None:
             return None
         if self._answer is None:
-            return accountant.epsilon(self._tally.ledger(), self._claim.delta)
+            return accountant.epsilon(self._ledger.short(), self._claim.delta)
         return self._answer.result()

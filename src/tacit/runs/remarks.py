@@ -6,9 +6,7 @@ import math
 
 from tacit.accounting import accountant, profile
 from tacit.accounting.accountant import Answer
-from tacit.accounting.ledger import Ledger
-from tacit.accounting.parts import Parts
-from tacit.accounting.tally import Tally
+from tacit.accounting.ledger import Ledger, RunningLedger, Tally
 
 # An epsilon of 20 lets the odds of any guess about a client change by a factor of 485 million. Whether 5 or 10 is a
 # guarantee may be argued; beyond this it is not.
@@ -39,20 +37,20 @@ def no_guarantee(epsilon: float) -> str | None:
     )
 
 
-def on_charges(tally: Tally) -> str | None:
+def on_charges(running: RunningLedger) -> str | None:
     """Return how often the most charged client was charged, where clients are charged by their participations."""
-    if not tally.by_client:
+    if not running.by_client:
         return None
     return (
-        f"Epsilon is that of the client that was asked most often, {tally.most_charges} of {tally.charges} "
+        f"Epsilon is that of the client that was asked most often, {running.most_charges} of {running.charges} "
         "times; one that was asked less often spent less."
     )
 
 
 def on_composition(ledger: Ledger, answer: Answer) -> str | None:
     """Return what basic and advanced composition give, for releases that are known by their epsilon alone."""
-    parts = [Parts.of(own) for own in ledger.of_clients()]
-    if not any(part.unmixed for part in parts) or any(part.mu or part.poisson or part.skellam for part in parts):
+    tallies = [Tally.of(own) for own in ledger.of_clients()]
+    if not any(part.unmixed for part in tallies) or any(part.mu or part.poisson or part.skellam for part in tallies):
         return None
     basic, advanced = (
         accountant.epsilon(ledger, answer.delta, accountant=name).epsilon for name in ("basic", "advanced")
@@ -64,10 +62,10 @@ def true_delta(ledger: Ledger, epsilon: float) -> float | None:
     """Return delta at ``epsilon``, for Gaussian releases without sampling: exact, of the most charged client."""
     found = []
     for own in ledger.of_clients():
-        parts = Parts.of(own)
-        if parts.poisson or parts.unmixed or parts.skellam:
+        tally = Tally.of(own)
+        if tally.poisson or tally.unmixed or tally.skellam:
             return None
-        found.append(1.0 if math.isinf(parts.mu) else profile.delta_at(epsilon, parts.mu) if parts.mu else 0.0)
+        found.append(1.0 if math.isinf(tally.mu) else profile.delta_at(epsilon, tally.mu) if tally.mu else 0.0)
     return max(found)
 
 

@@ -22,8 +22,7 @@ from tacit.accounting.events import (
     from_dict,
     to_dict,
 )
-from tacit.accounting.ledger import Charge
-from tacit.accounting.tally import Tally
+from tacit.accounting.ledger import Charge, RunningLedger
 from tacit.config import run_config as configuration
 from tacit.federated.examples import ExampleLevel
 from tacit.federated.plan import Claim, Plan
@@ -137,15 +136,15 @@ class _Charges:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
-        self._tally = Tally(unit=claim.unit, neighbours=claim.neighbours)
+        self._ledger = RunningLedger(unit=claim.unit, neighbours=claim.neighbours)
 
     def add(self, charged: Any) -> Event:
         charge = Charge.from_dict(charged)
-        self._tally.add(charge.event, clients=charge.clients)
+        self._ledger.add(charge.event, clients=charge.clients)
         return charge.event
 
     def spent(self) -> Answer:
-        return accountant.epsilon(self._tally.ledger(), self._claim.delta)
+        return accountant.epsilon(self._ledger.short(), self._claim.delta)
 
     def anew(self) -> _Charges:
         return _Charges(self._claim)
@@ -156,18 +155,20 @@ class _ExampleCharges:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
-        self._tallies: dict[int, Tally] = {}
+        self._ledgers: dict[int, RunningLedger] = {}
 
     def add(self, charged: Any) -> Event:
         events = [from_dict(group["event"]) for group in charged]
         for group, event in zip(charged, events, strict=True):
             for client in group["clients"]:
-                tally = self._tallies.setdefault(client, Tally(unit="example", neighbours=self._claim.neighbours))
-                tally.add(event)
+                running = self._ledgers.setdefault(
+                    client, RunningLedger(unit="example", neighbours=self._claim.neighbours)
+                )
+                running.add(event)
         return max(events, key=_rate)
 
     def spent(self) -> Answer:
-        different = {tally.ledger() for tally in self._tallies.values()}
+        different = {running.short() for running in self._ledgers.values()}
         answers = [accountant.epsilon(ledger, self._claim.delta) for ledger in different]
         return max(answers, key=lambda answer: answer.epsilon)
 
