@@ -10,7 +10,7 @@ from torch import nn
 
 import tacit
 from tacit.accounting import accountant
-from tacit.accounting.whole_run import whole_run
+from tacit.accounting.uniform_run import uniform_run
 from tacit.dpsgd import PrivateTraining, make_private, without_batch_norm
 from tacit.errors import ConfigError, DataError
 
@@ -33,7 +33,7 @@ def test_it_learns_and_says_what_it_cost() -> None:
     assert len(losses) == training.steps_taken == 80
     right = model(torch.from_numpy(FEATURES)).argmax(1).numpy() == LABELS
     assert right.mean() > 0.85
-    expected = accountant.epsilon(whole_run(noise_multiplier=1.1, rounds=80, rate=0.1), 1e-5)
+    expected = accountant.epsilon(uniform_run(noise_multiplier=1.1, rounds=80, rate=0.1), 1e-5)
     spent = training.spent(1e-5)
     assert spent.epsilon == training.epsilon(1e-5) == pytest.approx(expected.epsilon, rel=1e-9)
     assert (spent.unit, spent.neighbours, spent.sampling) == ("example", "add-remove", "poisson")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.accounting import accountant
-from tacit.accounting.accountant import Answer
+from tacit.accounting.accountant import Cost
 from tacit.accounting.calibration import calibrate
 from tacit.accounting.events import Event, GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Ledger
@@ -45,7 +45,7 @@ _SIMULATION = "a simulation: whoever knows the seed can compute the noise"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent(Answer):
+class Spent(Cost):
     """What a training has cost; ``simulation`` says that it was seeded, and protects nobody who matters."""
 
     simulation: bool

@@ -13,7 +13,7 @@ from tacit.accounting.accountant import Name
 from tacit.accounting.events import Event
 from tacit.accounting.ledger import Charge, Ledger, Neighbours
 from tacit.errors import ConfigError
-from tests.accounting.common import gaussian, ledger, pure, sampled, running_ledger, vectors
+from tests.accounting.common import gaussian, ledger, pure, running_ledger, sampled, vectors
 
 
 class Conformance(ABC):
@@ -183,7 +183,7 @@ def test_a_shuffled_pass_is_not_a_poisson_sample() -> None:
 
 
 def test_a_set_of_fixed_size_never_gets_the_poisson_value() -> None:
-    def cost(neighbours: Neighbours, fixed: bool) -> accountant.Answer:
+    def cost(neighbours: Neighbours, fixed: bool) -> accountant.Cost:
         event = sampled(1.0, 0.01, 50, "fixed" if fixed else "poisson")
         return accountant.epsilon(ledger(event, neighbours=neighbours), 1e-5)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tacit.accounting import accountant
 from tacit.accounting.calibration import calibrate
-from tacit.accounting.whole_run import whole_run
+from tacit.accounting.uniform_run import uniform_run
 from tacit.errors import ConfigError
 from tests.accounting.common import vectors
 
@@ -24,7 +24,7 @@ from tests.accounting.common import vectors
 def test_known_noise(epsilon: float, rate: float, rounds: int, noise: float) -> None:
     found = calibrate(epsilon=epsilon, delta=1e-5, rate=rate, rounds=rounds)
     assert found.noise_multiplier == pytest.approx(noise, rel=1e-5)
-    assert found.answer.epsilon <= epsilon
+    assert found.cost.epsilon <= epsilon
 
 
 def test_the_vectors() -> None:
@@ -38,7 +38,7 @@ def test_the_vectors() -> None:
 
 def test_the_reference_agrees_that_it_is_enough() -> None:
     found = calibrate(epsilon=1.0, delta=1e-5, rate=0.05, rounds=50)
-    made = whole_run(noise_multiplier=found.noise_multiplier, rate=0.05, rounds=50)
+    made = uniform_run(noise_multiplier=found.noise_multiplier, rate=0.05, rounds=50)
     assert 0.999 < accountant.epsilon(made, 1e-5, accountant="pld-google").epsilon <= 1.0
 
 
@@ -61,22 +61,22 @@ def test_the_reference_agrees_that_it_is_enough() -> None:
 )
 def test_enough_and_hardly_more(asked: dict[str, Any]) -> None:
     found = calibrate(**asked)
-    assert found.answer.epsilon <= asked["epsilon"]
+    assert found.cost.epsilon <= asked["epsilon"]
     run = {name: value for name, value in asked.items() if name not in ("epsilon", "delta", "accountant")}
-    less = whole_run(noise_multiplier=found.noise_multiplier * (1 - 3e-4), **run)
+    less = uniform_run(noise_multiplier=found.noise_multiplier * (1 - 3e-4), **run)
     assert accountant.epsilon(less, asked["delta"], accountant=asked.get("accountant")).epsilon > asked["epsilon"]
 
 
 def test_a_sample_rarer_than_delta_needs_next_to_no_noise() -> None:
     found = calibrate(epsilon=1.0, delta=0.1, rate=0.001)
     assert found.noise_multiplier < 0.01
-    assert found.answer.epsilon <= 1.0
+    assert found.cost.epsilon <= 1.0
 
 
 def test_the_relation_of_a_fixed_set_is_replacement() -> None:
-    assert whole_run(noise_multiplier=1.0, sampling="fixed").neighbours == "replace-one"
-    assert whole_run(noise_multiplier=1.0, sampling="fixed", neighbours="add-remove").neighbours == "add-remove"
-    assert whole_run(noise_multiplier=1.0, sampling="shuffle").neighbours == "zero-out"
+    assert uniform_run(noise_multiplier=1.0, sampling="fixed").neighbours == "replace-one"
+    assert uniform_run(noise_multiplier=1.0, sampling="fixed", neighbours="add-remove").neighbours == "add-remove"
+    assert uniform_run(noise_multiplier=1.0, sampling="shuffle").neighbours == "zero-out"
 
 
 @pytest.mark.parametrize(

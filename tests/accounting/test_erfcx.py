@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from tacit.accounting.erfcx import erfcx, erfcx_gap
+from tacit.accounting.profile import erfcx, erfcx_gap
 
 POINTS = [-25.0, -5.0, -1.0, -1e-3, 0.0, 1e-9, 0.3, 1.0, 2.7, 7.77, 15.1, 24.999999, 25.0, 25.3, 100.0, 1e8, 1e200]
 

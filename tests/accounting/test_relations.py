@@ -11,7 +11,7 @@ from scipy.stats import norm
 from tacit.accounting import accountant
 from tacit.accounting.events import SkellamEvent
 from tacit.accounting.ledger import Neighbours, Tally
-from tacit.accounting.whole_run import whole_run
+from tacit.accounting.uniform_run import uniform_run
 from tests.accounting.common import gaussian, ledger, sampled
 
 DELTA = 1e-5
@@ -101,7 +101,7 @@ def test_skellam_noise() -> None:
 
 
 def test_the_relation_that_each_way_of_sampling_is_about() -> None:
-    found = {sampling: whole_run(noise_multiplier=1.0, rate=0.5, sampling=sampling).neighbours for sampling in _USUAL}  # type: ignore[arg-type]
+    found = {sampling: uniform_run(noise_multiplier=1.0, rate=0.5, sampling=sampling).neighbours for sampling in _USUAL}  # type: ignore[arg-type]
     assert found == _USUAL
 
 

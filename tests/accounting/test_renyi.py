@@ -12,12 +12,11 @@ from scipy.special import ive, logsumexp
 
 from tacit.accounting import accountant, profile, renyi
 from tacit.accounting.accountant import NAMES, Name
-from tacit.accounting.calibration import calibrate
+from tacit.accounting.calibration import calibrate, calibrate_skellam
 from tacit.accounting.events import ComposedEvent, Event, RepeatedEvent, SampledEvent, SkellamEvent, from_dict, to_dict
 from tacit.accounting.ledger import Ledger, Neighbours, Tally
-from tacit.accounting.skellam import calibrate_skellam
 from tacit.errors import ConfigError
-from tests.accounting.common import gaussian, ledger, pure, sampled, running_ledger
+from tests.accounting.common import gaussian, ledger, pure, running_ledger, sampled
 
 Array = NDArray[np.float64]
 
@@ -231,10 +230,10 @@ def test_calibration_finds_the_smallest_noise(
     found = calibrate_skellam(
         epsilon=epsilon, delta=1e-5, rounds=rounds, sensitivity=sensitivity, neighbours=neighbours
     )
-    assert 0.99999 * epsilon < found.answer.epsilon <= epsilon
+    assert 0.99999 * epsilon < found.cost.epsilon <= epsilon
     z = found.noise_multiplier
     made = ledger(*[skellam(z, sensitivity=sensitivity)] * rounds, neighbours=neighbours)  # charged one by one
-    assert accountant.epsilon(made, 1e-5).epsilon == pytest.approx(found.answer.epsilon, rel=1e-9)
+    assert accountant.epsilon(made, 1e-5).epsilon == pytest.approx(found.cost.epsilon, rel=1e-9)
     less = ledger(skellam(z * (1 - 1e-6), rounds, sensitivity), neighbours=neighbours)
     assert accountant.epsilon(less, 1e-5).epsilon > epsilon
     exact = calibrate(epsilon=epsilon, delta=1e-5, rounds=rounds, neighbours=neighbours).noise_multiplier
@@ -242,8 +241,8 @@ def test_calibration_finds_the_smallest_noise(
 
 
 def test_calibration_at_the_ends() -> None:
-    assert calibrate_skellam(epsilon=1.0, delta=0.99, sensitivity=100.0).answer.epsilon <= 1.0
-    assert calibrate_skellam(epsilon=1e5, delta=1e-5, sensitivity=100.0).answer.epsilon == pytest.approx(1e5, rel=1e-5)
+    assert calibrate_skellam(epsilon=1.0, delta=0.99, sensitivity=100.0).cost.epsilon <= 1.0
+    assert calibrate_skellam(epsilon=1e5, delta=1e-5, sensitivity=100.0).cost.epsilon == pytest.approx(1e5, rel=1e-5)
     tiny = calibrate_skellam(epsilon=1e-6, delta=1e-9, sensitivity=2.0**14)
     assert tiny.noise_multiplier > 1.0 / profile.largest_mu(epsilon=1e-6, delta=1e-9)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tacit.accounting import accountant
-from tacit.accounting.whole_run import whole_run
+from tacit.accounting.uniform_run import uniform_run
 from tacit.errors import ConfigError
 from tacit.federated.examples import ExampleLevel, noise_for
 
@@ -26,7 +26,7 @@ def test_every_client_stays_within_the_budget_and_the_worst_uses_it_up() -> None
     assert spent[client] == max(spent)
     assert 1.999 < max(spent) <= 2.0
     assert worst.unit == "example"
-    direct = accountant.epsilon(whole_run(noise_multiplier=plan.noise_multiplier, rounds=8, rate=0.5), 1e-5)
+    direct = accountant.epsilon(uniform_run(noise_multiplier=plan.noise_multiplier, rounds=8, rate=0.5), 1e-5)
     assert spent[0] == pytest.approx(direct.epsilon, rel=1e-12)
 
 

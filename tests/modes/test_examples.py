@@ -14,7 +14,7 @@ from torch import nn
 
 import tacit
 from tacit.accounting import accountant
-from tacit.accounting.whole_run import whole_run
+from tacit.accounting.uniform_run import uniform_run
 from tacit.config.run_config import RunConfig
 from tacit.errors import BudgetError, ConfigError, RunError
 from tacit.federated.server import ServerOptimizer
@@ -97,7 +97,7 @@ def test_both_levels_are_reported_and_neither_stands_for_the_other(tmp_path: Pat
     example = result.example_privacy
     assert example is not None
     assert (result.privacy.unit, example.unit) == ("client", "example")
-    sole = accountant.epsilon(whole_run(noise_multiplier=2.0, rounds=3), 1e-5).epsilon
+    sole = accountant.epsilon(uniform_run(noise_multiplier=2.0, rounds=3), 1e-5).epsilon
     assert result.privacy.epsilon == pytest.approx(sole, rel=1e-9)
     assert 1.49 < (example.epsilon or 0.0) <= 1.5
     assert any("the other epsilon" in note for note in result.privacy.notes)
@@ -176,7 +176,7 @@ def test_alone_takes_the_steps_it_is_asked_for(tmp_path: Path) -> None:
     assert (result.engine, result.clients) == ("alone", 1)
     assert [record.steps for record in result.rounds] == [7, 15, 22, 30]
     expected = accountant.epsilon(
-        whole_run(noise_multiplier=_noise(tmp_path / "run"), rounds=30, rate=100 / 456), 1e-3
+        uniform_run(noise_multiplier=_noise(tmp_path / "run"), rounds=30, rate=100 / 456), 1e-3
     ).epsilon
     assert result.privacy.epsilon == pytest.approx(expected, rel=1e-6)
     assert 0.999 < (result.privacy.epsilon or 0.0) <= 1.0

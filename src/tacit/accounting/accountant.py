@@ -1,12 +1,12 @@
 """The epsilon of a ledger, by the tightest accountant that is proved for what it holds.
 
 - Everyone contributes to every release: exact, no bound is lost (``profile.py``).
-- Poisson samples, pure releases, shuffled reports, and mixtures: privacy loss distributions (``pld.py``), or Rényi
-  moments (``moments.py``) where those are the smaller bound.
+- Poisson samples, pure releases, shuffled reports, and mixtures: privacy loss distributions (``pld/``), or Rényi
+  moments (``renyi.py``) where those are the smaller bound.
 - Pure releases alone: basic and advanced composition too, and the smallest of the three.
 - Shuffled passes: nothing better than one full release a pass is proved and tight. Under zero-out a shuffled epoch of
   100 batches at noise 1 truly costs between 4.06 and 4.38 at delta = 1e-5, where the Poisson value would claim 0.72.
-- Skellam noise, alone or beside releases without sampling: its Rényi bound (``renyi.py``).
+- Skellam noise, alone or beside releases without sampling: its Rényi bound.
 - Sets of fixed size: Rényi bounds with their own amplification under replace-one and zero-out, full price under
   add-remove.
 
@@ -16,7 +16,7 @@ Every value that is reported is held against lower bounds of the same ledger (``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -30,7 +30,7 @@ _WORTHWHILE = 1e-3  # the share of epsilon that a distribution has to be able to
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Cost:
     """An epsilon with all that it needs to mean something.
 
     Attributes:
@@ -55,7 +55,7 @@ class Answer:
         return {**asdict(self), "epsilon": self.epsilon if finite else None, "finite": finite}
 
 
-def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Answer:
+def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Cost:
     """Return what a ledger costs at ``delta``.
 
     Args:
@@ -72,27 +72,34 @@ def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> 
         raise ConfigError(f"Expected a delta strictly between 0 and 1, got {delta}.")
     if accountant is not None and accountant not in NAMES:
         raise ConfigError(f"Unknown accountant {accountant!r}. Choose one of {', '.join(NAMES)}.")
-    answer = estimate(ledger, delta, accountant=accountant)
-    guard.check([Tally.of(own) for own in ledger.of_clients()], delta, answer.epsilon, answer.accountant)
-    return answer
+    tallies = [Tally.of(own) for own in ledger.of_clients()]
+    cost = _largest(ledger, tallies, delta, accountant)
+    guard.check(tallies, delta, cost.epsilon, cost.accountant)
+    return cost
 
 
-def estimate(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Answer:
+def estimate(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Cost:
     """Return what :func:`epsilon` does, unguarded: for a search, whose last value is asked for again."""
-    return max((_of_client(own, delta, accountant) for own in ledger.of_clients()), key=lambda answer: answer.epsilon)
+    return _largest(ledger, [Tally.of(own) for own in ledger.of_clients()], delta, accountant)
 
 
-def _of_client(ledger: Ledger, delta: float, accountant: Name | None) -> Answer:
-    tally = Tally.of(ledger)
-    value, name = _tightest(tally, delta) if accountant is None else (_account(accountant, tally, delta), accountant)
-    return Answer(
-        epsilon=value,
-        delta=delta,
-        accountant=name,
-        neighbours=ledger.neighbours,
-        sampling=tally.sampling,
-        unit=ledger.unit,
-    )
+def _largest(ledger: Ledger, tallies: Sequence[Tally], delta: float, accountant: Name | None) -> Cost:
+    """Return what the client with most to lose has lost."""
+
+    def one(tally: Tally) -> Cost:
+        value, name = (
+            _tightest(tally, delta) if accountant is None else (_account(accountant, tally, delta), accountant)
+        )
+        return Cost(
+            epsilon=value,
+            delta=delta,
+            accountant=name,
+            neighbours=ledger.neighbours,
+            sampling=tally.sampling,
+            unit=ledger.unit,
+        )
+
+    return max(map(one, tallies), key=lambda cost: cost.epsilon)
 
 
 def _tightest(tally: Tally, delta: float) -> tuple[float, Name]:
@@ -111,8 +118,8 @@ def _tightest(tally: Tally, delta: float) -> tuple[float, Name]:
             candidates.append("pld")
     else:
         candidates = ["pld", "renyi"] if tally.poisson else ["pld"]
-    answers: list[tuple[float, Name]] = [(_account(name, tally, delta), name) for name in candidates]
-    return min(answers, key=lambda answer: answer[0])
+    found: list[tuple[float, Name]] = [(_account(name, tally, delta), name) for name in candidates]
+    return min(found, key=lambda each: each[0])
 
 
 def _account(name: Name, tally: Tally, delta: float) -> float:
@@ -140,21 +147,17 @@ def _function(name: Name) -> Callable[[Tally, float], float]:
     if name == "exact-gaussian":
         return _exact_gaussian
     if name == "pld":
-        from tacit.accounting import pld
+        from tacit.accounting.pld import pessimistic
 
-        return pld.epsilon
+        return pessimistic.epsilon
     if name in ("basic", "advanced"):
         from tacit.accounting import composition
 
         return composition.basic if name == "basic" else composition.advanced
-    if name == "renyi":
-        from tacit.accounting import moments
-
-        return moments.epsilon
-    if name == "rdp-skellam":
+    if name in ("renyi", "rdp-skellam"):
         from tacit.accounting import renyi
 
-        return renyi.epsilon
+        return renyi.sampled_epsilon if name == "renyi" else renyi.skellam_epsilon
     from tacit.accounting import google
 
     return google.pld if name == "pld-google" else google.rdp

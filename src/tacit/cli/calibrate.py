@@ -70,7 +70,7 @@ def _plain(rows: list[Calibration], whole: Calibrated | None, **asked: float) ->
     }
     if whole is not None:
         plain["noise_multiplier"] = whole.noise_multiplier
-        plain["run"] = whole.answer.to_dict()
+        plain["run"] = whole.cost.to_dict()
     return plain
 
 
@@ -88,4 +88,4 @@ def _show(
     out.print(table, markup=False)
     if whole is not None:
         out.print(f"\nWhole run: noise multiplier {whole.noise_multiplier:.10g}", markup=False)
-        out.print(sentence(whole.answer), markup=False)
+        out.print(sentence(whole.cost), markup=False)

@@ -10,7 +10,7 @@ from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
-    from tacit.accounting.accountant import Answer
+    from tacit.accounting.accountant import Cost
 
 Delta = Annotated[float, typer.Option(help="Probability the guarantee may fail with, between 0 and 1.")]
 Rate = Annotated[float, typer.Option(help="Share of the clients (or examples) in a round, in (0, 1].")]
@@ -57,28 +57,26 @@ def epsilon(
       tacit epsilon --noise 10 --rounds 100 --delta 1e-6 --neighbours replace-one
     """
     from tacit.accounting import accountant as accounting
-    from tacit.accounting.whole_run import whole_run
+    from tacit.accounting.uniform_run import uniform_run
 
-    ledger = whole_run(
+    ledger = uniform_run(
         noise_multiplier=noise,
         rounds=rounds,
         rate=rate,
         sampling=sampling,  # type: ignore[arg-type]  # checked there, with a sentence for people
         neighbours=neighbours,  # type: ignore[arg-type]
     )
-    answer = accounting.epsilon(ledger, delta, accountant=accountant)  # type: ignore[arg-type]
+    cost = accounting.epsilon(ledger, delta, accountant=accountant)  # type: ignore[arg-type]
     if as_json:
-        emit_json(
-            {**answer.to_dict(), "noise": noise if noise < float("inf") else None, "rate": rate, "rounds": rounds}
-        )
+        emit_json({**cost.to_dict(), "noise": noise if noise < float("inf") else None, "rate": rate, "rounds": rounds})
         return
-    console().print(sentence(answer), markup=False)
+    console().print(sentence(cost), markup=False)
 
 
-def sentence(answer: Answer) -> str:
+def sentence(cost: Cost) -> str:
     """Return an epsilon with everything that it needs to mean something, for people."""
-    value = f"{answer.epsilon:.6g}" if answer.epsilon < float("inf") else "infinite: no privacy"
+    value = f"{cost.epsilon:.6g}" if cost.epsilon < float("inf") else "infinite: no privacy"
     return (
-        f"epsilon {value} at delta {answer.delta:g}\n"
-        f"  neighbours  {answer.neighbours}\n  sampling    {answer.sampling}\n  accountant  {answer.accountant}"
+        f"epsilon {value} at delta {cost.delta:g}\n"
+        f"  neighbours  {cost.neighbours}\n  sampling    {cost.sampling}\n  accountant  {cost.accountant}"
     )

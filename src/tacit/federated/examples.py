@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tacit.accounting import accountant
-from tacit.accounting.accountant import Answer
+from tacit.accounting.accountant import Cost
 from tacit.accounting.calibration import calibrate
 from tacit.accounting.composition import exact_share, two_step_share
 from tacit.accounting.events import Event, GaussianEvent, RepeatedEvent, SampledEvent
@@ -129,14 +129,14 @@ class Examples:
         release = SampledEvent(event=GaussianEvent(noise_multiplier=self.noise_multiplier), rate=self.rates[client])
         return RepeatedEvent(event=release, count=steps)
 
-    def spent(self, client: int, steps: int) -> Answer:
+    def spent(self, client: int, steps: int) -> Cost:
         """Return what so many steps have cost an example of a client."""
         ledger = Ledger(unit="example")
         if steps:
             ledger = ledger.charged(self.event(client, steps), round_number=1)
         return accountant.epsilon(ledger, self.level.delta)
 
-    def worst(self, taken: Sequence[int]) -> tuple[int, Answer]:
+    def worst(self, taken: Sequence[int]) -> tuple[int, Cost]:
         """Return the client whose examples have spent most, ``taken`` being every client's steps so far.
 
         Only clients that no other has both a larger rate and more steps than need be looked at.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tacit.accounting import events
-from tacit.accounting.accountant import Answer
+from tacit.accounting.accountant import Cost
 from tacit.accounting.events import RepeatedEvent
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import DpSgd, Train
@@ -131,7 +131,7 @@ class ExampleAccount:
                         )
                     self._refuse_other(client, steps, events.from_dict(group["event"]))
                     self.taken[client] += steps
-        self._worst: tuple[int, Answer] | None = None
+        self._worst: tuple[int, Cost] | None = None
 
     def _refuse_other(self, client: int, steps: int, event: events.Event) -> None:
         """Refuse charges of steps with another noise or rate: they can't be counted as steps of these."""
@@ -201,7 +201,7 @@ class ExampleAccount:
         fewest = min(self.taken)
         return [min((c for c, n in enumerate(self.taken) if n == fewest), key=lambda c: self._examples.rates[c])]
 
-    def _spent(self) -> tuple[int, Answer]:
+    def _spent(self) -> tuple[int, Cost]:
         if self._worst is None:
             self._worst = self._examples.worst(self.taken)
         return self._worst

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting import accountant
+from tacit.accounting.calibration import calibrate_skellam
 from tacit.accounting.events import RepeatedEvent
 from tacit.accounting.ledger import Ledger, Neighbours
-from tacit.accounting.skellam import calibrate_skellam
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Dp
 from tacit.errors import ConfigError

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tacit
-from tacit.accounting.skellam import calibrate_skellam
+from tacit.accounting.calibration import calibrate_skellam
 from tacit.config.run_config import RunConfig, from_yaml
 from tacit.federated.plan import Plan
 from tacit.mechanisms.skellam import SkellamMechanism

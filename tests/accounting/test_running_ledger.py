@@ -8,7 +8,7 @@ import pytest
 from tacit.accounting import accountant
 from tacit.accounting.events import ComposedEvent, Event, GaussianEvent, PureEvent, RepeatedEvent
 from tacit.accounting.ledger import Ledger, RunningLedger, Tally, front
-from tests.accounting.common import gaussian, ledger, pure, sampled, running_ledger
+from tests.accounting.common import gaussian, ledger, pure, running_ledger, sampled
 
 ONE, TWO = GaussianEvent(noise_multiplier=1.0), GaussianEvent(noise_multiplier=2.0)
 

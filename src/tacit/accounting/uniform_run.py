@@ -9,7 +9,7 @@ from tacit.errors import ConfigError
 _USUAL: dict[Sampling, Neighbours] = {"poisson": "add-remove", "fixed": "replace-one", "shuffle": "zero-out"}
 
 
-def whole_run(
+def uniform_run(
     *,
     noise_multiplier: float,
     rounds: int = 1,

@@ -3,7 +3,8 @@ r"""What a ledger costs at least, composed: privacy loss distributions that neve
 Each release tells only in which cell of the grid its loss lies: post-processing, so that it costs no more than the
 truth. A cell around :math:`ih` with masses :math:`P_i, Q_i` has the loss :math:`\ln(P_i/Q_i) = ih + o_i`, where
 :math:`|o_i| \le h/2`, and by far less than that, since the cell is centred. The sum of the :math:`ih` is composed as in
-``pld.py``; the sum of the offsets stays, by Bernstein's inequality and but for a probability :math:`\beta`, above
+``pessimistic.py``; the sum of the offsets stays, by Bernstein's inequality and but for a probability :math:`\beta`,
+above
 
 .. math:: s = T\,E[o] - \sqrt{2 T\,\mathrm{Var}[o] \ln(1/\beta)} - \tfrac13 (E[o] - \min o) \ln(1/\beta),
 
@@ -20,12 +21,12 @@ from functools import partial
 
 import numpy as np
 
-from tacit.accounting.convolution import Total
+from tacit.accounting.guard import log_less
 from tacit.accounting.ledger import Tally
-from tacit.accounting.losses import ADD, REMOVE, REPLACE, Array, Losses, Pair
-from tacit.accounting.pld import LEAST_NOISE, beyond
-from tacit.accounting.shuffling import shuffled_cells
-from tacit.accounting.tails import log_less
+from tacit.accounting.pld.compose import ComposedLoss
+from tacit.accounting.pld.loss import ADD, REMOVE, REPLACE, Array, Losses, Pair
+from tacit.accounting.pld.pessimistic import LEAST_NOISE, beyond
+from tacit.accounting.pld.shuffling import shuffled_cells
 
 _COARSE = 2048  # points of a first look
 _SPARED = 1e-3  # of delta: the probability that the offsets fall below s
@@ -90,7 +91,7 @@ class Floor:
             farthest = max(farthest, own - float(offsets.min()))
             composed.append((losses, release.count))
         composed = composed or [(Losses(step=step, first=0, masses=np.ones(1), infinite=0.0), 1)]
-        self._total = Total(composed, delta)
+        self._total = ComposedLoss(composed, delta)
         luck = -math.log(_SPARED) - math.log(delta)
         self._shift = mean - math.sqrt(2.0 * variance * luck) - farthest * luck / 3.0
         # Large pure releases lose all they may, or are left out; so are large reports, which hardly anything hides.

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import gammaln
 from scipy.stats import binom
 
-from tacit.accounting.losses import Array, Losses
+from tacit.accounting.pld.loss import Array, Losses
 
 _BLOCK = 1 << 20  # outcomes at a time
 _MOST = 100_000  # more reports hide better, but are accounted as so many: the outcomes grow with their number

@@ -58,6 +58,11 @@ class Losses:
             logs: Array = np.log(self.masses)
         return logs
 
+    @property
+    def delta_at_zero(self) -> float:
+        """What delta has to be for an epsilon of zero: mass(l) (1 - e^-l) over all losses above zero."""
+        return self.infinite - float((self.masses * np.expm1(-np.maximum(self.points, 0.0))).sum())
+
     def thinned(self, most: int) -> tuple[Array, Array]:
         """Return about ``most`` points and masses in place of all, of the same mean: a rough picture, no bound."""
         width = max(1, self.masses.size // most)

@@ -9,7 +9,7 @@ from scipy.stats import binom
 from tacit.accounting import accountant
 from tacit.accounting.events import RepeatedEvent, ShuffledEvent, from_dict, to_dict
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.shuffling import shuffled
+from tacit.accounting.pld.shuffling import shuffled
 from tacit.errors import ConfigError
 
 

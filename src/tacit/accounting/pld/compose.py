@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from tacit.accounting.losses import Array, Losses
-from tacit.accounting.tilting import ROUGHLY, cumulant, steepness
+from tacit.accounting.pld.loss import Array, Losses
 
 _OUTSIDE = 1e-11  # tilted mass outside the window, on either side
 _LARGEST_EXPONENT = 600.0  # so far below the guess delta is beyond all bounds, whatever the exact sum
 _NEAR = 300.0  # losses this close to the point that a sum is scaled by neither overflow nor vanish
 _SLACK = 1e-10  # bounds what wraps around (2e-11)
 _ROUNDING = 2.0**-52
+_ROUGHLY = 4096  # points for the choice of theta
+_FLATTEST, _STEEPEST = 0.05, 60.0  # theta in units of one over the total's deviation; 21 is a normal law's at 1e-100
+_WIDTH = 15.0  # of a window, in deviations
 _VANISHED = -80.0  # the logarithm of a frequency's share that is left out; the transform rounds off at -36
 
 
-class Total:
+class ComposedLoss:
     """The distribution of the summed loss, tilted so that the tail at ``delta`` is its middle.
 
     What is left out of the tilted masses, or added to them, is at most ``slack`` in all: what lies outside the window
@@ -36,7 +38,7 @@ class Total:
     def __init__(self, releases: Sequence[tuple[Losses, int]], delta: float) -> None:
         self._releases = releases
         self._step = releases[0][0].step
-        self._theta = steepness([(*losses.thinned(ROUGHLY), times) for losses, times in releases], delta)
+        self._theta = _steepness([(*losses.thinned(_ROUGHLY), times) for losses, times in releases], delta)
         self._log_mass = self._cumulant(self._theta)
         self.guess = (self._log_mass - math.log(delta)) / self._theta  # Chernoff's bound
         self._infinite = min(1.0, sum(times * losses.infinite for losses, times in releases))
@@ -120,7 +122,7 @@ class Total:
 
     def _cumulant(self, theta: float) -> float:
         """Return ln E e^(theta l) of the total's finite part."""
-        return sum(times * cumulant(losses.points, losses.log_masses, theta) for losses, times in self._releases)
+        return sum(times * _cumulant(losses.points, losses.log_masses, theta) for losses, times in self._releases)
 
     def _tilt(self, losses: Losses) -> Array:
         exponents = self._theta * losses.points + losses.log_masses
@@ -164,3 +166,58 @@ def _fast(size: int) -> int:
     """Return the next length of the form 2^a, 3 2^a or 5 2^a, which transforms fast."""
     power = 1 << (size - 1).bit_length()
     return min(length for length in (power, power * 3 // 4, power * 5 // 8) if length >= size)
+
+
+def width(releases: Sequence[tuple[Losses, int]], delta: float) -> float:
+    """Return about how wide the window of :class:`ComposedLoss` will be, from a first look at each release."""
+    looks = [(*losses.thinned(_ROUGHLY), times) for losses, times in releases]
+    theta = _steepness(looks, delta)
+    variance = 0.0
+    for points, masses, times in looks:
+        exponents = theta * points + np.log(masses)
+        weights = np.exp(exponents - exponents.max())
+        weights /= weights.sum()
+        variance += times * float((weights * (points - float((weights * points).sum())) ** 2).sum())
+    return _WIDTH * math.sqrt(variance)
+
+
+def _cumulant(points: Array, log_masses: Array, theta: float) -> float:
+    """Return ln E e^(theta l) of one release's finite part."""
+    exponents = theta * points + log_masses
+    largest = float(exponents.max())
+    return largest + math.log(float(np.exp(exponents - largest).sum()))
+
+
+def _steepness(releases: Sequence[tuple[Array, Array, int]], delta: float) -> float:
+    """Return about the theta with the smallest Chernoff bound on epsilon, (ln E e^(theta l) - ln delta)/theta.
+
+    Any theta is valid, so a rough minimum by golden section is as good as a fine one. It is kept within what a normal
+    law of the same spread could ask for: where the largest loss is an atom that decides alone, the minimum lies at
+    infinity, and what is rounded off would be blown up with it.
+    """
+    variance = 0.0
+    for points, masses, times in releases:
+        weights = masses / masses.sum()
+        center = float((weights * points).sum())
+        variance += times * float((weights * (points - center) ** 2).sum())
+    seen = [(points, np.log(masses), times) for points, masses, times in releases]
+
+    def bound(log_theta: float) -> float:
+        theta = math.exp(log_theta)
+        return (sum(times * _cumulant(points, logs, theta) for points, logs, times in seen) - math.log(delta)) / theta
+
+    deviation = max(math.sqrt(variance), 1e-300)
+    low, high = math.log(min(1e-3, _FLATTEST / deviation)), math.log(min(1e4, max(_STEEPEST / deviation, 2e-3)))
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = bound(left), bound(right)
+    while high - low > 0.1:
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = bound(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = bound(right)
+    return math.exp((low + high) / 2.0)
