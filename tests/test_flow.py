@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import WireError
-from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Traffic, drive, only
+from tacit.flow import STAGES, ClientId, Engine, Flow, Frames, Gather, InProcessEngine, Stopwatch, Traffic, drive, only
 
 
 def _two_trips(cohort: Sequence[ClientId]) -> Flow[list[tuple[int, bytes]]]:
@@ -130,3 +129,44 @@ def test_some_of_gathered_requests_are_still_gathered() -> None:
     some.receive(1, b"reply")
     assert taken == {1: b"reply"}
     assert not isinstance(only({1: b"a", 2: b"b"}, [2]), Gather)
+
+
+def test_the_in_process_engine_asks_nobody_for_no_request() -> None:
+    def never(requests: Frames) -> Frames:
+        raise AssertionError
+
+    engine = InProcessEngine(answer=never)
+    assert engine.exchange({}) == {}
+    assert engine.name == "in-process"
+
+
+def test_the_whole_batch_is_handed_over_at_once() -> None:
+    seen = []
+
+    def answer(requests: Frames) -> Frames:
+        seen.append(dict(requests))
+        return {1: b"yes"}
+
+    engine: Engine = InProcessEngine(answer=answer)
+    assert engine.exchange({1: b"a", 2: b"b"}) == {1: b"yes"}
+    assert seen == [{1: b"a", 2: b"b"}]
+
+
+def test_stages_add_up_and_start_again() -> None:
+    watch = Stopwatch()
+    watch.add("train", 1.5)
+    watch.add("train", 0.5)
+    watch.add("protect", 1.0)
+    assert watch.seconds == dict.fromkeys(STAGES, 0.0) | {"train": 2.0, "protect": 1.0}
+    watch.restart()
+    assert set(watch.seconds) == set(STAGES)
+    assert not any(watch.seconds.values())
+
+
+def test_a_block_is_charged_even_where_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([10.0, 13.0])
+    monkeypatch.setattr("tacit.flow.time.perf_counter", lambda: next(ticks))
+    watch = Stopwatch()
+    with pytest.raises(KeyError), watch.measure("evaluate"):
+        raise KeyError
+    assert watch.seconds["evaluate"] == 3.0

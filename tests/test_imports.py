@@ -29,7 +29,6 @@ MAY_IMPORT = {
     "crypto": {"errors", "foreign", "randomness", "storage"},  # of use to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile
     "protocols": BASE | {"crypto"},
-    "engines": BASE,
     "training": BASE,
     "tasks": BASE,
     "federated": BASE | {"accounting", "mechanisms", "protocols"},
@@ -37,7 +36,7 @@ MAY_IMPORT = {
     "config": BASE,
     "modes": BASE | {"accounting", "crypto", "mechanisms", "protocols", "training", "federated", "config"},
     "runs": BASE
-    | {"logs", "accounting", "crypto", "mechanisms", "protocols", "engines", "training", "tasks", "federated"}
+    | {"logs", "accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated"}
     | {"config", "modes", "tacit"},
     "studies": BASE | {"accounting", "federated", "config", "modes", "runs", "tacit"},
     "report": BASE | {"config", "modes", "runs", "studies"},
@@ -59,7 +58,7 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     "labs": set(),
     "labs.bench": BASE
     | {"crypto", "tasks", "config", "runs", "report", "tacit"},  # measurements beside other libraries
-    "labs.bench.documented": BASE | _CORE | {"engines", "flower", "labs.bench", "labs.harness", "labs.nbafl_femnist"},
+    "labs.bench.documented": BASE | _CORE | {"flower", "labs.bench", "labs.harness", "labs.nbafl_femnist"},
     "labs.harness": BASE | {"crypto", "config", "runs", "studies", "report", "tacit", "labs.bench"},
     "labs.commands": BASE | {"cli", "report", "labs.bench", "labs.harness", "labs.lab_dpsgd"},
 }
@@ -171,7 +170,7 @@ def test_randomness_and_optimisers_are_called_in_their_room_only(path: Path) -> 
         ("protocols", "from tacit.mechanisms import mechanism", "protocols imports tacit.mechanisms.mechanism"),
         ("mechanisms", "import tacit.protocols.clear", "mechanisms imports tacit.protocols.clear"),
         ("mechanisms", "import tacit.accounting.pld", "mechanisms imports tacit.accounting.pld"),
-        ("engines", "def f():\n    from tacit import federated", "engines imports tacit.federated"),
+        ("flow", "def f():\n    from tacit import federated", "flow imports tacit.federated"),
         ("federated", "import torch", "federated imports torch"),
         ("runs", "from torch import optim", "runs imports torch.optim"),
         ("runs", "import pickle", "runs imports pickle"),

@@ -23,8 +23,11 @@ apart.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Protocol, TypeVar
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar, get_args
 
 from tacit.errors import WireError
 
@@ -143,3 +146,54 @@ def _counted(requests: Gather, traffic: Traffic) -> Gather:
         requests.receive(client, reply)
 
     return Gather(requests, receive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InProcessEngine:
+    """Hands a whole batch of requests to one callable.
+
+    The callable answers for all clients, so that the training room may train the cohort at once while the engine
+    stays blind.
+    """
+
+    answer: Callable[[Frames], Frames]
+    name: str = "in-process"
+
+    def exchange(self, requests: Frames) -> Frames:
+        """Return what the clients answered."""
+        return self.answer(requests) if requests else {}
+
+
+Stage = Literal["train", "protect", "travel", "aggregate", "recover", "evaluate"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+class Stopwatch:
+    """Adds up seconds by stage; one for each round.
+
+    >>> watch = Stopwatch()
+    >>> with watch.measure("train"):
+    ...     pass
+    >>> sorted(watch.seconds)
+    ['aggregate', 'evaluate', 'protect', 'recover', 'train', 'travel']
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
+
+    def restart(self) -> None:
+        """Begin a new round."""
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    def add(self, stage: Stage, seconds: float) -> None:
+        """Charge ``seconds`` to ``stage``."""
+        self.seconds[stage] += seconds
+
+    @contextmanager
+    def measure(self, stage: Stage) -> Iterator[None]:
+        """Charge the time of the block to ``stage``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(stage, time.perf_counter() - start)

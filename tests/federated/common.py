@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.federated.clients import Finish
-from tacit.federated.plan import Injector, Plan
-from tacit.federated.sampling import Everyone
-from tacit.federated.server import ServerOptimizer
+from tacit.federated.plan import Everyone, Injector, Plan, ServerOptimizer
+from tacit.federated.round import Finish
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.weighted import WeightedMean, Weighting
 from tacit.protocols.clear import ClearSum

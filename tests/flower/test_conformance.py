@@ -16,7 +16,7 @@ import pytest
 from flwr.serverapp import Grid
 
 from tacit.config.run_config import RunConfig
-from tacit.federated.unreliable import Unreliable
+from tacit.federated.round import Unreliable
 from tacit.flow import Engine
 from tacit.flower.engine import FlowerEngine
 from tacit.flower.envelope import Answer, Call, client_app

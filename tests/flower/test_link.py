@@ -8,8 +8,7 @@ from flwr.app import Message
 
 import tacit
 from tacit.errors import RunError
-from tacit.federated.stopwatch import Stopwatch
-from tacit.flow import ClientId
+from tacit.flow import ClientId, Stopwatch
 from tacit.flower import envelope, hello
 from tacit.flower.engine import FlowerEngine
 from tacit.flower.link import Link, timed

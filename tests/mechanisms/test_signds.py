@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tacit.accounting.events import ComposedEvent, PureEvent, ShuffledEvent
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import ConfigError, WireError
-from tacit.flow import Frames, drive
+from tacit.flow import Frames, InProcessEngine, drive
 from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.mechanism import Work
 from tacit.mechanisms.randomized_response import RandomizedResponse

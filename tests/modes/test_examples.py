@@ -17,7 +17,7 @@ from tacit.accounting import accountant
 from tacit.accounting.uniform_run import uniform_run
 from tacit.config.run_config import RunConfig
 from tacit.errors import BudgetError, ConfigError, RunError
-from tacit.federated.server import ServerOptimizer
+from tacit.federated.plan import ServerOptimizer
 from tacit.runs.result import Result
 from tacit.runs.run import resume, run
 from tacit.runs.statement import statement

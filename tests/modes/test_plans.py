@@ -6,7 +6,7 @@ import pytest
 
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
-from tacit.federated.sampling import Everyone, FixedSize, Poisson, Sampler
+from tacit.federated.plan import Everyone, FixedSize, Poisson, Sampler
 from tacit.mechanisms.weighted import WeightedMean
 from tacit.modes.plans import MODES, minimum_clients, plan_of
 from tacit.protocols.clear import ClearSum

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from tacit import wire
 from tacit.crypto import paillier, threshold
 from tacit.crypto.paillier import Layout
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import DropoutError, RemoteError
-from tacit.flow import ClientId, Frames, drive
+from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.clear import ClearSum
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
 from tacit.protocols.protocol import KeyHolder, SumProtocol, Total

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit import wire
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import ClientError, DropoutError, RemoteError, WireError
-from tacit.flow import Frames, drive
+from tacit.flow import Frames, InProcessEngine, drive
 from tacit.protocols.protocol import Total
 from tacit.protocols.reports import Report, ReportCode, Tally
 from tacit.protocols.signs import SignSum

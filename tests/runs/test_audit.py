@@ -23,14 +23,10 @@ from tacit import wire
 from tacit.accounting import accountant
 from tacit.accounting.ledger import Ledger
 from tacit.config.run_config import RunConfig
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import DropoutError
-from tacit.federated.clients import Finish, LocalClients
-from tacit.federated.plan import Plan
-from tacit.federated.sampling import Poisson
-from tacit.federated.stopwatch import Stopwatch
-from tacit.federated.unreliable import Unreliable
-from tacit.flow import Frames
+from tacit.federated.plan import Plan, Poisson
+from tacit.federated.round import Finish, LocalClients, Unreliable
+from tacit.flow import Frames, InProcessEngine, Stopwatch
 from tacit.modes.plans import plan_of
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness

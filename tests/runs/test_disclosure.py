@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError
-from tacit.federated.sampling import Poisson
+from tacit.federated.plan import Poisson
 from tacit.flow import ClientId
 from tacit.logs.log import Step
 from tacit.modes.plans import plan_of

@@ -13,7 +13,7 @@ from torch import nn
 
 import tacit
 from tacit.config.run_config import RunConfig
-from tacit.federated.clients import LocalClients
+from tacit.federated.round import LocalClients
 from tacit.runs.run import run
 from tacit.tasks import tabular
 

@@ -14,7 +14,7 @@ from tacit.accounting.events import GaussianEvent, SampledEvent
 from tacit.accounting.ledger import Charge, Ledger
 from tacit.config.run_config import RunConfig
 from tacit.errors import BudgetError, ConfigError
-from tacit.federated.sampling import Everyone, Poisson
+from tacit.federated.plan import Everyone, Poisson
 from tacit.mechanisms.gaussian import GaussianMechanism, LocalGaussianMechanism
 from tacit.modes.plans import plan_of
 from tacit.runs.result import Result

@@ -14,19 +14,159 @@ choice of both, made in one place::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tacit.accounting.events import Event, SampledEvent, Sampling
 from tacit.accounting.ledger import Neighbours, Unit
+from tacit.errors import ConfigError
 from tacit.federated.examples import ExampleLevel
-from tacit.federated.sampling import Sampler
-from tacit.federated.server import ServerOptimizer
+from tacit.flow import ClientId
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.protocols.protocol import Guarantee, SumProtocol
 from tacit.vectors import Vector
 
+Name = Literal["fedavg", "fedavgm", "fedadam", "fedyogi"]
+State = Mapping[str, Vector]
 Injector = Callable[[Vector, int], Vector]  # model, round -> the model that is broadcast
+
+
+class Sampler(Protocol):
+    """Draws a cohort; the cost depends on the cohort, never on the population."""
+
+    @property
+    def expected(self) -> float:
+        """The mean size of a cohort."""
+        ...
+
+    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
+        """Return the clients of a round, in ascending order."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Everyone:
+    """All clients, every round."""
+
+    population: int
+
+    @property
+    def expected(self) -> float:
+        """The mean size of a cohort."""
+        return float(self.population)
+
+    def cohort(self, generator: np.random.Generator) -> list[ClientId]:  # noqa: ARG002
+        """Return all clients."""
+        return list(range(self.population))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSize:
+    """A fixed number of clients, drawn without replacement."""
+
+    population: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= self.population:
+            raise ConfigError(f"Expected 1 <= per_round={self.size} <= clients={self.population}.")
+
+    @property
+    def expected(self) -> float:
+        """The size of every cohort."""
+        return float(self.size)
+
+    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
+        """Return ``size`` clients, every set of them equally likely."""
+        return sorted(generator.choice(self.population, self.size, replace=False, shuffle=False).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Each client by its own coin with probability ``rate``: what amplification by sampling assumes.
+
+    The size is drawn first, Binomial(population, rate), and then that many clients: the same law at a cost that
+    depends on the cohort alone. A cohort may be empty.
+    """
+
+    population: int
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.rate <= 1.0:
+            raise ConfigError(f"Expected a sampling rate in (0, 1], got {self.rate}.")
+
+    @property
+    def expected(self) -> float:
+        """The mean size of a cohort, qN."""
+        return self.rate * self.population
+
+    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
+        """Return a cohort of random size."""
+        size = int(generator.binomial(self.population, self.rate))
+        return sorted(generator.choice(self.population, size, replace=False, shuffle=False).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptimizer:
+    r"""What the server does with the average update :math:`\Delta_t`: FedAvg and the adaptive optimisers.
+
+    ===========  ==========================================================================================
+    fedavg       :math:`w + \eta \Delta_t` (McMahan et al. 2017)
+    fedavgm      :math:`v = \beta v + \Delta_t; \; w + \eta v` (Hsu et al. 2019)
+    fedadam      :math:`w + \eta m / (\sqrt v + \tau)` with
+                 :math:`m = \beta_1 m + (1-\beta_1) \Delta_t; \; v = \beta_2 v + (1-\beta_2) \Delta_t^2`
+    fedyogi      as fedadam, :math:`v = v - (1-\beta_2) \Delta_t^2 \, \mathrm{sign}(v - \Delta_t^2)` (Reddi et al. 2021)
+    ===========  ==========================================================================================
+
+    A step is pure: the state goes in and comes out, and is what a checkpoint keeps.
+    """
+
+    name: Name = "fedavg"
+    lr: float = 1.0
+    momentum: float = 0.9  # beta of fedavgm, beta_1 of the adaptive ones
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def start(self, parameters: int) -> State:
+        """Return the state before the first round."""
+        match self.name:
+            case "fedavg":
+                return {}
+            case "fedavgm":
+                return {"momentum": np.zeros(parameters, np.float32)}
+            case _:
+                second = np.full(parameters, self.tau**2, np.float32)
+                return {"momentum": np.zeros(parameters, np.float32), "second": second}
+
+    def step(self, model: Vector, update: Vector, state: State) -> tuple[Vector, State]:
+        """Return the new model and the new state.
+
+        >>> plain = ServerOptimizer()
+        >>> plain.step(np.zeros(1, np.float32), np.ones(1, np.float32), {})[0]
+        array([1.], dtype=float32)
+        """
+        if self.name == "fedavg":
+            return _float32(model + self.lr * update), {}
+        if self.name == "fedavgm":
+            velocity = _float32(self.momentum * state["momentum"] + update)
+            return _float32(model + self.lr * velocity), {"momentum": velocity}
+        first = self.momentum * state["momentum"] + (1 - self.momentum) * update
+        square = np.square(update)
+        if self.name == "fedadam":
+            second = self.beta2 * state["second"] + (1 - self.beta2) * square
+        else:
+            second = state["second"] - (1 - self.beta2) * square * np.sign(state["second"] - square)
+        moved = model + self.lr * first / (np.sqrt(second) + self.tau)
+        return _float32(moved), {"momentum": _float32(first), "second": _float32(second)}
+
+
+def _float32(vector: NDArray[np.floating[Any]]) -> Vector:
+    return vector.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, WireError
-from tacit.federated.stopwatch import Stage, Stopwatch
-from tacit.flow import ClientId, Frames
+from tacit.flow import ClientId, Frames, Stage, Stopwatch
 from tacit.flower import hello
 from tacit.flower.engine import FlowerEngine, Seconds
 

@@ -33,9 +33,8 @@ from tacit import foreign, wire
 from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError, WireError
-from tacit.federated.clients import LocalClients
-from tacit.federated.stopwatch import Stopwatch
-from tacit.flow import ClientId
+from tacit.federated.round import LocalClients
+from tacit.flow import ClientId, Stopwatch
 from tacit.flower import envelope, hello
 from tacit.flower import key_holder as holder
 from tacit.flower.envelope import Answer, Call, Value

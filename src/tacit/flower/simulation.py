@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import ConfigError, RunError
-from tacit.federated.unreliable import Unreliable
+from tacit.federated.round import Unreliable
 from tacit.flow import ClientId, Engine
 from tacit.modes.keys import write_keys
 from tacit.protocols.paillier import PaillierSum

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
-from tacit.federated.plan import Claim
-from tacit.federated.sampling import Sampler
+from tacit.federated.plan import Claim, Sampler
 from tacit.mechanisms.nbafl import BroadcastNoise, NbAFL
 from tacit.modes.unused import refuse_dp
 from tacit.randomness import Randomness

@@ -13,8 +13,7 @@ from tacit.accounting.ledger import Ledger, Neighbours
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Dp
 from tacit.errors import ConfigError
-from tacit.federated.plan import Claim
-from tacit.federated.sampling import Sampler
+from tacit.federated.plan import Claim, Sampler
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.skellam import SkellamMechanism
 from tacit.modes.keys import holder_numbers

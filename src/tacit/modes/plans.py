@@ -13,9 +13,7 @@ from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Dp
 from tacit.errors import ConfigError
-from tacit.federated.plan import Claim, Plan
-from tacit.federated.sampling import Everyone, FixedSize, Poisson, Sampler
-from tacit.federated.server import ServerOptimizer
+from tacit.federated.plan import Claim, Everyone, FixedSize, Plan, Poisson, Sampler, ServerOptimizer
 from tacit.mechanisms import calibration as gaussians
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism, LocalGaussianMechanism

@@ -6,8 +6,7 @@ import math
 
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Signds
-from tacit.federated.plan import Claim
-from tacit.federated.sampling import Sampler
+from tacit.federated.plan import Claim, Sampler
 from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.mechanisms.signds import SignDS

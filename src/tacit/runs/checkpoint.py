@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from tacit import foreign
 from tacit.errors import RunError, WireError
-from tacit.federated.server import State
+from tacit.federated.plan import State
 from tacit.storage import cannot_read, write_atomically
 from tacit.vectors import Vector
 

@@ -7,12 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tacit.engines.in_process import InProcessEngine
-from tacit.federated.clients import LocalClients
-from tacit.federated.parties import Parties
-from tacit.federated.stopwatch import Stopwatch
-from tacit.federated.unreliable import Unreliable
-from tacit.flow import Engine
+from tacit.federated.round import LocalClients, Parties, Unreliable
+from tacit.flow import Engine, InProcessEngine, Stopwatch
 from tacit.modes.keys import KeyParties, key_parties
 from tacit.randomness import Randomness
 from tacit.runs.job import Job

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit import wire
-from tacit.federated.plan import Plan
-from tacit.federated.sampling import Poisson
-from tacit.federated.stopwatch import Stage
-from tacit.flow import ClientId, Traffic
+from tacit.federated.plan import Plan, Poisson
+from tacit.flow import ClientId, Stage, Traffic
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.runs import remarks
 

@@ -22,11 +22,9 @@ from safetensors.torch import save
 
 import tacit
 from tacit.errors import BudgetError, ClientError, DropoutError, RunError, SpoiledError
-from tacit.federated.plan import Privacy
+from tacit.federated.plan import Privacy, State
 from tacit.federated.round import Outcome, round_flow
-from tacit.federated.server import State
-from tacit.federated.stopwatch import Stopwatch
-from tacit.flow import Engine, Flow, Traffic, drive
+from tacit.flow import Engine, Flow, Stopwatch, Traffic, drive
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.signds import SignDS
 from tacit.modes.examples import ExampleAccount, claim_of, methods

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict
 
 from tacit.errors import RunError
-from tacit.federated.server import State
+from tacit.federated.plan import State
 from tacit.flow import Engine
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.result import RoundRecord

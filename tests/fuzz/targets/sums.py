@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.crypto.paillier import Layout
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import TacitError
-from tacit.flow import ClientId, Frames, drive
+from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
 from tacit.protocols.paillier.enrolment import Admission, unpack_clients
 from tacit.protocols.paillier.holders import Holder

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tacit import wire
 from tacit.crypto import paillier
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
-from tacit.engines.in_process import InProcessEngine
-from tacit.flow import ClientId, Frames, drive
+from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
 from tacit.protocols.paillier.holders import Holder
 from tacit.protocols.paillier.member import SEAL_BYTES

@@ -15,8 +15,7 @@ from tacit.crypto.paillier import Layout
 from tacit.crypto.paillier.vector import pack_slots
 from tacit.crypto.ring import from_integers, not_below, to_integers
 from tacit.crypto.threshold import PartialDecryption
-from tacit.engines.in_process import InProcessEngine
-from tacit.flow import drive
+from tacit.flow import InProcessEngine, drive
 from tacit.protocols.paillier import Caution, Rules, ShareHolder, binding
 from tacit.protocols.paillier.enrolment import Admission, Agreement, identified, shown_to_shares, unpack_clients
 from tacit.protocols.paillier.holders import Holder

@@ -15,9 +15,8 @@ from tacit import wire
 from tacit.crypto import paillier, threshold
 from tacit.crypto.paillier import Layout
 from tacit.crypto.ring import from_integers
-from tacit.engines.in_process import InProcessEngine
 from tacit.errors import ConfigError, DropoutError, KeysError, WireError
-from tacit.flow import ClientId, Frames, drive
+from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
 from tacit.protocols.paillier.member import pack_invitation
 from tacit.protocols.paillier.opening import Opening

@@ -26,12 +26,9 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from tacit.config.run_config import RunConfig
-from tacit.engines.in_process import InProcessEngine
-from tacit.federated.clients import Finish, LocalClients
 from tacit.federated.plan import Plan
-from tacit.federated.round import round_flow
-from tacit.federated.stopwatch import Stopwatch
-from tacit.flow import ClientId, Engine, drive
+from tacit.federated.round import Finish, LocalClients, round_flow
+from tacit.flow import ClientId, Engine, InProcessEngine, Stopwatch, drive
 from tacit.flower.engine import FIRST_PAUSE, LONGEST_PAUSE, FlowerEngine
 from tacit.flower.envelope import Answer, Call, client_app
 from tacit.flower.simulation import simulated

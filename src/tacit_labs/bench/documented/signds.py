@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit import wire
-from tacit.federated.server import ServerOptimizer
+from tacit.federated.plan import ServerOptimizer
 from tacit.mechanisms import selection
 from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.mechanism import Work

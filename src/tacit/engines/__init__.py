@@ -1,1 +1,0 @@
-"""Engines move bytes between server and clients, and see nothing but bytes."""
