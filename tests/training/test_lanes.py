@@ -12,18 +12,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tacit.training.lanes import available, conv2d, linear, max_pool2d, operations
+from tacit.training.lanes import network
+from tacit.training.lanes.network import available, conv2d, linear, max_pool2d
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built (no C compiler)")
 
-LEVELS: list[str] = operations._kernels.levels() if available() else []
+LEVELS: list[str] = network._kernels.levels() if available() else []
 
 
 @pytest.fixture(params=range(len(LEVELS)), ids=LEVELS, autouse=True)
 def level(request: pytest.FixtureRequest) -> Iterator[None]:
-    operations._kernels.use_level(request.param)
+    network._kernels.use_level(request.param)
     yield
-    operations._kernels.use_level(len(LEVELS) - 1)
+    network._kernels.use_level(len(LEVELS) - 1)
 
 
 def close(actual: Tensor, expected: Tensor) -> None:
@@ -341,11 +342,11 @@ def test_second_derivatives_are_refused() -> None:
 
 def test_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="this processor has"):
-        operations._kernels.use_level(len(LEVELS))
+        network._kernels.use_level(len(LEVELS))
 
 
 def test_installation_without_kernels_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "_kernels", None)
+    monkeypatch.setattr(network, "_kernels", None)
     assert not available()
     with pytest.raises(RuntimeError, match="were not built"):
         max_pool2d(X, 2)

@@ -12,7 +12,7 @@ import tacit
 from tacit.crypto.backend import describe
 from tacit.crypto.ring import cores
 from tacit.errors import ConfigError
-from tacit.training.lanes import operations as lanes
+from tacit.training.lanes import network as lanes
 
 
 @dataclass(frozen=True, kw_only=True)

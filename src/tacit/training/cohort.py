@@ -33,8 +33,8 @@ from tacit.training.dropout import use_keys
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.holdings import Holdings
 from tacit.training.hooks import Hooks
-from tacit.training.laned import LANES, LaneTrainer, prefers_clients
-from tacit.training.laned import check as check_lanes
+from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
+from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.parameters import Parameters
 from tacit.training.private.probe import calm

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.private.bookkeeping import BookKeeping, NoBook
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
+from tacit.training.private.ghost_norms import BookKeeping, NoRule
 from tacit.training.private.normalisation import check_normalisation
 from tacit.training.private.probe import calm, check_examples_apart
 from tacit.training.settings import Loss
@@ -76,8 +76,8 @@ class PrivateGradient:
         if form != "functional":
             try:
                 self._form = BookKeeping(model, loss, clipping)
-                self._try_books(features, labels)
-            except NoBook as error:
+                self._try_book_keeping(features, labels)
+            except NoRule as error:
                 if form == "book-keeping":
                     raise ConfigError(f"Book-keeping does not fit this model: {error}. Use form='auto'.") from error
                 self.reason = str(error)
@@ -101,8 +101,8 @@ class PrivateGradient:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
         return self._form.norms(_laid_out(features), labels).float()
 
-    def _try_books(self, features: Tensor, labels: Tensor) -> None:
-        """Compare the books with autograd on a few examples: a weight that is used outside its layer shows here."""
+    def _try_book_keeping(self, features: Tensor, labels: Tensor) -> None:
+        """Compare book-keeping with autograd on a few examples: a weight that is used outside its layer shows here."""
         assert isinstance(self._form, BookKeeping)
         modes = {part: part.training for part in self._model.modules()}
         self._model.eval()
@@ -116,7 +116,7 @@ class PrivateGradient:
                     torch.stack([g.double().square().sum() for g in gradients if g is not None]).sum().sqrt().float()
                 )
                 if not torch.allclose(norms[i], alone, rtol=1e-3, atol=1e-5):
-                    raise NoBook("a weight is used outside its layer")
+                    raise NoRule("a weight is used outside its layer")
         finally:
             for part, training in modes.items():
                 part.training = training
@@ -130,8 +130,8 @@ class PrivateGradient:
             told = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             why = f" ({self.reason})" if self.reason else ""
             raise ConfigError(
-                f"No form of DP-SGD fits this model: it has no books{why}, and torch.func can't map it over examples: "
-                f"{told}. Build it of nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.LayerNorm and nn.GroupNorm, or "
+                f"No form of DP-SGD fits this model: book-keeping has no rule for it{why}, and torch.func can't map it "
+                f"over examples: {told}. Build it of nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.LayerNorm and nn.GroupNorm, or "
                 "take branches on the data out of it."
             ) from error
         return form

@@ -1,4 +1,8 @@
-r"""The books of a layer: the norms of its per-example gradients, and their weighted sum, from one backward pass.
+r"""Clipped sums by book-keeping: the norms of per-example gradients, and their weighted sum, from one backward pass.
+
+:class:`BookKeeping` sums the clipped gradients of a model. The parameters' own gradients are never computed by
+autograd: the backward pass stops at the outputs of the layers that train, and each layer's rule does the rest. The
+hooks that listen are there during a step only, so that the model stays the user's own.
 
 For a layer whose weight meets inputs :math:`a_{it}` at positions t and whose outputs have gradients :math:`b_{it}`, the
 gradient of example i is :math:`g_i = \sum_t b_{it} a_{it}^T`. It is never needed on its own (Goodfellow 2015; Bu et al.
@@ -25,13 +29,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training.private import double
+from tacit.training.private.clipping import Clipping
+from tacit.training.settings import Loss
 
 _CANCELS = 2.0**16  # the square of how much larger than a gradient the sum of its positions' norms may be
 _AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time
@@ -39,7 +46,7 @@ _AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time
 Call = tuple[Tensor, Tensor]  # a layer's input and the gradient of its output, both with the examples first
 
 
-class Book(Protocol):
+class LayerGradients(Protocol):
     """What is known of a layer's per-example gradients."""
 
     @property
@@ -57,7 +64,7 @@ class Book(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Formed:
-    """Per-example gradients that were formed, one ``(examples, ...)`` tensor a parameter.
+    """Per-example gradients that were formed, one ``(examples, ...)`` tensor per parameter.
 
     ``shapes`` are the parameters' own; a weight's gradient may come with its second axis last (``channels_last``).
     """
@@ -144,8 +151,8 @@ class Gram:
         return torch.bmm(self._gradients[rows].mT, self._inputs[rows])
 
 
-def linear(layer: nn.Linear, calls: Sequence[Call]) -> Book:
-    """Keep the books of an affine map of the last axis."""
+def linear(layer: nn.Linear, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of an affine map of the last axis."""
     a = _side_by_side([_positions(value) for value, _ in calls])
     b = _side_by_side([_positions(value) for _, value in calls])
     weight, bias = _trains(layer)
@@ -158,8 +165,8 @@ def linear(layer: nn.Linear, calls: Sequence[Call]) -> Book:
     return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=_shapes(layer))
 
 
-def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> Book:
-    """Keep the books of a convolution: its gradients are formed from the windows of the input."""
+def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of a convolution: its gradients are formed from the windows of the input."""
     weight, bias = _trains(layer)
     gradients: list[Tensor] = []
     if weight:
@@ -198,8 +205,8 @@ def _window_products(layer: nn.Conv1d | nn.Conv2d, a: Tensor, b: Tensor) -> Tens
     return products.view(examples, -1)
 
 
-def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> Book:
-    """Keep the books of a table: words that occur twice in an example share a row of its gradient."""
+def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of a table: words that occur twice in an example share a row of its gradient."""
     rows = _side_by_side([index.reshape(len(index), -1, 1) for index, _ in calls])[:, :, 0]
     b = _side_by_side([value.reshape(len(value), -1, value.shape[-1]) for _, value in calls])
     if layer.padding_idx is not None:
@@ -231,8 +238,8 @@ class _Rows:
         return [table.index_add_(0, self.rows.flatten(), scaled.flatten(0, 1))]
 
 
-def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> Book:
-    """Keep the books of layer norm's scale and shift."""
+def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of layer norm's scale and shift."""
     shape = layer.normalized_shape
 
     def normal(a: Tensor) -> Tensor:
@@ -244,8 +251,8 @@ def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> Book:
     return _scale_and_shift(layer, calls, normal, summed)
 
 
-def group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> Book:
-    """Keep the books of group norm's scale and shift, one number a channel."""
+def group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of group norm's scale and shift, one number per channel."""
 
     def normal(a: Tensor) -> Tensor:
         return F.group_norm(a, layer.num_groups, eps=layer.eps)
@@ -258,7 +265,7 @@ def group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> Book:
 
 def _scale_and_shift(
     layer: nn.Module, calls: Sequence[Call], normal: Callable[[Tensor], Tensor], summed: Callable[[Tensor], Tensor]
-) -> Book:
+) -> LayerGradients:
     weight, bias = _trains(layer)
     scales = [summed(b * normal(a)) for a, b in calls] if weight else []
     shifts = [summed(b) for _, b in calls] if bias else []
@@ -282,3 +289,107 @@ def _positions(value: Tensor) -> Tensor:
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+
+
+class NoRule(Exception):  # noqa: N818 - an answer, not an error: the caller takes the fallback
+    """The model has parameters that no rule covers."""
+
+
+_RULES: dict[type[nn.Module], Callable[[Any, Sequence[Call]], LayerGradients]] = {
+    nn.Linear: linear,
+    nn.Conv1d: convolution,
+    nn.Conv2d: convolution,
+    nn.Embedding: embedding,
+    nn.LayerNorm: layer_norm,
+    nn.GroupNorm: group_norm,
+}
+
+
+class BookKeeping:
+    """Sums clipped per-example gradients of a model whose every trained layer has a rule."""
+
+    name = "book-keeping"
+
+    def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
+        """Look for a rule for every layer; :class:`NoRule` says which has none."""
+        self._model = model
+        self._loss = loss
+        self._clipping = clipping
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._layers = _layers(model)
+        places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
+        self._places = [
+            [places[id(p)] for p in layer.parameters(recurse=False) if p.requires_grad] for layer in self._layers
+        ]
+        self._heard: dict[nn.Module, list[tuple[Tensor, GradientEdge]]] = {}
+
+    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the sum of clipped gradients, parameter by parameter in double precision, and each example's loss."""
+        losses, kept = self._gradients_of(features, labels)
+        with torch.no_grad():
+            factors = self._clipping.factors(torch.stack([own.squares for own in kept]))
+            totals: list[Tensor | None] = [None] * len(self._parameters)
+            for places, layer, row in zip(self._places, kept, factors, strict=True):
+                for place, total in zip(places, layer.weighted(row), strict=True):
+                    totals[place] = total
+        assert all(total is not None for total in totals)
+        return totals, losses  # type: ignore[return-value]
+
+    def norms(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return the norm of each example's gradient."""
+        kept = self._gradients_of(features, labels)[1]
+        with torch.no_grad():
+            return torch.stack([own.squares for own in kept]).sum(0).sqrt()
+
+    def _gradients_of(self, features: Tensor, labels: Tensor) -> tuple[Tensor, list[LayerGradients]]:
+        self._heard = {layer: [] for layer in self._layers}
+        handles = [layer.register_forward_hook(self._listen) for layer in self._layers]
+        try:
+            with torch.enable_grad():
+                losses = self._loss(self._model(features), labels)
+                total = losses.sum()
+        finally:
+            for handle in handles:
+                handle.remove()
+        unused = [type(layer).__name__ for layer, calls in self._heard.items() if not calls]
+        if unused:
+            raise NoRule(f"a layer {unused[0]} takes no part in its output")
+        edges = [edge for calls in self._heard.values() for _, edge in calls]
+        gradients = iter(torch.autograd.grad(total, edges))
+        kept = []
+        with torch.no_grad():
+            for layer, calls in self._heard.items():
+                pairs = [(value, next(gradients)) for value, _ in calls]
+                wrong = [tuple(value.shape) for value, _ in pairs if len(value) != len(labels)]
+                if wrong:
+                    raise NoRule(f"{type(layer).__name__} sees a value of shape {wrong[0]}, not one row per example")
+                kept.append(_RULES[type(layer)](layer, pairs))
+        self._heard = {}
+        return losses.detach(), kept
+
+    def _listen(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if not inputs:
+            raise NoRule(f"{type(layer).__name__} is given its input by keyword")
+        # The edge is taken now: an operation in place on the output would move the tensor's own.
+        self._heard[layer].append((inputs[0].detach(), get_gradient_edge(output)))
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers that train, each with parameters of its own."""
+    found: list[nn.Module] = []
+    owner: dict[int, str] = {}
+    for name, layer in model.named_modules():
+        own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
+        if not own:
+            continue
+        kind = type(layer).__name__
+        if type(layer) not in _RULES:
+            raise NoRule(f"{kind} {name or '(the model itself)'} has no rule")
+        if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
+            raise NoRule(f"{kind} {name} renormalises or rescales its table")
+        for parameter in own:
+            if id(parameter) in owner:
+                raise NoRule(f"{name} and {owner[id(parameter)]} share parameters")
+            owner[id(parameter)] = name
+        found.append(layer)
+    return found
