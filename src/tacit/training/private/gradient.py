@@ -131,8 +131,8 @@ class PrivateGradient:
             why = f" ({self.reason})" if self.reason else ""
             raise ConfigError(
                 f"No form of DP-SGD fits this model: book-keeping has no rule for it{why}, and torch.func can't map it "
-                f"over examples: {told}. Build it of nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.LayerNorm and nn.GroupNorm, or "
-                "take branches on the data out of it."
+                f"over examples: {told}. Build it of nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.LayerNorm and "
+                "nn.GroupNorm, or take branches on the data out of it."
             ) from error
         return form
 
