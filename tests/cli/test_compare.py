@@ -64,14 +64,15 @@ def test_a_job_file_with_modes_and_a_setting_of_one_mode(run: Compare, tmp_path:
     assert plain["settings"] == {"optimizer.lr": 0.2}
     assert dp["settings"] == {"dp.noise": 2.0}
     assert [len(entry["runs"]) for entry in (plain, dp)] == [2, 2]
-    asked = json.loads((tmp_path / "c" / "asked.json").read_text())["runs"]
+    record = json.loads((tmp_path / "c" / "study.json").read_text())
+    asked = {run["name"]: run["settings"] for run in record["runs"]}
     assert asked["plain-seed-1"]["optimizer"] == {"lr": 0.2}
     assert asked["dp-seed-1"]["optimizer"] == {"lr": 0.1}
 
 
 def test_every_run_can_be_logged(run: Compare, tmp_path: Path) -> None:
     run(*SMALL, "--modes", "plain", "--log", "tensorboard", "--out", tmp_path / "c", "--quiet")
-    assert list((tmp_path / "c" / "plain-seed-1" / "tensorboard").glob("events.*"))
+    assert list((tmp_path / "c" / "runs" / "plain-seed-1" / "tensorboard").glob("events.*"))
     with pytest.raises(ConfigError, match="'tensorboard' or 'mlflow'"):
         run(*SMALL, "--modes", "plain", "--log", "wandb", "--out", tmp_path / "d")
 
@@ -79,17 +80,19 @@ def test_every_run_can_be_logged(run: Compare, tmp_path: Path) -> None:
 def test_finished_runs_side_by_side(run: Compare, tmp_path: Path) -> None:
     run(*SMALL, "--modes", "plain,dp", "--out", tmp_path / "c", "--quiet")
     run(*SMALL, "--modes", "plain", "--out", tmp_path / "d", "--quiet", "--clients", "5")
-    out, _ = run(tmp_path / "c" / "dp-seed-1", tmp_path / "d" / "plain-seed-1", "--out", tmp_path / "e")
+    out, _ = run(
+        tmp_path / "c" / "runs" / "dp-seed-1", tmp_path / "d" / "runs" / "plain-seed-1", "--out", tmp_path / "e"
+    )
     assert "Not of like with like: clients differ: 4 in dp; 5 in plain." in out
     assert (tmp_path / "e" / "compare.html").exists()
     (tmp_path / "c" / "compare.html").unlink()
     run(tmp_path / "c", "--quiet")
     assert (tmp_path / "c" / "compare.html").exists()  # the page of a comparison is made anew where it is
-    assert run(tmp_path / "c" / "dp-seed-1", "--quiet") == ("", "")
+    assert run(tmp_path / "c" / "runs" / "dp-seed-1", "--quiet") == ("", "")
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("compare-20")
     with pytest.raises(RunError, match="is the folder of a run"):
-        run(tmp_path / "c", "--out", tmp_path / "c" / "dp-seed-1")
+        run(tmp_path / "c", "--out", tmp_path / "c" / "runs" / "dp-seed-1")
     with pytest.raises(ConfigError, match="--rounds has no effect on finished runs"):
         run(tmp_path / "c", "--rounds", "3")
     with pytest.raises(ConfigError, match="--force has no effect on finished runs"):

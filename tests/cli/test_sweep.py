@@ -39,7 +39,7 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> S
 def test_a_grid_gives_a_table_a_csv_a_page_and_figures(run: Sweep, tmp_path: Path) -> None:
     out, err = run(*SMALL, *GRID, "--out", tmp_path / "s")
     assert err == ""
-    assert "point 4/4  dp.clip=0.5, dp.noise=0.4  seed 1  accuracy " in out
+    assert "run 4/4  dp.clip=0.5_dp.noise=0.4_seed=1  accuracy " in out
     assert "* best: dp.clip=0.5" in out
     assert "Each epsilon is that of one point alone." in out
     figures = {path.name for path in (tmp_path / "s").glob("*.png")}
@@ -69,8 +69,11 @@ def test_quiet_without_figures(run: Sweep, tmp_path: Path) -> None:
 def test_a_job_file_and_its_folder(run: Sweep, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(f"out: {tmp_path / 'named'}\noptimizer:\n  lr: 0.1\n")
     run(*SMALL, tmp_path / "job.yaml", "optimizer.momentum=0,0.5", "--quiet", "--no-figures")
-    held = json.loads((tmp_path / "named" / "sweep.json").read_text())
-    assert held["settings"]["optimizer"] == {"lr": 0.1}
+    record = json.loads((tmp_path / "named" / "study.json").read_text())
+    assert [run["settings"]["optimizer"] for run in record["runs"]] == [
+        {"lr": 0.1, "momentum": 0},
+        {"lr": 0.1, "momentum": 0.5},
+    ]
 
 
 def test_without_out_the_folder_has_the_time(run: Sweep, tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_without_out_the_folder_has_the_time(run: Sweep, tmp_path: Path) -> None
         (["dp.clip=0.1:0.9:0"], ConfigError, r"dp\.clip=0\.1:0\.9:0 is no range"),
         (["dp.clp=0.1,0.9"], ConfigError, "Did you mean 'dp.clip'"),
         (["optimizer.lr=0.1:0.9:200", "optimizer.momentum=0.1:0.9:200"], ConfigError, "40,000 points"),
-        (["federate.per_round=88,99"], RunError, "All 2 points failed, the first because: .*88 is more"),
+        (["federate.per_round=88,99"], RunError, "All 2 runs failed, the first because: .*88 is more"),
     ],
 )
 def test_mistakes_are_tacits_errors(

@@ -11,7 +11,7 @@ from rich.console import Console
 from tacit.report import comparison as report
 from tacit.report import comparison_charts as charts
 from tacit.report.page import Bars, Chart, Lines, Part, Points, Row, Series, Table, terminal
-from tacit.studies.comparison import Comparison, Entry
+from tacit.studies.results import Comparison, Entry
 from tests.report.browser import drawn, look, needs_browser
 from tests.runs.results import CENTRAL, LOCAL, entry, result
 

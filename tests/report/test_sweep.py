@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tacit.report import sweep as report
 from tacit.report.page import Heatmap, Lines, Surface, png, terminal
-from tacit.studies.axes import Axis, parse_axes
+from tacit.studies.plan import Axis, parse_axes
 from tacit.studies.sweep import Row, cells
 from tests.report.browser import drawn, look, needs_browser
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.federated.plan import NO_CLAIM, Privacy
 from tacit.runs.result import Result, RoundRecord
-from tacit.studies.comparison import Entry, Repeat
+from tacit.studies.results import Entry, Repeat
 
 CENTRAL = Privacy(
     epsilon=8.0,

@@ -10,9 +10,10 @@ from tacit.errors import RunError
 from tacit.runs.folder import RESULT
 from tacit.runs.result import Result
 from tacit.studies.compare import compare
-from tacit.studies.comparison import Comparison, Repeat
 from tacit.studies.folder import RECORD, held
-from tacit.studies.plan import Order
+from tacit.studies.plan import Axis, Order, of_grid, of_modes
+from tacit.studies.results import Comparison, Repeat
+from tacit.studies.sweep import sweep
 
 BASE: dict[str, Any] = {
     "data": {"name": "digits"},
@@ -24,11 +25,11 @@ BASE: dict[str, Any] = {
 
 def small(out: Path, *modes: str, seeds: int = 1, more: dict[str, Any] | None = None, **options: Any) -> Comparison:
     order = Order(modes=modes or ("plain", "dp"), seeds=seeds, shared=BASE | (more or {}))
-    return compare(order, out=out, **{"workers": 1} | options)
+    return compare(of_modes(order), out=out, **{"workers": 1} | options)
 
 
 def written(out: Path) -> dict[str, int]:
-    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob(f"*/{RESULT}")}
+    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob(f"runs/*/{RESULT}")}
 
 
 def test_every_run_is_an_ordinary_one_on_the_same_split(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_every_run_is_an_ordinary_one_on_the_same_split(tmp_path: Path) -> None:
     for entry in comparison.entries:
         for run in entry.runs:
             assert run.result == Result.read(Path(run.folder) / RESULT)
-            assert Path(run.folder) == tmp_path / "c" / run.name
+            assert Path(run.folder) == tmp_path / "c" / "runs" / run.name
     assert [index for index, _ in told] == [0, 1, 2, 3]
     assert moved[:3] == [(0, 0), (0, 1), (0, 2)]
     assert comparison.warnings == ()
@@ -61,7 +62,7 @@ def test_every_run_is_an_ordinary_one_on_the_same_split(tmp_path: Path) -> None:
         "seeds": "1, 2",
     }
     starts = [
-        json.loads((tmp_path / "c" / name / "journal.jsonl").read_text().splitlines()[0])
+        json.loads((tmp_path / "c" / "runs" / name / "journal.jsonl").read_text().splitlines()[0])
         for name in ("plain-seed-1", "dp-seed-1", "plain-seed-2")
     ]
     assert starts[0]["key"] == starts[1]["key"] != starts[2]["key"]  # the split and the first weights come of this key
@@ -71,13 +72,13 @@ def test_what_is_done_is_kept_and_what_is_broken_goes_on(tmp_path: Path) -> None
     out = tmp_path / "c"
     before = small(out, seeds=2)
     times = written(out)
-    (out / "dp-seed-1" / RESULT).unlink()
+    (out / "runs" / "dp-seed-1" / RESULT).unlink()
     again = small(out, seeds=2)
     after = written(out)
     assert {name for name in after if after[name] != times[name]} == {"dp-seed-1"}
     for old, new in zip(before.entries, again.entries, strict=True):
         assert old.accuracy == new.accuracy
-    journal = (out / "dp-seed-1" / "journal.jsonl").read_text()
+    journal = (out / "runs" / "dp-seed-1" / "journal.jsonl").read_text()
     assert journal.count('"type": "start"') == 1  # it was resumed, not run anew
 
 
@@ -92,7 +93,10 @@ def test_modes_and_seeds_can_be_added(tmp_path: Path) -> None:
     small(out, "dp")
     told = held(out)
     assert told is not None
-    assert told.runs.keys() == written(out).keys()  # what is not asked for this time is not forgotten
+    names = {run.name for run in told.study.runs}
+    assert names == written(out).keys()  # what is not asked for this time is not forgotten
+    with pytest.raises(RunError, match=r"in plain-seed-2, optimizer\.lr was not given and is now 1\.0"):
+        small(out, "plain", more={"seed": 7, "optimizer": {"lr": 1.0}})
 
 
 def test_another_comparisons_folder_is_refused_by_the_key_that_differs(tmp_path: Path) -> None:
@@ -115,11 +119,11 @@ def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "c"
     small(out, "plain")
     with pytest.raises(RunError, match="is the folder of a run, not of a comparison"):
-        small(out / "plain-seed-1", "plain")
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "sweep.json").write_text("{}")
-    with pytest.raises(RunError, match="is the folder of a sweep"):
-        small(tmp_path / "s", "plain")
+        small(out / "runs" / "plain-seed-1", "plain")
+    sweep(of_grid(BASE, [Axis(key="optimizer.lr", values=(0.1,))]), out=tmp_path / "s", workers=1)
+    for force in (False, True):
+        with pytest.raises(RunError, match="is the folder of a sweep, not of a comparison"):
+            small(tmp_path / "s", "plain", force=force)
     (out / RECORD).write_text("{")
     with pytest.raises(RunError, match="damaged"):
         small(out, "plain")
@@ -136,7 +140,7 @@ def test_a_run_that_fails_is_reported_and_loses_no_other(tmp_path: Path) -> None
     order = Order(
         modes=("plain", "dp"), shared=BASE, own={"dp": {"dp": {"noise": 0.01, "max_epsilon": 1.0}}}
     )  # not one round fits
-    comparison = compare(order, out=out, workers=1)
+    comparison = compare(of_modes(order), out=out, workers=1)
     assert [len(entry.results) for entry in comparison.entries] == [1, 0]
     (failed,) = comparison.failed
     assert failed.name == "dp-seed-1"

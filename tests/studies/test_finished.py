@@ -7,9 +7,9 @@ import pytest
 
 from tacit.errors import ConfigError, RunError
 from tacit.runs import run as start
-from tacit.studies.compare import compare
-from tacit.studies.finished import compare_finished
-from tacit.studies.plan import Order
+from tacit.studies.compare import compare, compare_finished
+from tacit.studies.plan import Axis, Order, of_grid, of_modes
+from tacit.studies.sweep import sweep
 from tests.runs.common import digits
 
 
@@ -46,19 +46,32 @@ def test_runs_that_share_a_name_are_told_apart(runs: Path, tmp_path: Path) -> No
 def test_a_comparisons_folder_stands_for_its_runs(runs: Path, tmp_path: Path) -> None:
     shared = digits().model_dump(mode="json", exclude_defaults=True)
     order = Order(modes=("plain", "dp"), seeds=2, shared=shared, own={"plain": {"optimizer": {"lr": 0.2}}})
-    made = compare(order, out=tmp_path / "c", workers=1)
+    made = compare(of_modes(order), out=tmp_path / "c", workers=1)
     assert compare_finished([tmp_path / "c"]) == made
     assert compare_finished([tmp_path / "c", runs / "c"]).entries[1].runs == made.entries[1].runs
-    (tmp_path / "c" / "dp-seed-2" / "result.json").unlink()
+    (tmp_path / "c" / "runs" / "dp-seed-2" / "result.json").unlink()
     (unfinished,) = compare_finished([tmp_path / "c"]).failed
     assert (unfinished.name, unfinished.error) == (
         "dp-seed-2",
         "It is not finished. Give the comparison's command again to go on.",
     )
-    for path in (tmp_path / "c").glob("*/result.json"):
+    for path in (tmp_path / "c").glob("runs/*/result.json"):
         path.unlink()
     with pytest.raises(RunError, match="none of whose runs is finished"):
         compare_finished([tmp_path / "c"])
+
+
+def test_a_sweeps_folder_stands_for_its_points(runs: Path, tmp_path: Path) -> None:
+    shared = digits().model_dump(mode="json", exclude_defaults=True)
+    sweep(of_grid(shared, [Axis(key="optimizer.lr", values=(0.1, 0.2))], seeds=2), out=tmp_path / "s", workers=1)
+    comparison = compare_finished([tmp_path / "s"])
+    assert [(entry.name, len(entry.results)) for entry in comparison.entries] == [
+        ("optimizer.lr=0.1", 2),
+        ("optimizer.lr=0.2", 2),
+    ]
+    assert comparison.entries[1].settings == {"optimizer.lr": 0.2}
+    assert comparison.warnings == ()
+    assert len(compare_finished([tmp_path / "s", runs / "d"]).entries) == 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tacit.studies.likeness import alike
+from tacit.studies.compare import alike
 from tests.runs.results import entry, result
 
 

@@ -1,44 +1,47 @@
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tacit.config.sections import Federate
 from tacit.errors import ConfigError
 from tacit.modes.budget import EPSILON
-from tacit.studies.plan import Order, order_of, plan
+from tacit.studies.plan import Axis, Order, of_modes, order_of, parse_axes
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 3, "clients": 4}}
 
 
 def settings(order: Order, mode: str) -> dict[str, Any]:
-    return next(run.settings for run in plan(order, out=Path("c")).runs if run.mode == mode)
+    return dict(next(run.settings for run in of_modes(order).runs if run.values["mode"] == mode))
 
 
 def test_every_mode_gets_every_seed_and_the_same_settings() -> None:
-    planned = plan(Order(modes=("plain", "paillier"), seeds=2, shared=BASE), out=Path("c"))
+    planned = of_modes(Order(modes=("plain", "paillier"), seeds=2, shared=BASE))
     assert [run.name for run in planned.runs] == [
         *("plain-seed-1", "plain-seed-2", "paillier-seed-1", "paillier-seed-2"),
     ]
-    assert [run.index for run in planned.runs] == [0, 1, 2, 3]
+    assert planned.entries() == {"plain": [0, 1], "paillier": [2, 3]}
     for run in planned.runs:
-        assert run.settings == BASE | {"mode": run.mode, "seed": run.seed, "out": str(Path("c") / run.name)}
+        assert run.settings == BASE | {"mode": run.values["mode"], "seed": run.seed}
         assert run.rounds == 3
 
 
 def test_rounds_are_the_same_also_where_none_are_given() -> None:
     shared = {"data": {"name": "digits"}}
-    alone = [plan(Order(modes=(mode,), shared=shared), out=Path("c")).runs[0].rounds for mode in ("plain", "dp-sgd")]
-    both = plan(Order(modes=("plain", "dp-sgd"), shared=shared), out=Path("c"))
+    alone = [of_modes(Order(modes=(mode,), shared=shared)).runs[0].rounds for mode in ("plain", "dp-sgd")]
+    both = of_modes(Order(modes=("plain", "dp-sgd"), shared=shared))
     assert [run.rounds for run in both.runs] == [max(alone)] * 2
     assert [run.settings["federate"]["rounds"] for run in both.runs] == [max(alone)] * 2
     assert alone[0] == Federate().rounds
 
 
 def test_seeds_follow_the_one_that_is_given() -> None:
-    planned = plan(Order(modes=("plain",), seeds=2, shared=BASE | {"seed": 7}), out=Path("c"))
+    planned = of_modes(Order(modes=("plain",), seeds=2, shared=BASE | {"seed": 7}))
     assert [run.seed for run in planned.runs] == [7, 8]
 
 
@@ -48,7 +51,7 @@ def test_modes_that_need_a_budget_get_one_and_it_is_said() -> None:
         assert settings(order, mode)["dp"] == {"epsilon": EPSILON}
     for mode in ("plain", "paillier", "signds"):
         assert "dp" not in settings(order, mode)
-    told, signds, _ = plan(order, out=Path("c")).notes
+    told, signds, _ = of_modes(order).notes
     assert told.startswith("dp, local-dp, dp-sgd: dp.epsilon=8, because neither")
     assert "signds.sign_eps" in signds
 
@@ -72,11 +75,11 @@ def test_shared_settings_go_where_they_mean_something() -> None:
         modes=("plain", "dp", "signds"),
         shared=BASE | {"dp": {"epsilon": 2.0, "delta": 1e-6}, "signds": {"sign_k": 0.2}, "nbafl": {"mu": 1.0}},
     )
-    assert settings(order, "plain").keys() == {"data", "federate", "mode", "seed", "out"}
+    assert settings(order, "plain").keys() == {"data", "federate", "mode", "seed"}
     assert settings(order, "dp")["dp"] == {"epsilon": 2.0, "delta": 1e-6}
     assert settings(order, "signds")["dp"] == {"delta": 1e-6}
     assert settings(order, "signds")["signds"] == {"sign_k": 0.2}
-    assert plan(order, out=Path("c")).notes[-1] == "nbafl.mu: no effect in any of these modes."
+    assert of_modes(order).notes[-1] == "nbafl.mu: no effect in any of these modes."
 
 
 def test_a_mode_may_have_settings_of_its_own() -> None:
@@ -89,7 +92,8 @@ def test_a_mode_may_have_settings_of_its_own() -> None:
     assert settings(order, "dp")["optimizer"] == {"lr": 0.1}
     assert settings(order, "dp")["dp"] == {"noise": 2.0, "clip": 0.3}
     assert settings(order, "plain")["optimizer"] == {"lr": 0.2}
-    assert plan(order, out=Path("c")).own["dp"] == {"optimizer.lr": 0.1, "dp.noise": 2.0, "dp.clip": 0.3}
+    own = {"optimizer.lr": 0.1, "dp.noise": 2.0, "dp.clip": 0.3}
+    assert [run.values for run in of_modes(order).runs][-1] == {"mode": "dp"} | own
 
 
 def test_a_noise_of_its_own_takes_the_place_of_a_shared_budget() -> None:
@@ -155,16 +159,103 @@ def test_what_a_mode_can_not_have_is_refused_before_anything_runs(
     shared: dict[str, Any], own: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        plan(Order(modes=("plain", "dp"), shared={"data": {"name": "digits"}} | shared, own=own), out=Path("c"))
+        of_modes(Order(modes=("plain", "dp"), shared={"data": {"name": "digits"}} | shared, own=own))
 
 
-def test_clients_under_local_noise_take_bounded_steps_unless_told_otherwise(tmp_path: Path) -> None:
+def test_clients_under_local_noise_take_bounded_steps_unless_told_otherwise() -> None:
     order = Order(modes=("plain", "local-dp"))
-    made = plan(order, out=tmp_path)
+    made = of_modes(order)
     plain, local = (run.settings for run in made.runs)
     assert "grad_clip" not in plain.get("optimizer", {})
     assert local["optimizer"]["grad_clip"] == 1.0
     assert any("local-dp: optimizer.grad_clip=1" in note for note in made.notes)
-    told = plan(Order(modes=("local-dp",), shared={"optimizer": {"grad_clip": 5.0}}), out=tmp_path)
+    told = of_modes(Order(modes=("local-dp",), shared={"optimizer": {"grad_clip": 5.0}}))
     assert told.runs[0].settings["optimizer"]["grad_clip"] == 5.0
     assert not any("grad_clip" in note for note in told.notes)
+
+
+def axis(word: str) -> tuple[Any, ...]:
+    (found,), rest = parse_axes([word])
+    assert rest == []
+    return found.values
+
+
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ("dp.clip=0.1:0.9:5", (0.1, 0.3, 0.5, 0.7, 0.9)),
+        ("dp.clip=0.9:0.1:3", (0.9, 0.5, 0.1)),
+        ("dp.clip=0.3:0.7:1", (0.3,)),
+        ("federate.clients=10:50:5", (10, 20, 30, 40, 50)),
+        ("dp.noise=log:0.01:1:3", (0.01, 0.1, 1.0)),
+        ("dp.delta=1e-6,1e-5", (1e-6, 1e-5)),
+        ("dp.clip=adaptive, 0.5,1", ("adaptive", 0.5, 1)),
+        ("data.split=iid,dirichlet:0.3", ("iid", "dirichlet:0.3")),
+        ("federate.per_round=null,2", (None, 2)),
+    ],
+)
+def test_the_forms_of_an_axis(word: str, values: tuple[Any, ...]) -> None:
+    assert axis(word) == values
+    assert [type(value) for value in axis(word)] == [type(value) for value in values]
+
+
+def test_a_key_and_its_values_may_be_two_words() -> None:
+    axes, rest = parse_axes(["federate.rounds", "3", "dp.clip", "0.1,0.2", "job.yaml"])
+    assert axes == [Axis(key="dp.clip", values=(0.1, 0.2))]
+    assert rest == ["federate.rounds", "3", "job.yaml"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["data.split=dirichlet:0.3", "dp.clip=0.5", "model.name=package.module:Class", "a.yaml", "data.folder='a,b'"],
+)
+def test_other_words_are_left_alone(word: str) -> None:
+    assert parse_axes([word]) == ([], [word])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *("0.1:0.9:0", "0.1:0.9:-2", "0.1:0.9:1.5", "0.1:0.9:x", "0.1:0.9", "0.1:0.9:3:4", "x:y:3", "nan:1:3"),
+        *("0:inf:3", "log:0:1:3", "log:-1:1:3", "log:0.1:1", "log:1:2:3:4", "0.1,,0.3", "0.1,nan", "1:2:99999999999"),
+        *("0.5:0.5:3", "0.1,0.1", "0.1,{a: b}", ",", "1:1"),
+    ],
+)
+def test_a_bad_axis_is_refused_by_name(values: str) -> None:
+    with pytest.raises(ConfigError, match=r"dp\.clip"):
+        parse_axes([f"dp.clip={values}"])
+
+
+@given(
+    st.floats(-1e6, 1e6).map(lambda x: round(x, 3)),
+    st.floats(-1e6, 1e6).map(lambda x: round(x, 3)),
+    st.integers(2, 50),
+)
+def test_a_range_goes_evenly_from_end_to_end(first: float, last: float, number: int) -> None:
+    if abs(first - last) < 0.1:
+        return
+    values = axis(f"dp.clip={first}:{last}:{number}")
+    assert (len(values), values[0], values[-1]) == (number, first, last)
+    step = (last - first) / (number - 1)
+    assert all(math.isclose(b - a, step, rel_tol=1e-3) for a, b in pairwise(values))
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1.5, 1e6), st.integers(2, 50))
+def test_a_logarithmic_range_goes_by_equal_factors(first: float, factor: float, number: int) -> None:
+    values = axis(f"dp.noise=log:{first!r}:{first * factor!r}:{number}")
+    assert len(values) == number
+    assert math.isclose(values[0], first, rel_tol=1e-9)
+    assert math.isclose(values[-1], first * factor, rel_tol=1e-9)
+    step = factor ** (1 / (number - 1))
+    assert all(math.isclose(b / a, step, rel_tol=1e-9) for a, b in pairwise(values))
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=8, unique=True))
+def test_a_list_is_read_back_as_it_was_written(values: list[float]) -> None:
+    assert axis("dp.clip=" + ",".join(map(repr, values))) == tuple(values)
+
+
+def test_an_axis_refuses_nonsense() -> None:
+    for values in ((), (math.nan,), (1, 1)):
+        with pytest.raises(ConfigError, match=r"axis dp\.clip"):
+            Axis(key="dp.clip", values=values)

@@ -7,7 +7,8 @@ import pytest
 
 from tacit.errors import ConfigError
 from tacit.runs.folder import CONFIG
-from tacit.studies.pool import TRACEBACK, Outcome, Planned, finished, run_all, with_values, workers_for
+from tacit.studies.plan import with_values
+from tacit.studies.pool import TRACEBACK, Outcome, finished, run_all, workers_for
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -18,18 +19,14 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def planned(folder: Path, *models: str) -> list[Planned]:
+def planned(folder: Path, *models: str) -> list[dict[str, Any]]:
     return [
-        Planned(
-            index=index,
-            folder=folder / str(index),
-            settings=with_values(SETTINGS, {"model.name": model, "out": str(folder / str(index))}),
-        )
+        with_values(SETTINGS, {"model.name": model, "out": str(folder / str(index))})
         for index, model in enumerate(models)
     ]
 
 
-def outcomes(runs: list[Planned], **options: Any) -> dict[int, Outcome]:
+def outcomes(runs: list[dict[str, Any]], **options: Any) -> dict[int, Outcome]:
     return {outcome.index: outcome for outcome in run_all(runs, **options)}
 
 
@@ -63,7 +60,7 @@ def test_a_run_that_has_begun_goes_on(tmp_path: Path) -> None:
     (run,) = planned(tmp_path, "logistic")
     first = outcomes([run], workers=1)[0].result
     assert first is not None
-    (run.folder / "result.json").unlink()
+    (tmp_path / "0" / "result.json").unlink()
     counts: list[int] = []
     again = outcomes([run], workers=1, on_round=lambda _, rounds: counts.append(rounds))[0].result
     assert again is not None

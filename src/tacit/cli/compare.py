@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +11,14 @@ import typer
 
 from tacit import limits
 from tacit.cli import options
-from tacit.cli.output import JsonFlag, console, emit_json
-from tacit.cli.run import Quiet
+from tacit.cli.output import JsonFlag, Quiet, console, emit_json
+from tacit.cli.watching import watching
 from tacit.errors import ConfigError, RunError
 from tacit.storage import is_folder, is_there
 
 if TYPE_CHECKING:
-    from tacit.studies.comparison import Comparison, Repeat
     from tacit.studies.plan import Order
+    from tacit.studies.results import Comparison
 
 _COMPARE = "Comparison"
 Words = Annotated[
@@ -158,7 +157,7 @@ def _refuse_settings(given: dict[str, Any]) -> None:
 
 def _finished(words: Sequence[str], out: Path | None) -> tuple[Comparison, Path]:
     from tacit.runs.folder import JOURNAL
-    from tacit.studies.finished import compare_finished
+    from tacit.studies.compare import compare_finished
     from tacit.studies.folder import RECORD
 
     comparison = compare_finished([Path(word) for word in words])
@@ -172,62 +171,15 @@ def _finished(words: Sequence[str], out: Path | None) -> tuple[Comparison, Path]
 
 def _made(order: Order, folder: Path, *, workers: int | None, force: bool, quiet: bool, as_json: bool) -> Comparison:
     from tacit.studies import compare as comparing
-    from tacit.studies.plan import plan
+    from tacit.studies.plan import of_modes
 
-    planned = plan(order, out=folder).runs
-    try:
-        with _watching([run.rounds for run in planned], quiet=quiet, lines=not (quiet or as_json)) as (done, moved):
-            comparison = comparing.compare(
-                order, out=folder, workers=workers, force=force, on_done=done, on_round=moved
-            )
-    except KeyboardInterrupt:
-        told = f"Stopped. What is done is kept; the same command goes on with it, with --out {folder}"
-        console(stderr=True).print(told, soft_wrap=True, markup=False, emoji=False)
-        raise typer.Exit(130) from None
-    if len(comparison.failed) == len(planned):
-        raise RunError(f"All {len(planned)} runs failed, the first because: {comparison.failed[0].error}")
+    study = of_modes(order)
+    again = f"the same command goes on with it, with --out {folder}"
+    with watching(quiet=quiet, as_json=as_json, again=again) as watch:
+        on_done, on_round = watch.study(study)
+        comparison = comparing.compare(
+            study, out=folder, workers=workers, force=force, on_done=on_done, on_round=on_round
+        )
+    if len(comparison.failed) == len(study.runs):
+        raise RunError(f"All {len(study.runs)} runs failed, the first because: {comparison.failed[0].error}")
     return comparison
-
-
-@contextmanager
-def _watching(
-    rounds: Sequence[int], *, quiet: bool, lines: bool
-) -> Iterator[tuple[Callable[[int, Repeat], None], Callable[[int, int], None]]]:
-    """Show rounds and runs as they are done: a bar on stderr where that is a terminal, a line per run elsewhere."""
-    from tacit.report.words import percent
-
-    total, finished = len(rounds), 0
-    errors = console(stderr=True)
-
-    def outcome(run: Repeat) -> str:
-        nonlocal finished
-        finished += 1
-        told = f"accuracy {percent(run.result.test_accuracy)}" if run.result is not None else f"failed: {run.error}"
-        return f"run {finished}/{total}  {run.name}  {told}"
-
-    if errors.is_terminal and not quiet:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, TextColumn("{task.description}"), console=errors, transient=True) as progress:
-            task = progress.add_task("", total=sum(rounds))
-            done = [0] * total
-
-            def moved(index: int, count: int) -> None:
-                done[index] = count
-                progress.update(task, completed=sum(done))
-
-            def ended(index: int, run: Repeat) -> None:
-                moved(index, rounds[index])
-                progress.update(task, description=outcome(run))
-
-            yield ended, moved
-        return
-    plain = console()
-
-    def line(_index: int, run: Repeat) -> None:
-        text = outcome(run)
-        if lines:
-            plain.print(text, markup=False, emoji=False, soft_wrap=True)
-
-    yield line, lambda _index, _count: None

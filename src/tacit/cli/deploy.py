@@ -10,8 +10,8 @@ import typer
 
 from tacit import limits
 from tacit.cli import options
-from tacit.cli.output import JsonFlag, console, emit_json
-from tacit.cli.run import Quiet, watch
+from tacit.cli.output import JsonFlag, Quiet, console, emit_json
+from tacit.cli.watching import watching
 
 if TYPE_CHECKING:
     from tacit.config.run_config import RunConfig
@@ -158,15 +158,12 @@ def local(
         console(stderr=True).print(note, soft_wrap=True, markup=False)
     from tacit.flower.deploy.local import deploy
 
-    watch(
-        lambda observer: deploy(
-            config, observer=observer, port=port, force=force, meanwhile=_stay if keep else lambda _: None
-        ),
-        config.out,
-        quiet=quiet,
-        as_json=as_json,
-        again="the same command and --out",
-    )
+    again = f"go on with: the same command and --out {config.out}"
+    meanwhile = _stay if keep else lambda _: None
+    with watching(quiet=quiet, as_json=as_json, again=again) as watch:
+        result = deploy(config, observer=watch.run(), port=port, force=force, meanwhile=meanwhile)
+    if as_json:
+        emit_json(result.to_dict())
 
 
 def _configured(words: list[str] | None, given: dict[str, Any]) -> tuple[RunConfig, str | None]:

@@ -11,6 +11,7 @@ from tacit import limits
 from tacit.cli import passphrases
 from tacit.cli.keyoptions import InsecureKeySize, spoken_warnings
 from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.cli.watching import watching
 
 if TYPE_CHECKING:
     from tacit.crypto.keyfile import KeyFile, Public
@@ -71,7 +72,7 @@ def new(
       tacit keys new paillier --shares 3/5 --out keys/
       tacit keys new elgamal --out keys/
     """
-    from tacit.cli import keyreport, newkeys, searching
+    from tacit.cli import keyreport, newkeys
     from tacit.crypto.new_keys import parse_shares
 
     asked = newkeys.Asked(
@@ -86,8 +87,8 @@ def new(
     paths = newkeys.free_paths(out, asked)
     words = passphrases.for_new_key(passphrase_file, prompt=passphrase)
     newkeys.check_passphrase(words)
-    with searching.progress(quiet=as_json) as report:
-        keys = newkeys.make(asked, report)
+    with watching(quiet=as_json) as watch:
+        keys = newkeys.make(asked, watch.search)
     newkeys.write(paths, keys, words)
     facts = _facts(_read(paths[0]))
     made = {"files": [str(path) for path in paths], "sealed": words is not None}

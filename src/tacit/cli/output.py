@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel="Output")]
+
 
 def emit_json(value: Any) -> None:
     """Print ``value`` as the one JSON object of the command; NaN and infinity are refused, never printed."""

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.output import JsonFlag
-from tacit.cli.run import Quiet, watch
+from tacit.cli.output import JsonFlag, Quiet, emit_json
+from tacit.cli.watching import watching
 
 
 def resume(
@@ -19,4 +19,7 @@ def resume(
     """Go on with a run after a crash or Ctrl-C, to the same final model."""
     from tacit.runs import run as start
 
-    watch(lambda observer: start.resume(folder, observer=observer), folder, quiet=quiet, as_json=as_json)
+    with watching(quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {folder}") as watch:
+        result = start.resume(folder, observer=watch.run())
+    if as_json:
+        emit_json(result.to_dict())

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tacit.cli import options
-from tacit.cli.output import JsonFlag, emit_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tacit.runs.observer import Observer
-    from tacit.runs.result import Result
-
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel="Output")]
+from tacit.cli.output import JsonFlag, Quiet, emit_json
+from tacit.cli.watching import watching
 
 
 def run(
@@ -69,39 +62,7 @@ def run(
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
     from tacit.runs import run as start
 
-    watch(
-        lambda observer: start.run(config, observer=observer, force=force),
-        config.out,
-        quiet=quiet,
-        as_json=as_json,
-    )
-
-
-def watch(
-    go: Callable[[Observer], Result],
-    folder: Path | None,
-    *,
-    quiet: bool,
-    as_json: bool,
-    units: str = "clients",
-    again: str = "tacit resume",
-) -> None:
-    """Run something with the terminal watching; with ``--json`` the result is all that stdout gets.
-
-    ``again`` is the command that goes on with what is in ``folder``.
-    """
-    from tacit.cli.output import console
-    from tacit.report.live import TerminalObserver
-
-    observer = TerminalObserver(console(stderr=as_json), quiet=quiet or as_json, units=units)
-    try:
-        result = go(observer)
-    except KeyboardInterrupt:
-        observer.stop()
-        words = f"Stopped. What is done is kept; go on with: {again} {folder}"
-        console(stderr=True).print(words, soft_wrap=True, markup=False)
-        raise typer.Exit(130) from None
-    finally:
-        observer.stop()
+    with watching(quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {config.out}") as watch:
+        result = start.run(config, observer=watch.run(), force=force)
     if as_json:
         emit_json(result.to_dict())

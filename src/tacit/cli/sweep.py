@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +10,13 @@ import typer
 
 from tacit import limits
 from tacit.cli import options
-from tacit.cli.output import JsonFlag, console, emit_json
-from tacit.cli.run import Quiet
+from tacit.cli.output import JsonFlag, Quiet, console, emit_json
+from tacit.cli.watching import watching
 from tacit.errors import RunError
 from tacit.storage import write_atomically
 
 if TYPE_CHECKING:
-    from tacit.studies.axes import Axis
+    from tacit.studies.plan import Axis
     from tacit.studies.sweep import Row
 
 _SWEEP = "Sweep"
@@ -94,24 +92,22 @@ def sweep(
     given = locals()
     from tacit.report import sweep as report
     from tacit.report.page import png
+    from tacit.studies import plan
     from tacit.studies import sweep as grids
-    from tacit.studies.axes import parse_axes
 
-    axes, others = parse_axes(words or [])
+    axes, others = plan.parse_axes(words or [])
     settings = options.settings(others, given)
     if figures:
         png.check()
     folder = Path(settings.pop("out", None) or Path("runs") / f"sweep-{datetime.now():%Y%m%d-%H%M%S}")
-    try:
-        with _watching(grids.count(axes, seeds=seeds), quiet=quiet, lines=not (quiet or as_json)) as on_done:
-            rows = grids.sweep(settings, axes, out=folder, seeds=seeds, workers=workers, force=force, on_done=on_done)
-    except KeyboardInterrupt:
-        told = f"Stopped. What is done is kept; the same command goes on with it, with --out {folder}"
-        console(stderr=True).print(told, soft_wrap=True, markup=False, emoji=False)
-        raise typer.Exit(130) from None
+    study = plan.of_grid(settings, axes, seeds=seeds)
+    again = f"the same command goes on with it, with --out {folder}"
+    with watching(quiet=quiet, as_json=as_json, again=again) as watch:
+        on_done, on_round = watch.study(study)
+        rows = grids.sweep(study, out=folder, workers=workers, force=force, on_done=on_done, on_round=on_round)
     failed = [row for row in rows if row.error is not None]
     if len(failed) == len(rows):
-        raise RunError(f"All {len(rows)} points failed, the first because: {failed[0].error}")
+        raise RunError(f"All {len(rows)} runs failed, the first because: {failed[0].error}")
     notes = list(dict.fromkeys(note for row in rows for note in row.notes))
     if len(rows) > 1 and any(row.epsilon is not None for row in rows):
         notes.append(_CHOICE)
@@ -137,47 +133,6 @@ def sweep(
         )
     elif not quiet:
         _show(rows, axes, notes, [table, folder / report.PAGE, *drawn])
-
-
-@contextmanager
-def _watching(total: int, *, quiet: bool, lines: bool) -> Iterator[Callable[[Row], None]]:
-    """Show points as they are done: a bar on stderr where that is a terminal, a line each elsewhere."""
-    from tacit.report.sweep import setting
-
-    errors = console(stderr=True)
-    if errors.is_terminal and not quiet:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("points"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, TextColumn("{task.description}"), console=errors, transient=True) as progress:
-            task = progress.add_task("", total=total)
-            yield lambda row: progress.update(task, advance=1, description=setting(row.values))
-        return
-    done = 0
-    plain = console()
-
-    def line(row: Row) -> None:
-        nonlocal done
-        done += 1
-        if lines:
-            plain.print(
-                f"point {done}/{total}  {setting(row.values)}  {_outcome(row)}",
-                markup=False,
-                emoji=False,
-                soft_wrap=True,
-            )
-
-    yield line
-
-
-def _outcome(row: Row) -> str:
-    from tacit.report.words import percent, seconds_text
-
-    if row.error is not None:
-        return f"failed: {row.error}"
-    seed = "" if row.seed is None else f"seed {row.seed}  "
-    epsilon = "" if row.epsilon is None else f"  epsilon {row.epsilon:.4g}"
-    return f"{seed}accuracy {percent(row.test_accuracy)}{epsilon}  {seconds_text(row.seconds or 0.0)}"
 
 
 def _show(rows: list[Row], axes: list[Axis], notes: list[str], paths: list[Path]) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from tacit.cli import options
-from tacit.cli.output import JsonFlag
-from tacit.cli.run import Quiet, watch
+from tacit.cli.output import JsonFlag, Quiet, emit_json
+from tacit.cli.watching import watching
 
 _PRIVACY, _TRAINING = "Privacy", "Training"
 _STRETCHES = 10
@@ -92,10 +92,7 @@ def train(
     config = from_mapping(settings)
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"train-{datetime.now():%Y%m%d-%H%M%S}"})
-    watch(
-        lambda observer: start.run(config, observer=observer, force=force),
-        config.out,
-        quiet=quiet,
-        as_json=as_json,
-        units="steps",
-    )
+    with watching(quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {config.out}") as watch:
+        result = start.run(config, observer=watch.run(units="steps"), force=force)
+    if as_json:
+        emit_json(result.to_dict())

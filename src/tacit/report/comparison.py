@@ -11,7 +11,7 @@ from tacit.report.page import Card, Cards, Cell, Column, Note, Page, Part, Row, 
 from tacit.report.words import bytes_text, epsilon_text, guarantee, percent, seconds_text, short
 from tacit.runs.remarks import LARGEST_MEANINGFUL
 from tacit.storage import write_atomically
-from tacit.studies.comparison import Claimed, Comparison, Entry, Repeat, Spread, epsilon_of
+from tacit.studies.results import Claimed, Comparison, Entry, Repeat, Spread, epsilon_of
 
 PAGE, TABLE, DATA = "compare.html", "compare.csv", "compare.json"
 _ADVICE = "Free some space, or choose another folder with --out. The runs are kept."

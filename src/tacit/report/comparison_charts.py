@@ -22,7 +22,7 @@ from tacit.report.page import (
     with_axes,
 )
 from tacit.runs.remarks import LARGEST_MEANINGFUL
-from tacit.studies.comparison import STAGES, Claimed, Entry, epsilon_of
+from tacit.studies.results import STAGES, Claimed, Entry, epsilon_of
 
 _FAR = 20.0  # sizes further apart than this are spaced by factors
 _WIDTHS = (0.74, 0.26)  # of the panel of epsilons, and of that of those without

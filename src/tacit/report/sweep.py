@@ -27,8 +27,7 @@ from tacit.report.page import (
     Tone,
 )
 from tacit.report.words import epsilon_text, percent, seconds_text, short, value_text
-from tacit.studies import axes as grid
-from tacit.studies import sweep
+from tacit.studies import plan, sweep
 from tacit.studies.sweep import Row, best, cells
 
 PAGE = "sweep.html"
@@ -79,7 +78,7 @@ TEST = _share("Test accuracy", lambda cell: cell.test_accuracy)
 TRAIN = _share("Training accuracy", lambda cell: cell.train_accuracy)
 
 
-def page(rows: Sequence[Row], axes: Sequence[grid.Axis], *, notes: Sequence[str] = ()) -> Page:
+def page(rows: Sequence[Row], axes: Sequence[plan.Axis], *, notes: Sequence[str] = ()) -> Page:
     """Return the page of a sweep; ``notes`` are what has to be said of its runs."""
     drawn = charts(rows, axes)
     failed = [Note(text=failure(row), tone="bad") for row in rows if row.error is not None]
@@ -97,7 +96,7 @@ def page(rows: Sequence[Row], axes: Sequence[grid.Axis], *, notes: Sequence[str]
     )
 
 
-def parts(rows: Sequence[Row], axes: Sequence[grid.Axis]) -> list[Part]:
+def parts(rows: Sequence[Row], axes: Sequence[plan.Axis]) -> list[Part]:
     """Return the sweep as a table: a grid over two axes, otherwise a list of the best; the best is marked and named."""
     points = cells(rows)
     free = [axis for axis in axes if len(axis.values) > 1]
@@ -124,7 +123,7 @@ def failure(row: Row) -> str:
     return f"failed: {setting(row.values)}: {row.error}"
 
 
-def charts(rows: Sequence[Row], axes: Sequence[grid.Axis]) -> Charts:
+def charts(rows: Sequence[Row], axes: Sequence[plan.Axis]) -> Charts:
     """Return the charts that suit the number of axes; an axis of one value is not drawn."""
     points = cells(rows)
     free = [axis for axis in axes if len(axis.values) > 1]
@@ -156,14 +155,14 @@ def epsilon_measure(points: Sequence[sweep.Cell]) -> Measure:
     return Measure(value=lambda cell: cell.epsilon, title=f"Epsilon{at}", axis=axis, text=epsilon_text, decades=True)
 
 
-def heat_maps(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], measures: Sequence[Measure]) -> Chart:
+def heat_maps(points: Sequence[sweep.Cell], axes: Sequence[plan.Axis], measures: Sequence[Measure]) -> Chart:
     """Return a heat map for each measure over two axes: the first upwards, the second to the right."""
     many = len(measures) > 1  # otherwise the chart's title says it
     panels = [_heat(points, axes, one, scale=points, title=one.title if many else "") for one in measures]
     return _side_by_side(measures, panels, height=_heat_height(axes))
 
 
-def slices(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], measure: Measure) -> Chart:
+def slices(points: Sequence[sweep.Cell], axes: Sequence[plan.Axis], measure: Measure) -> Chart:
     """Return heat maps of one measure over the first two axes, one for each value of the others (four at most)."""
     further = axes[2:]
     panels = []
@@ -174,7 +173,7 @@ def slices(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], measure: Mea
     return _side_by_side([measure], panels, height=_heat_height(axes))
 
 
-def surfaces(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], measures: Sequence[Measure]) -> Chart:
+def surfaces(points: Sequence[sweep.Cell], axes: Sequence[plan.Axis], measures: Sequence[Measure]) -> Chart:
     """Return a 3-D surface for each measure over two axes of numbers; a point that failed leaves a hole."""
     panels = []
     for measure in measures:
@@ -194,7 +193,7 @@ def surfaces(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], measures: 
     return _side_by_side(measures, panels, height=460)
 
 
-def lines(points: Sequence[sweep.Cell], axis: grid.Axis, measures: Sequence[Measure]) -> Chart:
+def lines(points: Sequence[sweep.Cell], axis: plan.Axis, measures: Sequence[Measure]) -> Chart:
     """Return the measures over one axis, as lines with markers."""
     series = []
     for measure in measures:
@@ -223,7 +222,7 @@ def _title(measures: Sequence[Measure]) -> str:
 
 def _heat(
     points: Sequence[sweep.Cell],
-    axes: Sequence[grid.Axis],
+    axes: Sequence[plan.Axis],
     measure: Measure,
     *,
     scale: Sequence[sweep.Cell],
@@ -246,7 +245,7 @@ def _heat(
     )
 
 
-def _heat_height(axes: Sequence[grid.Axis]) -> int:
+def _heat_height(axes: Sequence[plan.Axis]) -> int:
     return min(600, max(320, 40 * len(axes[0].values) + 100))
 
 
@@ -258,7 +257,7 @@ def _scaled(measure: Measure, points: Sequence[sweep.Cell]) -> Axis:
     return replace(measure.axis, log=log, ends=ends if ends[0] < ends[1] else None)
 
 
-def _grid(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], measure: Measure) -> list[list[float | None]]:
+def _grid(points: Sequence[sweep.Cell], axes: Sequence[plan.Axis], measure: Measure) -> list[list[float | None]]:
     """Return the measure by the axes' values, a row for each of the first; None where a point has none."""
     columns = axes[1].values if len(axes) > 1 else (None,)
     found = {tuple(repr(cell.values[axis.key]) for axis in axes): measure.value(cell) for cell in points if cell.runs}
@@ -272,7 +271,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-def _left_out(points: Sequence[sweep.Cell], free: Sequence[grid.Axis]) -> list[str]:
+def _left_out(points: Sequence[sweep.Cell], free: Sequence[plan.Axis]) -> list[str]:
     notes = []
     if len(free) == 2 and not all(_numeric(axis) for axis in free):
         notes.append("No 3-D surface was drawn: an axis has values that are not numbers.")
@@ -290,15 +289,15 @@ def _measured(points: Sequence[sweep.Cell], measure: Measure) -> bool:
     return any(_finite(measure.value(cell)) is not None for cell in points)
 
 
-def _numeric(axis: grid.Axis) -> bool:
+def _numeric(axis: plan.Axis) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in axis.values)
 
 
-def _axis(axis: grid.Axis) -> Axis:
+def _axis(axis: plan.Axis) -> Axis:
     return Axis(title=_words(axis), log=_numeric(axis) and _logarithmic(axis), format=".3g")
 
 
-def _logarithmic(axis: grid.Axis) -> bool:
+def _logarithmic(axis: plan.Axis) -> bool:
     """Return whether an axis of numbers is spaced by factors rather than by distances."""
     values = np.sort(np.array(axis.values, dtype=float))
     if len(values) < 3 or values[0] <= 0:
@@ -307,11 +306,11 @@ def _logarithmic(axis: grid.Axis) -> bool:
     return bool(np.ptp(factors) / factors.mean() < np.ptp(steps) / steps.mean())
 
 
-def _words(axis: grid.Axis) -> str:
+def _words(axis: plan.Axis) -> str:
     return _TITLES.get(axis.key, axis.key)
 
 
-def _matrix(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], top: sweep.Cell | None) -> Table:
+def _matrix(points: Sequence[sweep.Cell], axes: Sequence[plan.Axis], top: sweep.Cell | None) -> Table:
     found = {(repr(cell.values[axes[0].key]), repr(cell.values[axes[1].key])): cell for cell in points}
     rows: list[list[Cell]] = []
     tones: dict[tuple[int, int], Tone] = {}
@@ -338,7 +337,7 @@ def _matrix(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], top: sweep.
     )
 
 
-def _list(points: Sequence[sweep.Cell], axes: Sequence[grid.Axis], top: sweep.Cell | None) -> Table:
+def _list(points: Sequence[sweep.Cell], axes: Sequence[plan.Axis], top: sweep.Cell | None) -> Table:
     ranked = sorted(points, key=lambda cell: -1.0 if cell.test_accuracy is None else -2.0 - cell.test_accuracy)
     columns = (*(axis.key for axis in axes), "test accuracy", "train accuracy", "epsilon", "time")
     rows: list[tuple[Cell, ...]] = [

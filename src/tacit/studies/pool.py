@@ -1,4 +1,4 @@
-"""Many runs, each in a folder of its own, several at once where there are several workers.
+"""Makes the runs of a study that are not made yet, several at once where there are several workers.
 
 Every worker is a process. One that dies takes down the run it was at and no other: that run is reported as failed, and
 a new process goes on with those that wait. Workers end with the process that started them, however that ended.
@@ -11,8 +11,8 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import connection as connections
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
@@ -20,34 +20,90 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from tacit.config import overrides
 from tacit.config import run_config as configuration
 from tacit.errors import ConfigError, RunError, TacitError
 from tacit.runs.folder import JOURNAL, RESULT
 from tacit.runs.observer import Silent
 from tacit.runs.result import Result, RoundRecord
 from tacit.storage import is_there, remove, write_atomically
+from tacit.studies.folder import claim, most_together, place_of
+from tacit.studies.plan import Study, with_values
+from tacit.studies.results import Repeat
 
 TRACEBACK = "traceback.txt"
-OnRound = Callable[[int, int], None]  # a run's index, and how many of its rounds are done
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """One run that is to be made."""
-
-    index: int
-    settings: dict[str, Any]
-    folder: Path  # settings["out"] too
+Settings = Mapping[str, Any]  # all of a run's, nested; `out` is its folder
+OnRound = Callable[[int, int], None]  # a run's place, and how many of its rounds are done
+OnDone = Callable[[int, Repeat], None]  # a run's place, and what came of it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What came of a run: its result, or what went wrong."""
 
-    index: int
+    index: int  # its place among those that were to be made
     result: Result | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Performed:
+    """What came of a study."""
+
+    runs: tuple[Repeat, ...]  # in the order of the plan
+    together: int  # how many went on at a time, at the most, over all sessions
+
+
+def perform(
+    study: Study,
+    *,
+    out: Path,
+    workers: int | None = None,
+    force: bool = False,
+    on_done: OnDone | None = None,
+    on_round: OnRound | None = None,
+) -> Performed:
+    """Make every run of a study that ``out`` does not hold yet, and return what came of all of them.
+
+    A run that fails is reported in its place; the others go on. Stopped at any moment, the same call goes on.
+
+    Args:
+        study: what to run.
+        out: the folder of the study, with a folder for each run below ``runs/``.
+        workers: processes; by default one per core, or a single one on a GPU.
+        force: begin anew in a folder that holds a study of this kind.
+        on_done: is told of every run that has come to its end, by its place in the plan; those of an earlier session
+            come first.
+        on_round: is told how many rounds a run has done, by its place in the plan.
+    """
+    workers = workers_for(workers, study.runs[0].settings, len(study.runs))
+    claim(out, study, force=force)
+    done: dict[int, Repeat] = {}
+
+    def keep(place: int, result: Result | None, error: str | None = None) -> None:
+        run = study.runs[place]
+        folder = str(place_of(out, run))
+        done[place] = Repeat(name=run.name, folder=folder, seed=run.seed, result=result, error=error)
+        if on_done is not None:
+            on_done(place, done[place])
+
+    left: list[int] = []
+    for place, run in enumerate(study.runs):
+        result = finished(place_of(out, run))
+        if result is None:
+            left.append(place)
+        else:
+            keep(place, result)
+    jobs = [with_values(study.runs[place].settings, {"out": str(place_of(out, study.runs[place]))}) for place in left]
+    at_a_time = most_together(out, min(workers, len(left)))
+
+    def moved(index: int, rounds: int) -> None:
+        if on_round is not None:
+            on_round(left[index], rounds)
+
+    with closing(run_all(jobs, workers=workers, on_round=moved)) as outcomes:
+        for outcome in outcomes:
+            keep(left[outcome.index], outcome.result, outcome.error)
+    return Performed(runs=tuple(done[place] for place in range(len(study.runs))), together=at_a_time)
 
 
 def finished(folder: Path) -> Result | None:
@@ -59,7 +115,7 @@ def finished(folder: Path) -> Result | None:
 
 
 def workers_for(asked: int | None, settings: Mapping[str, Any], runs: int) -> int:
-    """Return how many processes to use: as many as were asked for, or one a core, or a single one on a GPU."""
+    """Return how many processes to use: as many as were asked for, or one per core, or a single one on a GPU."""
     if asked is not None and asked < 1:
         raise ConfigError(f"Expected one worker or more, got {asked}.")
     if asked is None:
@@ -70,24 +126,31 @@ def workers_for(asked: int | None, settings: Mapping[str, Any], runs: int) -> in
     return min(asked, runs)
 
 
-def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with some dotted keys set; ``settings`` stay as they are."""
-    full = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    for key, value in values.items():
-        overrides.put(full, key, value)
-    return full
-
-
 def run_all(
-    planned: Sequence[Planned], *, workers: int, on_round: OnRound | None = None
+    runs: Sequence[Settings], *, workers: int, on_round: OnRound | None = None
 ) -> Generator[Outcome, None, None]:
     """Make runs, several at once where there are several workers, and yield each as it is done."""
     on_round = on_round or (lambda _index, _rounds: None)
-    if workers == 1 or len(planned) <= 1:
-        for one in planned:
-            yield _attempt(one, on_round)
+    jobs = [_Job(index=index, settings=settings) for index, settings in enumerate(runs)]
+    if workers == 1 or len(jobs) <= 1:
+        for job in jobs:
+            yield _attempt(job, on_round)
         return
-    yield from _together([_narrow(one) for one in planned], min(workers, len(planned)), on_round)
+    narrow = [_Job(index=job.index, settings=_narrow(job.settings)) for job in jobs]
+    yield from _together(narrow, min(workers, len(jobs)), on_round)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """A run as a worker is handed it."""
+
+    index: int
+    settings: Settings
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is to be."""
+        return Path(self.settings["out"])
 
 
 class _Worker:
@@ -100,13 +163,13 @@ class _Worker:
         with _deaf_to_interrupts():  # the child inherits it: Ctrl-C is for the parent, who ends its workers
             self._process.start()
         far.close()
-        self.planned: Planned | None = None
+        self.job: _Job | None = None
 
-    def give(self, planned: Planned) -> None:
+    def give(self, job: _Job) -> None:
         """Hand it a run; one that has died meanwhile is noticed when it should answer."""
-        self.planned = planned
+        self.job = job
         with suppress(OSError):
-            self.connection.send(planned)
+            self.connection.send(job)
 
     def epitaph(self) -> str:
         """Return how the process ended."""
@@ -120,13 +183,13 @@ class _Worker:
     def end(self) -> None:
         """Stop the process, at once if it is at a run."""
         self.connection.close()
-        if self.planned is not None:
+        if self.job is not None:
             self._process.terminate()
         self._process.join()
 
 
-def _together(planned: Sequence[Planned], workers: int, on_round: OnRound) -> Generator[Outcome, None, None]:
-    waiting = list(planned)
+def _together(jobs: Sequence[_Job], workers: int, on_round: OnRound) -> Generator[Outcome, None, None]:
+    waiting = list(jobs)
     busy: dict[Connection, _Worker] = {}
 
     def next_run(worker: _Worker | None = None) -> None:
@@ -144,20 +207,20 @@ def _together(planned: Sequence[Planned], workers: int, on_round: OnRound) -> Ge
             for ready in connections.wait(list(busy)):
                 assert isinstance(ready, Connection)
                 worker = busy[ready]
-                assert worker.planned is not None
+                assert worker.job is not None
                 told: tuple[int, int] | Outcome
                 try:
                     told = ready.recv()
                 except (EOFError, OSError):
-                    told = Outcome(index=worker.planned.index, error=worker.epitaph())
+                    told = Outcome(index=worker.job.index, error=worker.epitaph())
                     del busy[ready]
-                    worker.planned = None
+                    worker.job = None
                     worker.end()
                     next_run()
                 else:
                     if isinstance(told, Outcome):
                         del busy[ready]
-                        worker.planned = None
+                        worker.job = None
                         next_run(worker)
                 if isinstance(told, Outcome):
                     yield told
@@ -174,10 +237,10 @@ def _serve(connection: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
-            planned: Planned = connection.recv()
+            job: _Job = connection.recv()
         except EOFError:
             return
-        connection.send(_attempt(planned, lambda index, rounds: connection.send((index, rounds))))
+        connection.send(_attempt(job, lambda index, rounds: connection.send((index, rounds))))
 
 
 def _end_with_parent() -> None:
@@ -199,38 +262,38 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _narrow(planned: Planned) -> Planned:
-    """Return the run with one training thread, unless a number was asked for: the processes fill the cores."""
-    if (planned.settings.get("train") or {}).get("workers") is not None:
-        return planned
-    return replace(planned, settings=with_values(planned.settings, {"train.workers": 1}))
+def _narrow(settings: Settings) -> Settings:
+    """Return a run with one training thread, unless a number was asked for: the processes fill the cores."""
+    if (settings.get("train") or {}).get("workers") is not None:
+        return settings
+    return with_values(settings, {"train.workers": 1})
 
 
-def _attempt(planned: Planned, on_round: OnRound) -> Outcome:
+def _attempt(job: _Job, on_round: OnRound) -> Outcome:
     try:
-        return Outcome(index=planned.index, result=_result(planned, _Counting(planned.index, on_round)))
+        return Outcome(index=job.index, result=_result(job, _Counting(job.index, on_round)))
     except TacitError as error:
-        return Outcome(index=planned.index, error=str(error))
+        return Outcome(index=job.index, error=str(error))
     except Exception as error:  # a fault of a user's model, or ours, must not lose the other runs
-        path = planned.folder / TRACEBACK
+        path = job.folder / TRACEBACK
         with suppress(TacitError):
             write_atomically(path, traceback.format_exc().encode())
         return Outcome(
-            index=planned.index, error=f"{type(error).__name__}: {error} (an unexpected error; its place is in {path})"
+            index=job.index, error=f"{type(error).__name__}: {error} (an unexpected error; its place is in {path})"
         )
 
 
-def _result(planned: Planned, observer: _Counting) -> Result:
+def _result(job: _Job, observer: _Counting) -> Result:
     """Go on with a run that has begun, or begin it where there is none that can go on."""
     from tacit.runs import run as start
 
-    if is_there(planned.folder / JOURNAL):
-        remove(planned.folder / RESULT)  # one that could be read would not be run again
+    if is_there(job.folder / JOURNAL):
+        remove(job.folder / RESULT)  # one that could be read would not be run again
         try:
-            return start.resume(planned.folder, observer=observer)
+            return start.resume(job.folder, observer=observer)
         except (ConfigError, RunError):
             pass  # damaged, or stopped before its first round; what is wrong with the settings shows again below
-    return start.run(configuration.from_mapping(planned.settings), observer=observer, force=True)
+    return start.run(configuration.from_mapping(job.settings), observer=observer, force=True)
 
 
 class _Counting(Silent):

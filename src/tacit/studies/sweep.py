@@ -1,39 +1,24 @@
-"""A grid of runs: every combination of some settings' values, each a run in a folder of its own.
-
-A sweep can be stopped at any moment. What is on disk decides what is left to do: a point with a result is done, a point
-that has begun goes on from its last round.
-"""
+"""A study as a sweep: every combination of some settings' values, a row for each run and a cell for each point."""
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
-import json
 import math
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit import foreign
-from tacit.config import overrides
-from tacit.config import run_config as configuration
-from tacit.errors import ConfigError, RunError, WireError
-from tacit.runs.folder import JOURNAL
-from tacit.runs.result import Result
-from tacit.storage import cannot_read, cannot_write, is_there, write_atomically
-from tacit.studies.axes import FORMS, MOST, Axis
-from tacit.studies.pool import Planned, finished, run_all, with_values, workers_for
+from tacit.storage import write_atomically
+from tacit.studies.plan import PlannedRun, Study
+from tacit.studies.pool import OnDone, OnRound, perform
+from tacit.studies.results import Repeat
 
-RECORD, TABLE, POINTS = "sweep.json", "sweep.csv", "points"
+TABLE = "sweep.csv"
+_ADVICE = "Free some space, or choose another folder with --out; the same command goes on."
 MEASURES = ("test_accuracy", "train_accuracy", "test_loss", "epsilon", "delta", "seconds", "error")
-
-_LARGEST = 1 << 27  # bytes of the record
-_ADVICE = "Free some space, or choose another folder with --out; the same command goes on with a sweep that has begun."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,67 +61,34 @@ class Cell:
         return asdict(self) | {"epsilon": "infinite" if self.epsilon == math.inf else self.epsilon}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Point(Planned):
-    """One run that is to be made, and where it is in the grid."""
-
-    values: dict[str, Any]
-    seed: int | None
-
-
-def count(axes: Sequence[Axis], *, seeds: int = 1) -> int:
-    """Return how many runs a sweep has."""
-    return math.prod(len(axis.values) for axis in axes) * seeds
-
-
 def sweep(
-    base: Mapping[str, Any],
-    axes: Sequence[Axis],
+    study: Study,
     *,
     out: Path,
-    seeds: int = 1,
     workers: int | None = None,
     force: bool = False,
-    on_done: Callable[[Row], None] | None = None,
+    on_done: OnDone | None = None,
+    on_round: OnRound | None = None,
 ) -> list[Row]:
-    """Run every point of a grid and return what came of each, in the order of the grid (the last axis fastest).
+    """Make the runs of ``study`` that are not made yet, and return a row for each; see :func:`perform`.
 
-    Points that ``out`` holds already are not run again. A point that fails is a row with its error; the others go on.
-
-    Args:
-        base: the settings that all points share; an axis goes before them.
-        axes: what varies.
-        out: the folder of the sweep: ``sweep.csv``, ``sweep.json`` and a folder for each point.
-        seeds: how often each point is run: with the seed of ``base`` (0 where it has none) and those that follow it.
-        workers: processes; by default one a core, or a single one on a GPU.
-        force: begin anew in a folder that holds a sweep, this one or another.
-        on_done: is told of every row as it comes, those of an earlier session first.
+    ``sweep.csv`` in the folder is kept up to date meanwhile.
     """
-    settings = _settings(base)
-    points = _points(settings, axes, seeds=seeds, out=out)
-    workers = workers_for(workers, settings, len(points))
-    _claim(out, settings, axes, seeds=seeds, force=force)
     rows: dict[int, Row] = {}
-    table = _Table(out / TABLE, axes)
-    left = []
-    for point in points:
-        result = finished(point.folder)
-        if result is None:
-            left.append(point)
-            continue
-        rows[point.index] = _row(point, result)
+    table = _Table(out / TABLE, study.by)
+
+    def told(place: int, run: Repeat) -> None:
+        rows[place] = _row(study.runs[place], run)
+        table.update(rows)
         if on_done is not None:
-            on_done(rows[point.index])
+            on_done(place, run)
+
     try:
-        with closing(run_all(left, workers=workers)) as done:
-            for outcome in done:
-                row = rows[outcome.index] = _row(points[outcome.index], outcome.result, outcome.error)
-                table.update(rows)
-                if on_done is not None:
-                    on_done(row)
+        perform(study, out=out, workers=workers, force=force, on_done=told, on_round=on_round)
     finally:
-        table.write(rows)
-    return [rows[point.index] for point in points]
+        if rows:
+            table.write(rows)
+    return [rows[place] for place in range(len(study.runs))]
 
 
 def cells(rows: Sequence[Row]) -> list[Cell]:
@@ -170,97 +122,14 @@ def best(points: Sequence[Cell]) -> Cell | None:
     return min(measured, key=lambda cell: (-(cell.test_accuracy or 0.0), cell.epsilon or 0.0), default=None)
 
 
-def _settings(base: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the shared settings as JSON keeps them, without a folder."""
-    settings: dict[str, Any] = {}
-    overrides.merge(settings, json.loads(json.dumps(dict(base), default=str)))
-    settings.pop("out", None)
-    return settings
-
-
-def _points(settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, out: Path) -> list[_Point]:
-    """Return every run of the grid; a setting that can't be is refused here, before anything runs."""
-    keys = [axis.key for axis in axes]
-    if not axes:
-        raise ConfigError(f"A sweep needs an axis, such as dp.clip=0.1:0.9:5. An axis is {FORMS}.")
-    for key in keys:
-        if keys.count(key) > 1:
-            raise ConfigError(f"The axis {key} was given more than once. Write its values as one list.")
-        if key == "out":
-            raise ConfigError("out can't be an axis: every point has a folder of its own below --out.")
-    if seeds < 1:
-        raise ConfigError(f"Expected one seed or more, got {seeds}.")
-    if seeds > 1 and "seed" in keys:
-        raise ConfigError(f"Give seeds as an axis or as a number ({seeds}), not both.")
-    number = count(axes, seeds=seeds)
-    if number > MOST:
-        raise ConfigError(f"The grid has {number:,} points; a sweep has at most {MOST:,}. Take fewer values an axis.")
-    start = {axis.key: axis.values[0] for axis in axes}
-    for axis in axes:
-        for value in axis.values:  # settings are checked one by one, so the combinations need no check of their own
-            configuration.from_mapping(with_values(settings, start | {axis.key: value}))
-    seed = configuration.from_mapping(settings).seed
-    repeats = [seed] if seeds == 1 else [(seed or 0) + step for step in range(seeds)]
-    points = []
-    for index, (*chosen, again) in enumerate(itertools.product(*(axis.values for axis in axes), repeats)):
-        values = dict(zip(keys, chosen, strict=True))
-        drawn = values.get("seed", again)
-        folder = out / POINTS / _name(index, values | ({} if drawn is None else {"seed": drawn}))
-        full = with_values(settings, values | {"seed": drawn, "out": str(folder)})
-        points.append(_Point(index=index, values=values, seed=drawn, settings=full, folder=folder))
-    return points
-
-
-def _name(index: int, values: Mapping[str, Any]) -> str:
-    """Return a point's folder: its number, which makes it unique, and its values for people."""
-    words = "_".join(f"{key}={value}" for key, value in values.items())
-    return f"{index:04d}_" + "".join(c if c.isascii() and (c.isalnum() or c in "._=+-") else "-" for c in words)[:120]
-
-
-def _claim(out: Path, settings: dict[str, Any], axes: Sequence[Axis], *, seeds: int, force: bool) -> None:
-    """Write down which sweep the folder holds; another one's folder is refused unless ``force`` is given."""
-    ours = {"settings": settings, "axes": [{"key": a.key, "values": list(a.values)} for a in axes], "seeds": seeds}
-    if is_there(out / JOURNAL):
-        raise RunError(f"{out} is the folder of a run, not of a sweep. Choose another with --out.")
-    held = _held(out)
-    if held == ours and not force:
-        return
-    if (held is not None or is_there(out / POINTS)) and not force:
-        differs = [name for name in ours if not isinstance(held, dict) or held.get(name) != ours[name]]
-        raise RunError(
-            f"{out} holds another sweep: its {', '.join(differs)} differ. Give the same command to go on with it, "
-            "choose another folder with --out, or begin anew with --force."
-        )
-    try:
-        if is_there(out / POINTS):
-            shutil.rmtree(out / POINTS)
-    except OSError as error:
-        raise cannot_write(out / POINTS, error, _ADVICE) from error
-    write_atomically(out / RECORD, json.dumps(ours, indent=2).encode() + b"\n", advice=_ADVICE)
-
-
-def _held(out: Path) -> Any:
-    """Return what ``sweep.json`` holds: None where there is none, its text where it is damaged."""
-    path = out / RECORD
-    if not is_there(path):
-        return None
-    try:
-        text = foreign.read_plain(path, largest=_LARGEST)
-    except OSError as error:
-        raise cannot_read(path, error, "Choose another folder with --out.") from error
-    try:
-        return foreign.json_value(text, largest=_LARGEST, finite=False)
-    except WireError:
-        return text
-
-
-def _row(point: _Point, result: Result | None, error: str | None = None) -> Row:
+def _row(planned: PlannedRun, run: Repeat) -> Row:
+    result = run.result
     if result is None:
-        return Row(values=point.values, seed=point.seed, error=error, folder=str(point.folder))
+        return Row(values=planned.values, seed=run.seed, error=run.error, folder=run.folder)
     privacy = result.privacy
     return Row(
-        values=point.values,
-        seed=point.seed,
+        values=planned.values,
+        seed=run.seed,
         test_accuracy=result.test_accuracy,
         train_accuracy=result.train_accuracy,
         test_loss=result.test_loss,
@@ -268,16 +137,16 @@ def _row(point: _Point, result: Result | None, error: str | None = None) -> Row:
         delta=privacy.delta,
         seconds=result.seconds,
         notes=result.notes,
-        folder=str(point.folder),
+        folder=run.folder,
     )
 
 
 class _Table:
     """Keeps ``sweep.csv`` up to date, at the cost of at most a tenth of the time."""
 
-    def __init__(self, path: Path, axes: Sequence[Axis]) -> None:
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
         self._path = path
-        self._keys = [axis.key for axis in axes]
+        self._keys = keys
         self._due = 0.0
 
     def update(self, rows: Mapping[int, Row]) -> None:

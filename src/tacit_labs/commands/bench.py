@@ -10,6 +10,7 @@ import typer
 
 from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.cli.watching import watching
 
 if TYPE_CHECKING:
     from tacit_labs.bench.crypto.measured import Results as CryptoResults
@@ -136,8 +137,10 @@ def _simulation(
 
 def _watched(work: Callable[[Callable[[str], None]], Measured]) -> Measured:
     """Do the work and show on stderr what is being measured."""
-    with console(stderr=True).status("keys, tables and data") as status:
-        return work(lambda what: status.update(what.replace("[", r"\[")))
+    with watching() as watch:
+        report = watch.work("measuring")
+        report("keys, tables and data")
+        return work(report)
 
 
 def _finish(measured: Sequence[Results], out: Path | None, *, as_json: bool) -> None:

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from tacit import limits
-from tacit.cli.output import JsonFlag, console, emit_json
-from tacit.cli.run import Quiet
+from tacit.cli.output import JsonFlag, Quiet, console, emit_json
 
 _CHOICE = (
     "Each epsilon is that of one training run alone; ten seeds of a sweep on the same patients cost more than any. The "

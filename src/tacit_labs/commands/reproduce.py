@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +11,13 @@ import typer
 
 from tacit import limits
 from tacit.cli.options import DataFolder
-from tacit.cli.output import JsonFlag, console, emit_json
-from tacit.cli.run import Quiet
+from tacit.cli.output import JsonFlag, Quiet, console, emit_json
+from tacit.cli.watching import watching
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from tacit_labs.harness.experiment import Progress
     from tacit_labs.harness.record import Outcome
 
 _LINES = 40  # of a table in the terminal
@@ -65,8 +62,8 @@ def reproduce(
     failed: dict[str, str] = {}
     for name in wanted:
         try:
-            with _watching(name, quiet=quiet) as progress:
-                outcome = perform(catalogue.load(name), settings, progress)
+            with watching(quiet=quiet) as watch:
+                outcome = perform(catalogue.load(name), settings, watch.work(name))
             paths = files.write(outcome, out)
             shutil.rmtree(settings.work(name), ignore_errors=True)  # it is there for runs that were stopped
         except Exception as error:
@@ -94,27 +91,6 @@ def _reason(error: Exception) -> str:
         return str(error)
     traceback.print_exc()
     return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def _watching(name: str, *, quiet: bool) -> Iterator[Progress]:
-    """Show on stderr what is being done: a bar where that is a terminal, otherwise nothing."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    errors = console(stderr=True)
-    columns = (TextColumn("{task.fields[name]}"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, disable=quiet or not errors.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=None, name=name)
-
-        def report(what: str, *, done: float | None = None, total: float | None = None) -> None:
-            words = what.replace("[", r"\[")
-            if total is None:
-                bar.update(task, description=words)
-            else:
-                counted = f"{words} {done or 0:g}/{total:g}"
-                bar.update(task, description=counted, completed=done or 0, total=total)
-
-        yield report
 
 
 def _show(outcome: Outcome, paths: list[Path]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from tacit.errors import RunError
 from tacit.report.page import Chart, Series, line
 from tacit.runs.result import Result
-from tacit.studies.pool import Planned, finished, run_all, with_values, workers_for
+from tacit.studies.plan import with_values
+from tacit.studies.pool import finished, run_all, workers_for
 from tacit_labs.harness.experiment import Progress
 
 
@@ -32,28 +33,30 @@ def learned(
         progress: is told of the rounds of all runs together.
         workers: how many run at once; by default one per core, or one on a GPU.
     """
-    planned = []
-    for index, settings in enumerate(ways.values()):
-        own = folder / f"{index}-{zlib.crc32(repr(sorted(settings.items())).encode()):08x}"  # other settings, other run
-        planned.append(Planned(index=index, settings=with_values(settings, {"out": str(own)}), folder=own))
-    done = {one.index: result for one in planned if (result := finished(one.folder)) is not None}
-    left = [one for one in planned if one.index not in done]
-    rounds = {index: len(result.rounds) for index, result in done.items()}
+    places = {
+        name: folder / f"{index}-{zlib.crc32(repr(sorted(settings.items())).encode()):08x}"  # other settings, other run
+        for index, (name, settings) in enumerate(ways.items())
+    }
+    done = {name: result for name, place in places.items() if (result := finished(place)) is not None}
+    left = [name for name in ways if name not in done]
+    rounds = {name: len(result.rounds) for name, result in done.items()}
     total = sum(int(settings["federate"]["rounds"]) for settings in ways.values())
 
     def on_round(index: int, number: int) -> None:
-        rounds[index] = number
+        rounds[left[index]] = number
         progress(f"{what}, rounds", done=sum(rounds.values()), total=total)
 
     if left:
         progress(f"{what}, rounds", done=sum(rounds.values()), total=total)
-        at_once = workers_for(workers, left[0].settings, len(left))
-        with closing(run_all(left, workers=at_once, on_round=on_round)) as outcomes:
+        at_once = workers_for(workers, ways[left[0]], len(left))
+        runs = [with_values(ways[name], {"out": str(places[name])}) for name in left]
+        with closing(run_all(runs, workers=at_once, on_round=on_round)) as outcomes:
             for outcome in outcomes:
+                name = left[outcome.index]
                 if outcome.result is None:
-                    raise RunError(f"{what} ({list(ways)[outcome.index]}) failed: {outcome.error}")
-                done[outcome.index] = outcome.result
-    return {name: done[index] for index, name in enumerate(ways)}
+                    raise RunError(f"{what} ({name}) failed: {outcome.error}")
+                done[name] = outcome.result
+    return {name: done[name] for name in ways}
 
 
 def upload(result: Result) -> float:

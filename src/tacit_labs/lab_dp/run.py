@@ -15,9 +15,9 @@ from typing import Any
 
 from tacit.errors import RunError
 from tacit.runs.result import Result
-from tacit.studies.axes import Axis
-from tacit.studies.pool import with_values
-from tacit.studies.sweep import Row, count, sweep
+from tacit.studies.plan import Axis, of_grid, with_values
+from tacit.studies.results import Repeat
+from tacit.studies.sweep import Row, sweep
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.learning import learned
 from tacit_labs.lab_dp import epsilon as epsilons
@@ -116,16 +116,17 @@ def _curves(sizes: Sizes, base: Mapping[str, Any], folder: Path, progress: Progr
 
 def _grid(sizes: Sizes, base: Mapping[str, Any], folder: Path, progress: Progress) -> Sequence[Row]:
     axes = [Axis(key="dp.clip", values=sizes.clips), Axis(key="dp.noise", values=sizes.sigmas)]
-    total, seen = count(axes), 0
+    study = of_grid(base, axes)
+    total, seen = len(study.runs), 0
 
-    def on_done(row: Row) -> None:
+    def on_done(place: int, run: Repeat) -> None:
         nonlocal seen
-        del row
+        del place, run
         seen += 1
         progress("grid of C and sigma, points", done=seen, total=total)
 
     progress("grid of C and sigma, points", done=0, total=total)
-    rows = sweep(base, axes, out=folder, workers=sizes.workers, on_done=on_done)
+    rows = sweep(study, out=folder, workers=sizes.workers, on_done=on_done)
     failed = [row for row in rows if row.error is not None]
     if failed:
         raise RunError(f"{len(failed)} of {total} points of the grid failed, the first because: {failed[0].error}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tacit.studies.pool import with_values
+from tacit.studies.plan import with_values
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.learning import learned
 from tacit_labs.signds_lenet.measured import DOCUMENTED, EARLIER, FEMNIST, PLAIN, Part, to_dict

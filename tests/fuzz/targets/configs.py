@@ -11,7 +11,7 @@ from tacit.config import overrides
 from tacit.config import run_config as config
 from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
-from tacit.studies import axes as grid
+from tacit.studies import plan
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import written
 
@@ -53,8 +53,8 @@ def _job(data: bytes) -> None:
 
 def _overrides(data: bytes) -> None:
     words = [word for word in data.decode(errors="replace").split("\n") if not Path(word).suffix]
-    axes, rest = grid.parse_axes(words)
-    assert sum(len(axis.values) for axis in axes) <= grid.MOST * len(words)
+    axes, rest = plan.parse_axes(words)
+    assert sum(len(axis.values) for axis in axes) <= plan.MOST * len(words)
     config.from_mapping(overrides.parse(rest))
 
 

@@ -23,8 +23,8 @@ from tacit.runs import history, progress, statement
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.folder import CONFIG, JOURNAL, RunFolder
 from tacit.runs.result import Result, RoundRecord
-from tacit.studies import folder as asked
-from tacit.studies import sweep
+from tacit.studies import folder as studies
+from tacit.studies.plan import Axis, Order, of_grid, of_modes
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder, written
 from tests.runs import results
@@ -201,19 +201,25 @@ def _result(data: bytes) -> None:
     assert Result.read(written("again.json", read.to_json().encode())) == read
 
 
-def _asked_seeds() -> list[bytes]:
-    runs = {"dp-1": {"mode": "dp", "seed": 1}, "plain-1": {"mode": "plain"}}
-    return [json.dumps({"runs": runs, "own": {"dp": {"dp.noise": 1.0}}, "notes": ["a"], "together": 2}).encode()]
+def _study_seeds() -> list[bytes]:
+    grid = of_grid({"mode": "dp"}, [Axis(key="dp.noise", values=(0.5, 1.0))])
+    modes = of_modes(Order(modes=("plain", "dp"), own={"dp": {"dp": {"noise": 1.0}}}))
+    return [json.dumps(asdict(study) | {"together": 2}).encode() for study in (grid, modes)]
 
 
-def _asked(data: bytes) -> None:
-    path = folder() / "comparison"
+def _study(data: bytes) -> None:
+    """What is understood is written and understood again, and its runs stay below the folder."""
+    path = folder() / "study"
     path.mkdir(exist_ok=True)
-    (path / asked.RECORD).write_bytes(data)
-    held = asked.held(path)
+    (path / studies.RECORD).write_bytes(data)
+    held = studies.held(path)
     assert held is not None
-    (path / sweep.RECORD).write_bytes(data)
-    sweep._held(path)
+    assert all(studies.place_of(path, run).parent == path / studies.RUNS for run in held.study.runs)
+    assert sum(map(len, held.study.entries().values())) == len(held.study.runs)
+    studies.claim(path, held.study, force=False)
+    again = studies.held(path)
+    assert again is not None
+    assert again.study.runs == held.study.runs
 
 
 def _node_memory(data: bytes) -> None:
@@ -229,7 +235,7 @@ TARGETS = (
     Target(name="ledgers", seeds=_ledgers, check=_ledger, form="json", inputs=3000),
     Target(name="checkpoints", seeds=_checkpoint_seeds, check=_checkpoint, mend=_mend_checkpoint, inputs=1500),
     Target(name="results", seeds=_results, check=_result, form="json", inputs=1500),
-    Target(name="asked", seeds=_asked_seeds, check=_asked, form="json", inputs=1500),
+    Target(name="studies", seeds=_study_seeds, check=_study, form="json", inputs=1500),
     Target(
         name="nodes",
         seeds=lambda: [Memory(told={"rounds": "6"}, last=(2, 1)).to_bytes(), b""],

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import webbrowser
 from pathlib import Path
@@ -8,10 +7,8 @@ from typing import Any
 
 import pytest
 import typer
-from rich.console import Console
 
 from tacit.errors import ConfigError, RunError
-from tacit_labs.commands import reproduce as command
 from tacit_labs.commands.reproduce import reproduce
 from tacit_labs.harness import catalogue
 from tacit_labs.harness.experiment import Experiment
@@ -123,11 +120,3 @@ def test_quiet_prints_nothing_and_open_opens_the_page(
     monkeypatch.setattr(webbrowser, "open", opened.append)
     assert run("lab-dp", "--quiet", "--open", "--out", tmp_path) == (None, "", "")
     assert opened == [(tmp_path / "lab-dp.html").as_uri()]
-
-
-def test_the_bar_says_what_is_being_done_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr(command, "console", lambda **_: Console(file=screen, force_terminal=True, width=100))
-    with command._watching("lab-dp", quiet=False) as progress:
-        progress("keys [a, b]", done=3, total=7)
-    assert "keys [a, b] 3/7" in screen.getvalue()

@@ -20,7 +20,7 @@ from tacit.report.words import (
 from tacit.runs.history import History
 from tacit.runs.remarks import LARGEST_MEANINGFUL, ON_COHORTS, ON_SECONDS, ON_TRAINING
 from tacit.runs.result import Result, RoundRecord
-from tacit.studies.comparison import Claimed
+from tacit.studies.results import Claimed
 
 _WHO = {"server": "the server", "clients": "other clients", "outsider": "an outsider on the network"}
 _PROTECTION = ("protect", "aggregate", "recover")  # stages that a protection adds to

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.studies.comparison import Comparison, Spread, epsilon_of
+from tacit.studies.results import Comparison, Spread, epsilon_of
 from tests.runs.results import CENTRAL, LOCAL, entry, record, result
 
 
