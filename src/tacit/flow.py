@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Literal, ParamSpec, Protocol, TypeVar, get_args
 
 from tacit.errors import WireError
 
@@ -35,6 +35,7 @@ ClientId = int
 Frames = Mapping[ClientId, bytes]
 
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 Flow = Generator[Frames, Frames, Result]
 
 
@@ -169,7 +170,7 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 class Stopwatch:
-    """Adds up seconds by stage; one for each round.
+    """Adds up seconds by stage, from any thread; one for each round.
 
     >>> watch = Stopwatch()
     >>> with watch.measure("train"):
@@ -180,14 +181,18 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
+        self._lock = threading.Lock()
 
     def restart(self) -> None:
         """Begin a new round."""
         self.seconds = dict.fromkeys(STAGES, 0.0)
 
-    def add(self, stage: Stage, seconds: float) -> None:
-        """Charge ``seconds`` to ``stage``."""
-        self.seconds[stage] += seconds
+    def add(self, stage: Stage, seconds: float, *, out_of: Stage | None = None) -> None:
+        """Charge ``seconds`` to ``stage``, and not to the stage ``out_of`` around it."""
+        with self._lock:
+            self.seconds[stage] += seconds
+            if out_of is not None:
+                self.seconds[out_of] -= seconds
 
     @contextmanager
     def measure(self, stage: Stage) -> Iterator[None]:
@@ -197,3 +202,29 @@ class Stopwatch:
             yield
         finally:
             self.add(stage, time.perf_counter() - start)
+
+    def timing(
+        self,
+        stage: Stage,
+        function: Callable[Arguments, Result],
+        *,
+        out_of: Stage | None = None,
+        side_by_side: int = 1,
+    ) -> Callable[Arguments, Result]:
+        """Return ``function``, its time charged to ``stage``.
+
+        Args:
+            stage: what the time is for.
+            function: what is timed.
+            out_of: the stage whose time is measured around it, and less by this.
+            side_by_side: how many calls run at the same time, each a part of the time by the clock.
+        """
+
+        def timed(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **named)
+            finally:
+                self.add(stage, (time.perf_counter() - start) / side_by_side, out_of=out_of)
+
+        return timed

@@ -215,9 +215,8 @@ def pack_task(task: Task) -> bytes:
     return pack(Kind.TASK, task.turn, b"".join(parts))
 
 
-def unpack_task(data: bytes) -> Task:
-    """Parse the frame that asks a client to train."""
-    frame = unpack(data)
+def unpack_task(frame: Frame) -> Task:
+    """Return what a frame asks a client to train on."""
     if frame.kind is not Kind.TASK:
         raise WireError(f"Expected a TASK frame, got {frame.kind.name}.")
     if len(frame.body) < _LENGTH.size:

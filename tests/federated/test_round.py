@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +12,17 @@ from numpy.typing import NDArray
 from tacit import wire
 from tacit.errors import DropoutError
 from tacit.federated.plan import Claim, Plan, ServerOptimizer, State
-from tacit.federated.round import LocalClients, Outcome, Parties, Unreliable, round_flow
+from tacit.federated.round import (
+    Finish,
+    LocalClients,
+    Outcome,
+    Parties,
+    Timed,
+    Unreliable,
+    broadcast,
+    release,
+    sum_flow,
+)
 from tacit.flow import Frames, Gather, InProcessEngine, Stopwatch, drive
 from tacit.mechanisms.gaussian import GaussianMechanism, LocalGaussianMechanism
 from tacit.mechanisms.mechanism import Mechanism, Release, Work
@@ -21,6 +33,7 @@ from tests.federated.common import FakeTrainer, make_plan
 
 TURN = Turn(round_number=2)
 MODEL = np.array([10.0, 20.0], np.float32)
+EXAMPLES = range(10, 10_010, 10)  # client c holds 10 (c + 1)
 
 
 def _round(
@@ -32,17 +45,13 @@ def _round(
     drop: float = 0.0,
     seed: int = 1,
 ) -> Outcome:
-    randomness, watch = Randomness.of(seed=seed), Stopwatch()
-    clients = LocalClients(
-        plan=plan, trainer=trainer, examples=lambda c: 10 * (c + 1), randomness=randomness, stopwatch=watch
-    )
+    randomness = Randomness.of(seed=seed)
+    clients = LocalClients(plan=plan, trainer=trainer, examples=EXAMPLES, randomness=randomness)
     answer = Unreliable(answer=clients.answer, rate=drop, randomness=randomness)
     cohort = plan.sampler.cohort(randomness.secret("cohort"))
-    flow = round_flow(plan, plan.mechanism, cohort, MODEL, state or {}, turn, randomness, watch)
-    outcome = drive(flow, InProcessEngine(answer=answer))
-    assert watch.seconds["train"] > 0
-    assert watch.seconds["recover"] > 0
-    return outcome
+    task = broadcast(plan, plan.mechanism, MODEL, turn)
+    total = drive(sum_flow(plan, plan.mechanism, cohort, task), InProcessEngine(answer=answer))
+    return release(plan, plan.mechanism, total, task, state or {}, randomness)
 
 
 def test_uniform_weights_give_the_mean() -> None:
@@ -160,19 +169,16 @@ def test_every_client_round_and_attempt_has_a_key_of_its_own() -> None:
 
 def test_replies_are_counted() -> None:
     count = []
+    plan = make_plan()
     clients = LocalClients(
-        plan=make_plan(),
+        plan=plan,
         trainer=FakeTrainer(),
-        examples=lambda _: 1,
+        examples=EXAMPLES,
         randomness=Randomness.of(seed=1),
-        stopwatch=Stopwatch(),
         on_reply=lambda: count.append(1),
     )
-    plan = make_plan()
-    flow = round_flow(
-        plan, plan.mechanism, range(4), MODEL, {}, Turn(round_number=1), Randomness.of(seed=1), Stopwatch()
-    )
-    drive(flow, InProcessEngine(answer=clients.answer))
+    task = broadcast(plan, plan.mechanism, MODEL, TURN)
+    drive(sum_flow(plan, plan.mechanism, range(4), task), InProcessEngine(answer=clients.answer))
     assert len(count) == 4
 
 
@@ -205,10 +211,8 @@ KEY, OPEN, CIPHER = (wire.pack(kind, TURN, b"") for kind in (wire.Kind.KEY, wire
 @dataclass
 class Holder:
     asked: list[bytes] = field(default_factory=list)
-    memory: bytes = b""
 
     def answer(self, request: bytes) -> bytes:
-        time.sleep(0.01)
         self.asked.append(request)
         return b"held"
 
@@ -223,24 +227,49 @@ class Clients:
 
 
 def test_each_request_goes_to_its_party() -> None:
-    holder, clients, watch = Holder(), Clients(), Stopwatch()
-    parties = Parties(clients=clients, holders={-1: holder, 3: holder}, stopwatch=watch)
+    holder, clients = Holder(), Clients()
+    parties = Parties(clients=clients, holders={-1: holder.answer, 3: holder.answer})
     assert parties({-1: KEY, 3: OPEN, 4: CIPHER}) == {-1: b"held", 3: b"held", 4: b"client"}
     assert holder.asked == [KEY, OPEN]
     assert clients.asked == [{4: CIPHER}]
-    assert watch.seconds["recover"] >= 0.02
     assert parties({3: CIPHER}) == {3: b"client"}  # a client that holds the key is a client all the same
 
 
 def test_only_key_holders_are_asked_where_nobody_else_is_meant() -> None:
     clients = Clients()
-    parties = Parties(clients=clients, holders={-1: Holder()}, stopwatch=Stopwatch())
+    parties = Parties(clients=clients, holders={-1: Holder().answer})
     assert parties({-1: OPEN}) == {-1: b"held"}
     assert clients.asked == []
 
 
 def test_clients_requests_stay_gathered() -> None:
     clients = Clients()
-    parties = Parties(clients=clients, holders={-1: Holder()}, stopwatch=Stopwatch())
+    parties = Parties(clients=clients, holders={-1: Holder().answer})
     parties(Gather({1: CIPHER}, lambda *_: None))
     assert isinstance(clients.asked[0], Gather)
+
+
+class SlowTrainer(FakeTrainer):
+    def train(
+        self, model: Vector, clients: Sequence[int], keys: NDArray[np.int64], round_number: int, finish: Finish
+    ) -> None:
+        time.sleep(0.02)
+        super().train(model, clients, keys, round_number, finish)
+
+
+def test_the_time_of_clients_is_taken_from_outside() -> None:
+    """Training, protecting, and the server's work on replies that are gathered; two workers share the last two."""
+    plan, watch, trainer = make_plan(), Stopwatch(), SlowTrainer(workers=2)
+    timed = Timed(trainer=trainer, stopwatch=watch)
+    on_reply = partial(time.sleep, 0.02)  # while the reply is made
+    clients = LocalClients(
+        plan=plan, trainer=timed, examples=EXAMPLES, randomness=Randomness.of(seed=1), on_reply=on_reply
+    )
+    request = wire.pack_task(broadcast(plan, plan.mechanism, MODEL, TURN))
+    start = time.perf_counter()
+    assert timed.answers(clients.answer)(Gather({1: request, 2: request}, lambda *_: time.sleep(0.02))) == {}
+    wall = time.perf_counter() - start
+    assert sum(watch.seconds.values()) <= wall  # nothing counts twice
+    assert watch.seconds["aggregate"] >= 0.02
+    assert watch.seconds["protect"] >= 0.02
+    assert watch.seconds["train"] >= 0.02

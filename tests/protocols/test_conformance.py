@@ -112,7 +112,7 @@ class Clients:
             return {client: self._step(client, request, None) for client, request in requests.items()}
         replies = {}
         for client, request in requests.items():
-            self.models.append(wire.unpack_task(request).model)
+            self.models.append(wire.unpack_task(wire.unpack(request)).model)
             self._protocol.prepare(self._states[client], len(self._vectors[client]))
             replies[client] = self._step(client, request, self._vectors[client])
         return self._meddle(replies)

@@ -26,7 +26,7 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import DropoutError
 from tacit.federated.plan import Plan, Poisson
 from tacit.federated.round import Finish, LocalClients, Unreliable
-from tacit.flow import Frames, InProcessEngine, Stopwatch
+from tacit.flow import Frames, InProcessEngine
 from tacit.modes.plans import plan_of
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
@@ -139,9 +139,8 @@ def observe(
     answer = LocalClients(
         plan=plan,
         trainer=trainer,
-        examples=lambda _: 1,
+        examples=[1] * clients,
         randomness=randomness,
-        stopwatch=Stopwatch(),
         on_reply=runner._count_reply,
     ).answer
     engine = InProcessEngine(answer=wrap(answer, randomness))

@@ -1,9 +1,19 @@
-"""One round as a flow: the server's side, from the cohort to the new model."""
+"""A round on one screen: what the server asks for and releases, and what the clients answer.
+
+The server's half (McMahan et al. 2017, with a mechanism and a sum protocol in place of the plain mean)::
+
+    task = broadcast(plan, mechanism, model, turn)
+    total = drive(sum_flow(plan, mechanism, cohort, task), engine)
+    outcome = release(plan, mechanism, total, task, state, randomness)
+
+The clients' half is :class:`LocalClients`: every client trains from the task's model, the mechanism makes its
+contribution of the update, and the protocol makes the reply. :class:`Parties`, :class:`Unreliable` and :class:`Timed`
+stand around it: key holders, drop-outs, and where the seconds go.
+"""
 
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +26,13 @@ from tacit import wire
 from tacit.federated.plan import Plan, State
 from tacit.flow import ClientId, Flow, Frames, Gather, Stopwatch, only
 from tacit.mechanisms.mechanism import Mechanism, Work
-from tacit.protocols.protocol import Contribution, KeyHolder, SumProtocol
+from tacit.protocols.protocol import Contribution, SumProtocol, Total
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 from tacit.wire import Task, Turn
+
+Answer = Callable[[Frames], Frames]
+Finish = Callable[[ClientId, Vector, float], None]  # client, update, mean loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,39 +48,36 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def round_flow(
-    plan: Plan,
-    mechanism: Mechanism,
-    cohort: Sequence[ClientId],
-    model: Vector,
-    state: State,
-    turn: Turn,
-    randomness: Randomness,
-    stopwatch: Stopwatch,
-) -> Flow[Outcome]:
-    """Broadcast the model, sum what comes back, release it through the mechanism and move the model."""
-    sent = model
+def broadcast(plan: Plan, mechanism: Mechanism, model: Vector, turn: Turn) -> Task:
+    """Return what every client is asked: the model, as injectors leave it, and what the mechanism tells."""
     for inject in plan.injectors:
-        sent = np.asarray(inject(sent, turn.round_number), np.float32)
-    task = Task(turn=turn, model=sent, extras=mechanism.public())
+        model = np.asarray(inject(model, turn.round_number), np.float32)
+    return Task(turn=turn, model=model, extras=mechanism.public())
+
+
+def sum_flow(plan: Plan, mechanism: Mechanism, cohort: Sequence[ClientId], task: Task) -> Flow[Total]:
+    """Ask the cohort, and sum what comes back."""
     protocol = yield from plan.protocol.setup(cohort)  # for clients that were away before
-    total = yield from protocol.server(cohort, task, mechanism.length(len(model)))
-    with stopwatch.measure("recover"), np.errstate(over="ignore", invalid="ignore"):  # the runner looks at the model
-        own = randomness.within("server", turn.round_number, turn.attempt)
-        release = mechanism.on_server(total.vector, own, clients=len(total.clients))
-        moved, new_state = plan.optimizer.step(sent, release.update, state)
+    return (yield from protocol.server(cohort, task, mechanism.length(len(task.model))))
+
+
+def release(
+    plan: Plan, mechanism: Mechanism, total: Total, task: Task, state: State, randomness: Randomness
+) -> Outcome:
+    """Release the sum through the mechanism, and move the model that was sent."""
+    own = randomness.within("server", task.turn.round_number, task.turn.attempt)
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever asked looks at the model
+        released = mechanism.on_server(total.vector, own, clients=len(total.clients))
+        moved, new_state = plan.optimizer.step(task.model, released.update, state)
     return Outcome(
         model=moved,
         state=new_state,
-        mechanism=release.mechanism,
-        train_loss=release.train_loss,
-        clipped=release.clipped,
+        mechanism=released.mechanism,
+        train_loss=released.train_loss,
+        clipped=released.clipped,
         clients=total.clients,
         notes=total.notes,
     )
-
-
-Finish = Callable[[ClientId, Vector, float], None]  # client, update, mean loss
 
 
 class Trainer(Protocol):
@@ -93,7 +103,8 @@ class Trainer(Protocol):
 class LocalClients:
     """Answers for every client: what an engine in this process is handed.
 
-    What clients remember between requests is kept in ``states``; whoever gives a mapping can keep it elsewhere.
+    ``examples`` says how many each client holds. What clients remember between requests is kept in ``states``; whoever
+    gives a mapping can keep it elsewhere.
     """
 
     def __init__(
@@ -102,18 +113,17 @@ class LocalClients:
         plan: Plan,
         trainer: Trainer,
         protocol: SumProtocol | None = None,
-        examples: Callable[[ClientId], int],
+        examples: Sequence[int] | Mapping[ClientId, int],
         randomness: Randomness,
-        stopwatch: Stopwatch,
-        on_reply: Callable[[], None] = lambda: None,
+        on_reply: Callable[[], None] | None = None,
         states: MutableMapping[ClientId, bytes] | None = None,
     ) -> None:
-        self._plan = plan
+        self._mechanism = plan.mechanism
+        self._private = plan.private
         self._protocol = protocol or plan.protocol
         self._trainer = trainer
         self._examples = examples
         self._randomness = randomness
-        self._stopwatch = stopwatch
         self._on_reply = on_reply
         self._states = {} if states is None else states
 
@@ -122,61 +132,44 @@ class LocalClients:
 
         Replies to requests that are gathered are handed over as they are made.
         """
-        start = time.perf_counter()
         asked: defaultdict[bytes, list[ClientId]] = defaultdict(list)
         for client, request in requests.items():
             asked[request].append(client)
         replies: dict[ClientId, bytes] = {}
         send = requests.receive if isinstance(requests, Gather) else replies.__setitem__
-        protecting: list[float] = []
-        sending: list[float] = []  # the server's work on a reply, where it is gathered
         for request, clients in asked.items():
-            if wire.unpack(request).kind is wire.Kind.TASK:
-                self._train(request, clients, send, protecting, sending)
+            frame = wire.unpack(request)
+            if frame.kind is wire.Kind.TASK:
+                self._train(wire.unpack_task(frame), request, clients, send)
             else:
                 replies |= {client: self._step(client, request, None) for client in clients}
-        spent = {"protect": sum(protecting), "aggregate": sum(sending)}
-        self._stopwatch.add("protect", spent["protect"] / self._trainer.workers)
-        self._stopwatch.add("aggregate", spent["aggregate"] / self._trainer.workers)
-        self._stopwatch.add("train", time.perf_counter() - start - sum(spent.values()) / self._trainer.workers)
         return replies
 
     def _train(
-        self,
-        request: bytes,
-        clients: list[ClientId],
-        send: Callable[[ClientId, bytes], None],
-        protecting: list[float],
-        sending: list[float],
+        self, task: Task, request: bytes, clients: list[ClientId], send: Callable[[ClientId, bytes], None]
     ) -> None:
-        task = wire.unpack_task(request)
         turn = task.turn
+        mechanism = self._mechanism.told(task.extras)
         if len(clients) < self._trainer.workers:  # a core is free while they train
-            length = self._plan.mechanism.length(len(task.model))
+            length = mechanism.length(len(task.model))
             for client in clients:
                 self._protocol.prepare(self._states.get(client, b""), length)
 
         def finish(client: ClientId, update: Vector, loss: float) -> None:
-            start = time.perf_counter()
-            if self._plan.private or math.isfinite(loss):
-                reply = self._step(client, request, self._contribute(client, task, update, loss))
+            # Where privacy is claimed a client answers whatever its loss: that it could not would tell of its data.
+            if self._private or math.isfinite(loss):
+                work = Work(update=update, examples=self._examples[client], loss=loss, sent=task.model)
+                own = self._randomness.within("client", turn.round_number, turn.attempt, client)
+                reply = self._step(client, request, mechanism.on_client(work, own))
             else:
                 reply = wire.pack_failure(turn, wire.Failure.DIVERGED)
-            made = time.perf_counter()
             send(client, reply)
-            protecting.append(made - start)
-            sending.append(time.perf_counter() - made)
-            self._on_reply()
+            if self._on_reply is not None:
+                self._on_reply()
 
         draw = self._randomness.number
         keys = np.array([draw("train", turn.round_number, turn.attempt, c) >> 1 for c in clients], np.int64)
         self._trainer.train(task.model, clients, keys, turn.round_number, finish)
-
-    def _contribute(self, client: ClientId, task: wire.Task, update: Vector, loss: float) -> Contribution:
-        turn = task.turn
-        work = Work(update=update, examples=self._examples(client), loss=loss, sent=task.model)
-        own = self._randomness.within("client", turn.round_number, turn.attempt, client)
-        return self._plan.mechanism.told(task.extras).on_client(work, own)
 
     def _step(self, client: ClientId, request: bytes, vector: Contribution | None) -> bytes:
         state = self._states.get(client, b"")
@@ -191,9 +184,8 @@ class Parties:
     A client that holds the key as well is two parties under one number.
     """
 
-    clients: Callable[[Frames], Frames]
-    holders: Mapping[ClientId, KeyHolder]
-    stopwatch: Stopwatch
+    clients: Answer
+    holders: Mapping[ClientId, Callable[[bytes], bytes]]
 
     def __call__(self, requests: Frames) -> Frames:
         """Answer for everyone."""
@@ -204,17 +196,16 @@ class Parties:
         ]
         if not for_holders:
             return self.clients(requests)
-        with self.stopwatch.measure("recover"):
-            opened = {party: self.holders[party].answer(requests[party]) for party in for_holders}
+        opened = {party: self.holders[party](requests[party]) for party in for_holders}
         others = requests.keys() - opened.keys()
         return opened | (dict(self.clients(only(requests, sorted(others)))) if others else {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unreliable:
-    """Loses each client with probability ``rate`` for a whole round, before it does any work."""
+    """Drop-outs, simulated: loses each client with probability ``rate`` for a whole round, before it does any work."""
 
-    answer: Callable[[Frames], Frames]
+    answer: Answer
     rate: float
     randomness: Randomness
 
@@ -223,10 +214,54 @@ class Unreliable:
         present = [client for client, request in requests.items() if self._is_there(client, request)]
         return self.answer(only(requests, present)) if present else {}
 
-    def _is_there(self, client: int, request: bytes) -> bool:
+    def _is_there(self, client: ClientId, request: bytes) -> bool:
         frame = wire.unpack(request)
         if frame.kind is not wire.Kind.TASK:  # who answered its task is there to open the sum, too
             return True
-        turn = frame.turn
-        drawn = self.randomness.number("drop", turn.round_number, turn.attempt, client)
+        drawn = self.randomness.number("drop", frame.turn.round_number, frame.turn.attempt, client)
         return drawn >= self.rate * 2**63
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """Takes the seconds of local clients from outside: a trainer around theirs, and answers around theirs.
+
+    >>> timed = Timed(trainer=trainer, stopwatch=stopwatch)  # doctest: +SKIP
+    >>> answer = timed.answers(LocalClients(trainer=timed, ...).answer)  # doctest: +SKIP
+
+    Workers make replies side by side, so each second of theirs is a part of one by the clock.
+    """
+
+    trainer: Trainer
+    stopwatch: Stopwatch
+
+    @property
+    def workers(self) -> int:
+        """How many clients, or chunks of them, train at the same time."""
+        return self.trainer.workers
+
+    def train(
+        self,
+        model: Vector,
+        clients: Sequence[ClientId],
+        keys: NDArray[np.int64],
+        round_number: int,
+        finish: Finish,
+    ) -> None:
+        """Train; what is done with each update is its protection."""
+        protect = self.stopwatch.timing("protect", finish, out_of="train", side_by_side=self.workers)
+        self.trainer.train(model, clients, keys, round_number, protect)
+
+    def answers(self, answer: Answer) -> Answer:
+        """Return ``answer``; what is neither protection nor the server's work on a gathered reply is training."""
+
+        def timed(requests: Frames) -> Frames:
+            if isinstance(requests, Gather):
+                receive = self.stopwatch.timing(
+                    "aggregate", requests.receive, out_of="protect", side_by_side=self.workers
+                )
+                requests = Gather(requests, receive)
+            with self.stopwatch.measure("train"):
+                return answer(requests)
+
+        return timed

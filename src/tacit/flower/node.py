@@ -33,7 +33,7 @@ from tacit import foreign, wire
 from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError, WireError
-from tacit.federated.round import LocalClients
+from tacit.federated.round import LocalClients, Timed
 from tacit.flow import ClientId, Stopwatch
 from tacit.flower import envelope, hello
 from tacit.flower import key_holder as holder
@@ -251,16 +251,16 @@ class Node:
                 own = holder.own_key(str(self._key(call, config)), config.paillier.insecure_key_size)
                 protocol = replace(protocol, own=own)
         watch = Stopwatch()
+        timed = Timed(trainer=job.trainer, stopwatch=watch)
         clients = LocalClients(
             plan=job.plan,
             protocol=protocol,
-            trainer=job.trainer,
-            examples=lambda client: len(job.holdings.rows[client]),
+            trainer=timed,
+            examples={call.party: len(job.holdings.rows[call.party])},
             randomness=randomness,
-            stopwatch=watch,
             states=states,
         )
-        replies = clients.answer({call.party: call.frame})
+        replies = timed.answers(clients.answer)({call.party: call.frame})
         seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
         return Answer(frame=without_details(replies[call.party]), seconds=seconds)
 

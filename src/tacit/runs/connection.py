@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tacit.federated.round import LocalClients, Parties, Unreliable
+from tacit.federated.round import LocalClients, Parties, Timed, Unreliable
 from tacit.flow import Engine, InProcessEngine, Stopwatch
 from tacit.modes.keys import KeyParties, key_parties
 from tacit.randomness import Randomness
@@ -49,17 +49,22 @@ class InProcess:
     @contextmanager
     def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
         """Return the engine in this process."""
-        answer = LocalClients(
+        timed = Timed(trainer=job.trainer, stopwatch=watch.stopwatch)
+        clients = LocalClients(
             plan=job.plan,
             protocol=None if self._keys is None else self._keys.protocol,
-            trainer=job.trainer,
-            examples=lambda client: len(job.holdings.rows[client]),
+            trainer=timed,
+            examples=[len(rows) for rows in job.holdings.rows],
             randomness=randomness,
-            stopwatch=watch.stopwatch,
             on_reply=watch.on_reply,
-        ).answer
+        )
+        answer = timed.answers(clients.answer)
         if job.config.federate.drop:
             answer = Unreliable(answer=answer, rate=job.config.federate.drop, randomness=randomness)
         if self._keys is not None:
-            answer = Parties(clients=answer, holders=self._keys.holders, stopwatch=watch.stopwatch)
+            opened = {
+                number: watch.stopwatch.timing("recover", holder.answer)
+                for number, holder in self._keys.holders.items()
+            }
+            answer = Parties(clients=answer, holders=opened)
         yield InProcessEngine(answer=answer)

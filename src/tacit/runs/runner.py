@@ -23,13 +23,14 @@ from safetensors.torch import save
 import tacit
 from tacit.errors import BudgetError, ClientError, DropoutError, RunError, SpoiledError
 from tacit.federated.plan import Privacy, State
-from tacit.federated.round import Outcome, round_flow
+from tacit.federated.round import Outcome, broadcast, release, sum_flow
 from tacit.flow import Engine, Flow, Stopwatch, Traffic, drive
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.signds import SignDS
 from tacit.modes.examples import ExampleAccount, claim_of, methods
 from tacit.modes.keys import key_notes
 from tacit.modes.signds import warnings
+from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs.account import Account
 from tacit.runs.book import Book
@@ -219,11 +220,11 @@ class Runner:
             if self._book is not None:
                 self._book.add(charge, spent)
             self._replied, self._asked, self._in_flight = 0, len(cohort), number
-            flow = round_flow(
-                self._plan, mechanism, cohort, before.model, before.state, turn, self._randomness, self._stopwatch
-            )
             try:
-                outcome = self._exchange(engine, flow, traffic)
+                task = broadcast(self._plan, mechanism, before.model, turn)
+                total = self._exchange(engine, sum_flow(self._plan, mechanism, cohort, task), traffic)
+                with self._stopwatch.measure("recover"):
+                    outcome = release(self._plan, mechanism, total, task, before.state, self._randomness)
             except DropoutError as error:
                 self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
                 if attempt == retries:
@@ -248,8 +249,8 @@ class Runner:
                 self._in_flight = None
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _exchange(self, engine: Engine, flow: Flow[Outcome], traffic: Traffic) -> Outcome:
-        """Drive the flow; what is neither the clients' time nor the release's is aggregation."""
+    def _exchange(self, engine: Engine, flow: Flow[Total], traffic: Traffic) -> Total:
+        """Drive the flow; what is not the time of clients and key holders is aggregation."""
         start = time.perf_counter()
         counted = sum(self._stopwatch.seconds.values())
         try:

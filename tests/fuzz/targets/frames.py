@@ -53,7 +53,7 @@ def _frame(data: bytes) -> None:
 
 
 def _task(data: bytes) -> None:
-    task = wire.unpack_task(data)
+    task = wire.unpack_task(wire.unpack(data))
     assert wire.pack_task(task) == data
 
 

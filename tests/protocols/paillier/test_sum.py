@@ -182,7 +182,7 @@ def test_the_sum_that_is_opened_can_not_be_linked_with_its_summands() -> None:
 def test_the_mechanisms_extras_reach_the_clients() -> None:
     federation = Federation(encrypted(1, "authority"))
     federation.sum()
-    tasks = [wire.unpack_task(frame) for frame in federation.frames if wire.unpack(frame).kind is wire.Kind.TASK]
+    tasks = [wire.unpack_task(frame) for frame in map(wire.unpack, federation.frames) if frame.kind is wire.Kind.TASK]
     assert {task.extras for task in tasks} == {b"for the mechanism"}
 
 

@@ -175,7 +175,7 @@ def _worked(
     memory: Keeper,
 ) -> Message:
     """Let the app train, and answer with what protects its update."""
-    task = wire.unpack_task(request)
+    task = wire.unpack_task(wire.unpack(request))
     protocol = _protocol(plan.protocol, config, context)
     state = memory.change(lambda kept: kept)[0].state  # which a task does not change
     content = {name: record for name, record in message.content.items() if name not in (envelope.FRAME, envelope.CALL)}

@@ -170,7 +170,7 @@ class PaillierSum:
             return self._enrolled(state, frame, number)
         if vector is None:
             raise WireError(f"Expected an ENROL or a TASK frame, got {frame.kind.name}: a client answers nothing else.")
-        turn = wire.unpack_task(request).turn
+        turn = wire.unpack_task(frame).turn
         if not state:
             return state, wire.pack_failure(turn, wire.Failure.NOT_ENROLLED)
         if not 1 <= turn.round_number <= self.rounds:

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from tacit.config.run_config import RunConfig
 from tacit.federated.plan import Plan
-from tacit.federated.round import Finish, LocalClients, round_flow
-from tacit.flow import ClientId, Engine, InProcessEngine, Stopwatch, drive
+from tacit.federated.round import Finish, LocalClients, broadcast, release, sum_flow
+from tacit.flow import ClientId, Engine, InProcessEngine, drive
 from tacit.flower.engine import FIRST_PAUSE, LONGEST_PAUSE, FlowerEngine
 from tacit.flower.envelope import Answer, Call, client_app
 from tacit.flower.simulation import simulated
@@ -63,9 +63,8 @@ def _clients(clients: int) -> LocalClients:
     return LocalClients(
         plan=_plan(clients),
         trainer=NoTraining(),
-        examples=lambda _: 60,
+        examples=[60] * clients,
         randomness=Randomness.of(seed=1),
-        stopwatch=Stopwatch(),
     )
 
 
@@ -100,8 +99,9 @@ def _tacit_round(engine: Engine, clients: int, number: int) -> None:
     model = np.zeros(PARAMETERS, np.float32)
     turn = Turn(round_number=number)
     cohort = list(range(clients))
-    flow = round_flow(plan, plan.mechanism, cohort, model, {}, turn, Randomness.of(seed=1), Stopwatch())
-    drive(flow, engine)
+    task = broadcast(plan, plan.mechanism, model, turn)
+    total = drive(sum_flow(plan, plan.mechanism, cohort, task), engine)
+    release(plan, plan.mechanism, total, task, {}, Randomness.of(seed=1))
 
 
 def _bare_round(grid: Grid, strategy: FedAvg, receive: Receive) -> None:
