@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from tacit.config import overrides
-from tacit.config.defaults import resolve
 from tacit.config.domains import Between, Domain, Name, Place
 from tacit.config.run_config import RunConfig, from_mapping, known_keys
 from tacit.config.sections import Section
 from tacit.errors import ConfigError, TacitError
-from tacit.modes.plans import MODES, plan_of
+from tacit.modes.catalogue import MODES, plan_of, resolve
 
 PATIENCE = 20  # seconds for one key in one mode, many times what it takes
 STRANGE: list[Any] = [

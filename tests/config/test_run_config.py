@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from tacit.config import overrides
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig, from_mapping, from_yaml, known_keys
 from tacit.errors import ConfigError
+from tacit.modes.catalogue import resolve
 
 
 def _set(key: str, value: Any) -> RunConfig:

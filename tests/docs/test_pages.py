@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tacit.modes import plans as modes
+from tacit.modes import catalogue as modes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -30,7 +30,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     blocks = PYTHON.findall(page.read_text())
     assert blocks
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(modes, "MODES", dict(modes.MODES))
+    monkeypatch.setattr(modes, "MODES", dict(modes.MODES))  # a page may register its own
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, _name(page), "exec", dont_inherit=True), names)

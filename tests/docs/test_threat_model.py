@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.modes.plans import MODES
+from tacit.modes.catalogue import MODES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()

@@ -11,12 +11,12 @@ import pytest
 from torch import nn
 
 from tacit import wire
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile
 from tacit.flower import hello
 from tacit.flower.envelope import Answer, Call
 from tacit.flower.node import Node, Own
+from tacit.modes.catalogue import resolve
 from tacit.protocols.paillier.member import pack_invitation
 from tests.protocols.test_conformance import key_pair, key_shares
 

@@ -12,8 +12,8 @@ from tacit.crypto import keyfile, paillier, threshold
 from tacit.crypto.new_keys import KeyOptions, parse_shares
 from tacit.errors import ConfigError
 from tacit.flower.deploy.nodes import nodes_of
+from tacit.modes.catalogue import plan_of
 from tacit.modes.keys import key_parties, secret_keys, write_keys
-from tacit.modes.plans import plan_of
 from tacit.runs.estimate import estimate
 from tests.cli.common_crypto import Tacit
 

@@ -11,11 +11,13 @@ import torch
 from torch import nn
 
 from tacit.accounting import profile
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
+from tacit.federated.plan import Plan
 from tacit.mechanisms.nbafl import BroadcastNoise, NbAFL, nominal_delta
-from tacit.modes.nbafl import prepared
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of, resolve
+from tacit.modes.nbafl import NBAFL
 from tacit.runs.federation import Federation
 from tacit.runs.run import run
 from tacit.runs.statement import statement
@@ -65,13 +67,18 @@ def test_the_clip_keeps_the_weights_within_the_bound(tmp_path: Path) -> None:
 
 
 def test_the_proximal_term_is_the_trainers_own() -> None:
-    config = prepared(job(), [288, 289])
+    config, plan = _fitted(job(), [288, 289])
     assert config.optimizer.mu == 0.01
     assert (config.nbafl.smallest, config.nbafl.largest) == (288, 289)
-    assert prepared(config, [1, 999]) == config  # as after a restart
-    assert prepared(digits(), [3]) == digits()
+    assert plan.mechanism == _fitted(config, [1, 999])[1].mechanism
+    assert _fitted(config, [1, 999])[0] == config  # as after a restart
     with pytest.raises(ConfigError, match=r"optimizer.mu=0.5 and nbafl.mu=0.01 are one and the same"):
-        prepared(job(optimizer={"mu": 0.5}), [3])
+        _fitted(job(optimizer={"mu": 0.5}), [3])
+
+
+def _fitted(config: RunConfig, sizes: list[int]) -> tuple[Resolved, Plan]:
+    resolved = resolve(config)
+    return NBAFL.fitted(resolved, plan_of(resolved, len(sizes)), sizes)
 
 
 def test_the_servers_noise_is_an_injector() -> None:
@@ -112,8 +119,7 @@ def test_expected_exposures_and_what_has_been_counted() -> None:
 
 
 def test_federatedscopes_scale_is_certified_by_its_largest_client() -> None:
-    config = prepared(job(nbafl={"compat": "FederatedScope"}), [100, 400])
-    mechanism = plan_of(config, 2).mechanism
+    mechanism = _fitted(job(nbafl={"compat": "FederatedScope"}), [100, 400])[1].mechanism
     assert isinstance(mechanism, NbAFL)
     assert (mechanism.smallest, mechanism.largest) == (100, 400)
     assert mechanism.event == NbAFL.event.fget(mechanism)  # type: ignore[attr-defined]

@@ -149,7 +149,7 @@ def test_differential_privacy_under_encryption_keeps_its_budget_and_says_against
 def test_its_noise_is_the_calibrated_one(tmp_path: Path) -> None:
     """Two runs that differ in their noise only: the difference of the models has its variance, not 0.8 or 1.2 of it."""
     from tacit.mechanisms.skellam import SkellamMechanism
-    from tacit.modes.plans import plan_of
+    from tacit.modes.catalogue import plan_of
 
     noisy = _config(out=tmp_path / "noisy", paillier=SMALL | {"dp": True}, dp={"noise": 2.0, "clip": 0.3})
     quiet = _config(out=tmp_path / "quiet", paillier=SMALL | {"dp": True}, dp={"noise": 1e-6, "clip": 0.3})
@@ -173,7 +173,7 @@ def test_the_encrypted_sum_is_bit_equal_to_the_same_integers_in_the_clear(
     settings: dict[str, Any] = {"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 8.0, "clip": 0.3}}
     run(_config(rounds=2, out=tmp_path / "encrypted", **settings))
     clear = ClearSum(minimum_clients=4)
-    monkeypatch.setattr(encrypted, "protocol_of", lambda *_: clear)
+    monkeypatch.setattr(encrypted, "_protocol_of", lambda *_: clear)
     monkeypatch.setattr("tacit.runs.connection.key_parties", lambda *_, **__: KeyParties(holders={}, protocol=clear))
     run(_config(rounds=2, out=tmp_path / "clear", **settings))
     assert _model(tmp_path / "encrypted").tobytes() == _model(tmp_path / "clear").tobytes()
@@ -185,7 +185,7 @@ def test_the_variance_of_a_sum_tells_that_a_client_is_absent_but_not_what_it_sen
     from tacit.accounting.ledger import Ledger
     from tacit.mechanisms.mechanism import Work
     from tacit.mechanisms.skellam import SkellamMechanism
-    from tacit.modes.plans import plan_of
+    from tacit.modes.catalogue import plan_of
     from tacit.randomness import Randomness
 
     federate: dict[str, Any] = {"clients": 10, "minimum_clients": 9}
@@ -229,7 +229,7 @@ def test_the_relation_is_named_in_the_result_and_in_the_ledger(relation: str, tm
 
 
 def test_colluding_clients_are_made_up_for() -> None:
-    from tacit.modes.plans import plan_of
+    from tacit.modes.catalogue import plan_of
 
     settings: dict[str, Any] = {"dp": {"noise": 1.0}, "federate": {"minimum_clients": 4}}
     alone = plan_of(_config(paillier=SMALL | {"dp": True}, **settings), CLIENTS).mechanism
@@ -261,7 +261,7 @@ def test_a_federation_of_one_is_refused_before_anything_is_sent() -> None:
     ],
 )
 def test_the_report_says_who_could_break_the_rule(keys: str, words: str) -> None:
-    from tacit.modes.plans import plan_of
+    from tacit.modes.catalogue import plan_of
 
     config = _config(paillier=SMALL | {"dp": True, "keys": keys}, dp={"epsilon": 8.0, "clip": 0.3})
     claim = plan_of(config, CLIENTS).claim
@@ -290,7 +290,10 @@ def test_a_key_file_is_used_and_its_fingerprint_checked(tmp_path: Path) -> None:
         ({"paillier": {"bits": 1024}}, "1024 bits is not secure"),
         ({"paillier": SMALL | {"keys": "threshold", "shares": "4/3"}}, "threshold=4 of shares=3"),
         ({"paillier": SMALL | {"keys": "threshold", "kind": "subgroup"}}, "Threshold keys are of kind standard"),
-        ({"paillier": SMALL, "dp": {"epsilon": 3.0}}, r"dp.epsilon has no effect in mode 'paillier' by itself"),
+        (
+            {"paillier": SMALL, "dp": {"epsilon": 3.0}},
+            r"dp.epsilon has no effect in mode 'paillier'. By itself it adds no noise",
+        ),
         ({"paillier": SMALL | {"dp": True}}, "one of them; neither was given"),
         ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "noise": 1.0}}, "both was given"),
         ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "clip": "adaptive"}}, "fixed clip bound"),

@@ -14,7 +14,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.mechanisms.signds import SignDS
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of
 from tacit.protocols.signs import SignSum
 from tacit.runs.run import resume, run
 from tacit.runs.statement import statement

@@ -27,7 +27,7 @@ from tacit.errors import DropoutError
 from tacit.federated.plan import Plan, Poisson
 from tacit.federated.round import Finish, LocalClients, Unreliable
 from tacit.flow import Frames, InProcessEngine
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
 from tacit.runs.checkpoint import Checkpoint
@@ -121,6 +121,7 @@ def observe(
     plan = replace(plan, sampler=Planned(population=clients, rate=plan.sampler.rate, mean=settings))
     randomness, trainer, notes = Randomness.of(seed=seed), WorstCase(who=who, update=worst), Notes()
     job: Any = SimpleNamespace(
+        remarks=(),
         plan=plan,
         config=RunConfig(mode="dp", federate={"rounds": ROUNDS}),
         holdings=SimpleNamespace(rows=[[0]] * clients),

@@ -18,7 +18,7 @@ from tacit.errors import ConfigError, RunError
 from tacit.federated.plan import Poisson
 from tacit.flow import ClientId
 from tacit.logs.log import Step
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of
 from tacit.report.live import TerminalObserver
 from tacit.report.run.page import run_page
 from tacit.runs import remarks
@@ -168,7 +168,10 @@ def test_true_sizes_are_told_where_the_run_pays_for_them() -> None:
         ({"dp": {"noise": 1.0, "amplification": False, "neighbours": "add-remove"}}, "Use zero-out or replace-one"),
         ({"federate": {"clients": CLIENTS, "minimum_clients": 2}}, "minimum_clients=2 does not work in mode 'dp'"),
         ({"federate": {"clients": 9, "per_round": 3, "sampling": "fixed", "minimum_clients": 3}}, "every round is rel"),
-        ({"mode": "local-dp", "dp": {"noise": 1.0, "amplification": False}}, "without dp.amplification"),
+        (
+            {"mode": "local-dp", "dp": {"noise": 1.0, "amplification": False}},
+            "dp.amplification has no effect",
+        ),
         ({"mode": "plain", "dp": {"amplification": False}}, "dp.amplification has no effect in mode 'plain'"),
     ],
 )

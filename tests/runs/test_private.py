@@ -16,7 +16,7 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import BudgetError, ConfigError
 from tacit.federated.plan import Everyone, Poisson
 from tacit.mechanisms.gaussian import GaussianMechanism, LocalGaussianMechanism
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of
 from tacit.runs.result import Result
 from tacit.runs.run import resume, run
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tacit.config.sections import Federate
 from tacit.errors import ConfigError
-from tacit.modes.budget import EPSILON
+from tacit.modes.settings import EPSILON
 from tacit.studies.plan import Axis, Order, of_modes, order_of, parse_axes
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 3, "clients": 4}}

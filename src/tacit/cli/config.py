@@ -10,7 +10,7 @@ from tacit.cli.output import JsonFlag, emit_json
 
 def config(words: options.Words = None, as_json: JsonFlag = False) -> None:
     """Print the full effective configuration as YAML, with every default."""
-    from tacit.config.defaults import resolve
+    from tacit.modes.catalogue import resolve
 
     effective = resolve(options.configuration(words, {}))
     if as_json:

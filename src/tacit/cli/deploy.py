@@ -55,6 +55,7 @@ def new(
     config, note = _configured(words, given)
     from tacit.flower.deploy import app as apps
     from tacit.flower.deploy import nodes
+    from tacit.modes.catalogue import mode_of
 
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / name.name})
@@ -68,7 +69,7 @@ def new(
         out.print(note, soft_wrap=True, markup=False)
     out.print(f"Wrote {folder}: {', '.join(apps.files(config, folder.name))}", soft_wrap=True, markup=False)
     following = f"cd {folder} && flwr run . --stream"
-    if config.mode == "paillier":
+    if mode_of(config.mode).encrypted:
         following = f"{folder}/README.md    # nodes and their keys"
     out.print(f"try next: {following}", soft_wrap=True, markup=False, style="dim")
 
@@ -168,7 +169,7 @@ def local(
 
 def _configured(words: list[str] | None, given: dict[str, Any]) -> tuple[RunConfig, str | None]:
     """Return the configuration, with the usual budget where the mode needs one and none was given, and say so."""
-    from tacit.modes.budget import budgeted
+    from tacit.modes.settings import budgeted
 
     return budgeted(options.configuration(words, given))
 

@@ -34,6 +34,7 @@ def estimate(
       tacit estimate --mode paillier --parameters 66404 paillier.keys=threshold paillier.shares=3/5
     """
     from tacit.errors import ConfigError
+    from tacit.modes.paillier import PAILLIER
     from tacit.runs.estimate import estimate as measure
 
     given = {name: value for name, value in locals().items() if name not in ("parameters", "clients")}
@@ -46,8 +47,8 @@ def estimate(
         ) from None
     if not 1 <= count <= limits.PARAMETERS:
         raise ConfigError(f"Expected --parameters from 1 to {limits.PARAMETERS:,}, got {parameters[:40]}.")
-    if mode is None and config.mode == "plain":
-        config = config.model_copy(update={"mode": "paillier"})
+    if "mode" not in config.model_fields_set:
+        config = config.model_copy(update={"mode": PAILLIER.name})
     cost = measure(config, parameters=count, clients=clients)
     if as_json:
         emit_json(cost.to_dict())

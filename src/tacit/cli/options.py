@@ -140,13 +140,14 @@ def settings(words: Sequence[str] | None, given: Mapping[str, Any]) -> dict[str,
         given: a command's parameters by name; None where a flag was not given.
     """
     from tacit.config import overrides
+    from tacit.modes.catalogue import MODES
 
     parsed = overrides.parse(words or [])
     for name, key in FLAGS.items():
         if given.get(name) not in (None, []):
             overrides.put(parsed, key, given[name])
-    if parsed.get("mode") == "dp-sgd" and given.get("batch_size") is not None:  # there --batch-size is a mean
-        overrides.put(parsed, "dpsgd.batch_size", parsed["train"].pop("batch_size"))
+    if given.get("batch_size") is not None and (mode := MODES.get(str(parsed.get("mode")).lower())) is not None:
+        overrides.put(parsed, mode.batch_size, parsed["train"].pop("batch_size"))  # with DP-SGD it is a mean
     return parsed
 
 

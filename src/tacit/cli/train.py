@@ -82,10 +82,11 @@ def train(
     given = locals()
     from tacit.config import overrides
     from tacit.config.run_config import from_mapping
+    from tacit.modes.dp_sgd import DP_SGD
     from tacit.runs import run as start
 
     settings = options.settings(words, given)
-    overrides.put(settings, "mode", "dp-sgd")
+    overrides.put(settings, "mode", DP_SGD.name)
     overrides.put(settings, "engine", "alone")
     if "rounds" not in settings.get("federate", {}):
         overrides.put(settings, "federate.rounds", _STRETCHES)

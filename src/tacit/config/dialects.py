@@ -12,7 +12,7 @@ from typing import Any
 from tacit.errors import ConfigError
 
 _TYPES = {"SIGNDS": "signds", "NOT_ENCRYPT": "plain"}
-_OTHERS = ("pw_encrypt", "dp_encrypt")  # blocks of methods that were not chosen; MindSpore's files have them all
+_BLOCKS = ("signds", "pw_encrypt", "dp_encrypt")  # also of methods that were not chosen: MindSpore's files have all
 
 
 def translated(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def _from_mindspore(settings: dict[str, Any]) -> dict[str, Any]:
             f"encrypt.{key}={block[key]} is not understood. Known of MindSpore's: {', '.join(_TYPES)}. For noise on "
             "updates use --mode local-dp, for encrypted sums --mode paillier."
         )
-    unknown = [name for name in block if name not in (key, "signds", *_OTHERS)]
+    unknown = [name for name in block if name not in (key, *_BLOCKS)]
     if unknown:
         raise ConfigError(f"Unknown key 'encrypt.{unknown[0]}'. Expected {key} and signds.")
     _choose(settings, _TYPES[kind], f"encrypt.{key}={kind}")

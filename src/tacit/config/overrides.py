@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,19 @@ def merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
             put(settings, str(key), value)
         else:
             settings[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and their values.
+
+    >>> list(flat({"seed": 1, "dp": {"clip": 0.5}}))
+    [('seed', 1), ('dp.clip', 0.5)]
+    """
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _is_file(word: str) -> bool:

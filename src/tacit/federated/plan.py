@@ -234,6 +234,7 @@ class Plan:
     guarantee: Guarantee  # who sees what, mechanism and protocol together
     claim: Claim | None = None
     examples: ExampleLevel | None = None  # DP-SGD inside the clients
+    example_claim: Claim | None = None  # what it promises, beside ``claim``
     injectors: tuple[Injector, ...] = ()
 
     @property

@@ -30,7 +30,6 @@ from flwr.clientapp import ClientApp
 
 import tacit
 from tacit import foreign, wire
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError, WireError
 from tacit.federated.round import LocalClients, Timed
@@ -42,8 +41,8 @@ from tacit.flower.memory import InFile, InState, Memory, announce, kept_in
 from tacit.flower.operator import identity_of, key_of, pin_of, refuse_predictable
 from tacit.flower.refusals import RefusalError, failure, without_details
 from tacit.flower.settings import agreed, from_dotted, promise
+from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import holder_numbers
-from tacit.modes.plans import plan_of
 from tacit.protocols.paillier import PaillierSum
 from tacit.randomness import Randomness
 from tacit.runs.observer import Silent
@@ -148,10 +147,12 @@ class Node:
         self._held_to(config, memory)
         parties = self._parties(call, config)
         client = max(parties, default=-1) >= 0
-        if client and config.mode == "paillier" and self.virtual is None:
+        if client and mode_of(config.mode).encrypted and self.virtual is None:
             pin_of(call.node, config.paillier)  # what is wrong with it is better told before the first round
         examples = None
-        if self.own is not None and config.mode == "dp-sgd" and client:  # public there: it sets the rate
+        if (
+            self.own is not None and mode_of(config.mode).examples == "always" and client
+        ):  # public there: it sets the rate
             from tacit.training.examples import tensors
 
             examples = len(tensors(self.own.data(call.node), "this client")[1])
@@ -167,7 +168,7 @@ class Node:
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < clients:
                 raise ConfigError(f"partition-id={number!r} in the node's config: expected 0 to {clients - 1}")
             parties.append(number)
-        if "tacit-key" in call.node and config.mode == "paillier" and config.paillier.keys != "shared":
+        if "tacit-key" in call.node and mode_of(config.mode).encrypted and config.paillier.keys != "shared":
             parties.append(holder.number_of(Path(str(call.node["tacit-key"])), config.paillier))
         if not parties:
             raise ConfigError(
@@ -182,11 +183,11 @@ class Node:
         if not isinstance(number, int) or not isinstance(count, int):
             raise ConfigError("A simulated node was not told its number (partition-id and num-partitions)")
         everyone = list(range(clients if self.virtual is None else self.virtual.clients))
-        if config.mode == "paillier":
+        if mode_of(config.mode).encrypted:
             if self.virtual is None:
                 raise ConfigError(
-                    "mode=paillier needs keys, and nodes of Flower's simulation have no operator to hold them. Use "
-                    "`tacit run --engine flower`, `tacit deploy local`, or real nodes"
+                    f"mode={config.mode} needs keys, and nodes of Flower's simulation have no operator to hold them. "
+                    "Use `tacit run --engine flower`, `tacit deploy local`, or real nodes"
                 )
             everyone += holder_numbers(config.paillier)[0]
         return tuple(everyone[number::count])
@@ -241,7 +242,7 @@ class Node:
             federate = resolve(config).federate
             memory.change(lambda kept: kept.answering(frame.turn, rounds=federate.rounds, retries=federate.retries))
         job, randomness = self._job(call, config)
-        if self.own is not None and config.mode == "dp-sgd":  # it sets the rate that is accounted
+        if self.own is not None and mode_of(config.mode).examples == "always":  # it sets the rate that is accounted
             self._held_to(config, memory, examples=str(len(job.holdings.rows[call.party])))
         protocol = job.plan.protocol
         states = {call.party: memory.change(lambda kept: kept)[0].state}  # which a task does not change

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from tacit.config.defaults import resolve
+from tacit.config.resolved import Resolved, given
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.flow import ClientId
-from tacit.flower.settings import refuse_hidden_sizes
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.run import GIVEN
@@ -27,10 +26,10 @@ Build = Callable[[], nn.Module]
 
 def client_job(config: RunConfig, randomness: Randomness, *, build: Build, data: Examples) -> jobs.Job:
     """Return the job of one client: whatever its number, the data are its own."""
-    config, clients = _checked(config)
+    resolved, clients = _checked(config)
     features, labels = tensors(data, "this client")
     rows = [np.arange(len(labels))] * clients
-    return _job(config, randomness, build(), (features, labels), rows, None)
+    return _job(resolved, randomness, build(), (features, labels), rows, None)
 
 
 def server_job(
@@ -46,10 +45,10 @@ def server_job(
         sizes: how many examples each client holds, by its number, where they told. A client that is not there is never
             asked; so that its charges change nothing it counts as the largest, whose rate is the lowest.
     """
-    config, clients = _checked(config)
+    resolved, clients = _checked(config)
     held = None if test is None else tensors(test, "the test set")
-    evaluate = config.evaluate.model_copy(update={"train": False})
-    config = config.model_copy(update={"evaluate": evaluate})
+    evaluate = resolved.evaluate.model_copy(update={"train": False})
+    resolved = resolved.model_copy(update={"evaluate": evaluate})
     largest = max(sizes.values(), default=1)
     counts = [sizes.get(client, largest) for client in range(clients)]
     ends = np.cumsum(counts)
@@ -60,11 +59,11 @@ def server_job(
         )
     shape = (int(ends[-1]), *held[0].shape[1:])
     train = held[0][:1].expand(shape), held[1][:1].expand(int(ends[-1]), *held[1].shape[1:])  # takes no memory
-    return _job(config, randomness, build(), train, np.split(np.arange(ends[-1]), ends[:-1]), held)
+    return _job(resolved, randomness, build(), train, np.split(np.arange(ends[-1]), ends[:-1]), held)
 
 
 def _job(
-    config: RunConfig,
+    config: Resolved,
     randomness: Randomness,
     module: nn.Module,
     train: tuple[Tensor, Tensor],
@@ -72,6 +71,7 @@ def _job(
     test: tuple[Tensor, Tensor] | None,
 ) -> jobs.Job:
     name = type(module).__name__
+    config = given(config, model=name)
     return jobs.assemble(
         config=config,
         title=f"{name}, {len(rows)} clients",
@@ -87,15 +87,10 @@ def _job(
     )
 
 
-def _checked(config: RunConfig) -> tuple[RunConfig, int]:
+def _checked(config: RunConfig) -> tuple[Resolved, int]:
     """Refuse settings that would be read off data which are elsewhere."""
     clients = config.federate.clients
     if clients is None:
         raise ConfigError("federate.clients has to be set: how many clients the federation has.")
-    refuse_hidden_sizes(config)
-    if config.mode == "dp-sgd" and config.dpsgd.noise is None and config.dp.noise is None:
-        raise ConfigError(
-            "dpsgd.noise has to be set: noise that depends on the clients' data sizes can't be calibrated where nobody "
-            "sees them all. `tacit calibrate` finds it for the smallest client."
-        )
+    mode_of(config.mode).refuse_apart(config)
     return resolve(config), clients

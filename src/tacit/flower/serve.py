@@ -11,7 +11,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig, from_mapping, from_yaml
 from tacit.errors import ConfigError, RunError, TacitError
 from tacit.flow import ClientId, Engine
@@ -21,8 +20,9 @@ from tacit.flower.link import Link, timed
 from tacit.flower.log import LoggingObserver
 from tacit.flower.remote_jobs import server_job
 from tacit.flower.settings import agreed, from_dotted
+from tacit.modes.catalogue import mode_of, resolve
 from tacit.modes.keys import holder_numbers
-from tacit.modes.plans import minimum_clients, sampler_of
+from tacit.modes.parts import minimum_clients, sampler_of
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import journal
@@ -195,7 +195,7 @@ class Deployed:
             raise ConfigError(
                 f"federate.drop={config.federate.drop:g} simulates drop-outs, and these clients are real. Leave it out."
             )
-        holders: tuple[ClientId, ...] = holder_numbers(config.paillier)[0] if config.mode == "paillier" else ()
+        holders: tuple[ClientId, ...] = holder_numbers(config.paillier)[0] if mode_of(config.mode).encrypted else ()
         self._minimum = minimum_clients(resolved, sampler_of(resolved, clients))
         engine = FlowerEngine(
             grid=grid,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.config.defaults import resolve
 from tacit.config.overrides import put
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError
-from tacit.modes.plans import minimum_clients, sampler_of
+from tacit.modes.catalogue import mode_of, resolve
+from tacit.modes.parts import minimum_clients, sampler_of
 
 _OWN = {  # what every party may set for itself
     "out",
@@ -49,31 +49,16 @@ def agreed(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if key not in _OWN and key.partition(".")[0] not in _OWN}
 
 
-def refuse_hidden_sizes(config: RunConfig) -> None:
-    """Refuse to go on without bounds on how many examples clients hold, where the mode needs them."""
-    needed = {
-        "paillier": {"paillier.weight_cap": config.paillier.weight_cap},
-        "nbafl": {"nbafl.smallest": config.nbafl.smallest, "nbafl.largest": config.nbafl.largest},
-    }.get(config.mode, {})
-    missing = [key for key, value in needed.items() if value is None]
-    if config.mode == "paillier" and (config.paillier.dp or config.federate.weighting == "uniform"):
-        missing = []
-    if missing:
-        raise ConfigError(
-            f"{' and '.join(missing)} has to be set: nobody sees how many examples the clients hold. A public bound "
-            "will do."
-        )
-
-
 def promise(config: RunConfig) -> str:
     """Return what the settings promise this node: mode, noise or epsilon, rounds, and how many clients a sum has."""
     config = resolve(config)
     federate = config.federate
-    parts = [f"this run was announced as mode {config.mode}", *_noise(config)]
-    again = federate.retries and config.mode != "dp"  # which never tries a round again
+    mode = mode_of(config.mode)
+    parts = [f"this run was announced as mode {mode.name}", mode.promised_noise(config)]
+    again = federate.retries and not mode.central  # which never tries a round again
     tries = f", each tried at most {federate.retries + 1} times" if again else ""
     parts.append(f"{federate.rounds} rounds{tries}")
-    if config.mode == "dp":
+    if mode.central:
         parts.append("each released under the noise however many clients reply")
     elif federate.clients is not None:
         try:
@@ -84,21 +69,3 @@ def promise(config: RunConfig) -> str:
     if config.seed is not None:
         parts.append("with a seed: whoever knows it can take the noise away")
     return ", ".join(parts)
-
-
-def _noise(config: RunConfig) -> list[str]:
-    """Return what is promised of the noise, as far as the mode has any."""
-    dp, encrypted = config.dp, config.paillier
-    if config.mode == "plain" or (config.mode == "paillier" and not encrypted.dp):
-        return ["no noise"]
-    if config.mode == "signds":
-        return [f"epsilon {config.signds.sign_eps:g} and {config.signds.rr_eps:g} per round"]
-    if config.mode == "nbafl":
-        return [f"nominal epsilon {config.nbafl.epsilon:g}"]
-    noise, epsilon, delta = dp.noise, dp.epsilon, dp.delta
-    if config.mode == "dp-sgd":
-        own = config.dpsgd
-        noise, epsilon, delta = own.noise or noise, own.epsilon or epsilon, own.delta or delta
-    said = [] if noise is None else [f"noise multiplier {noise:g}"]
-    said += [] if epsilon is None else [f"epsilon {epsilon:g} at delta {delta:g}"]
-    return said or ["noise that is not stated"]

@@ -1,8 +1,8 @@
-"""The mode paillier: from its settings to the mechanism, the layout of what is encrypted, and what may be claimed."""
+"""The mode paillier: the server adds what it cannot read; with `--dp` clients add Skellam noise before they encrypt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,31 +10,68 @@ from tacit.accounting import accountant
 from tacit.accounting.calibration import calibrate_skellam
 from tacit.accounting.events import RepeatedEvent
 from tacit.accounting.ledger import Ledger, Neighbours
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
-from tacit.config.sections import Dp
 from tacit.errors import ConfigError
-from tacit.federated.plan import Claim, Sampler
+from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.skellam import SkellamMechanism
-from tacit.modes.keys import holder_numbers
+from tacit.modes.keys import holder_numbers, key_notes
+from tacit.modes.mode import Mode
+from tacit.modes.parts import (
+    BUDGET,
+    clip_bound,
+    joined,
+    limit,
+    minimum_clients,
+    must_be_set,
+    refuse_weights,
+    sampler_of,
+)
 from tacit.protocols.protocol import SumProtocol
 
 if TYPE_CHECKING:
     from tacit.crypto.paillier import Layout
 
-SEES = "ciphertexts, and sums that already hold the clients' noise"
+_SEES = "ciphertexts, and sums that already hold the clients' noise"
 _RELATION: Neighbours = "zero-out"
-_USED = {"clip", "noise", "epsilon", "delta", "max_epsilon", "neighbours"}
+_FIXED = "differential privacy under encryption, which has a fixed clip bound for the whole update and no weights."
 
 
-def mean_of(config: RunConfig) -> BoundedMean:
+def plan(config: Resolved, clients: int) -> Plan:
+    """Return the plan of the encrypted sum, of bounded means or of updates under the clients' own noise."""
+    sampler = sampler_of(config, clients)
+    minimum = _smallest_cohort(config, sampler, minimum_clients(config, sampler))
+    if not config.paillier.dp:
+        mean = _mean_of(config)
+        return joined(config, sampler, mean, protocol=_protocol_of(config, mean, sampler, clients, minimum))
+    refuse_weights(config)
+    mechanism = _noise_of(config, sampler, minimum)
+    return joined(
+        config,
+        sampler,
+        mechanism,
+        claim=_claim_of(config, mechanism),
+        server_sees=_SEES,
+        protocol=_protocol_of(config, mechanism, sampler, clients, minimum),
+    )
+
+
+def fitted(config: Resolved, plan: Plan, sizes: Sequence[int]) -> tuple[Resolved, Plan]:
+    """Return the plan with weights by the largest client, where no public number was given."""
+    if isinstance(plan.mechanism, BoundedMean) and config.paillier.weight_cap is None:
+        plan = replace(plan, mechanism=replace(plan.mechanism, weight_cap=max(sizes)))
+    return config, plan
+
+
+def refuse_apart(config: RunConfig) -> None:
+    """Refuse weights without a public number that counts as weight 1."""
+    weighs = not config.paillier.dp and config.federate.weighting != "uniform"
+    must_be_set(["paillier.weight_cap"] if weighs and config.paillier.weight_cap is None else [])
+
+
+def _mean_of(config: Resolved) -> BoundedMean:
     """Return the weighted mean without noise."""
-    unused = [f"dp.{key}" for key, value in config.dp if value != getattr(Dp(), key)]
-    if unused:
-        raise ConfigError(
-            f"{', '.join(unused)} has no effect in mode 'paillier' by itself, which adds no noise. Add --dp "
-            "(paillier.dp=true) for differential privacy under encryption, or remove it."
-        )
     from tacit.crypto.paillier import Layout
 
     bits, clip = config.paillier.value_bits, config.paillier.clip
@@ -46,15 +83,11 @@ def mean_of(config: RunConfig) -> BoundedMean:
     )
 
 
-def noise_of(config: RunConfig, sampler: Sampler, minimum: int, clip_bound: float) -> SkellamMechanism:
+def _noise_of(config: Resolved, sampler: Sampler, minimum: int) -> SkellamMechanism:
     """Return the clients' noise, sized for the smallest cohort whose sum may be opened."""
     dp = config.dp
-    unused = [f"dp.{key}" for key, value in dp if key not in _USED and value != getattr(Dp(), key)]
-    if dp.clip == "adaptive" or unused:
-        raise ConfigError(
-            f"{', '.join(unused) or 'dp.clip=adaptive'} is not for differential privacy under encryption, which has a "
-            "fixed clip bound for the whole update and no weights. Leave it out, or set dp.clip to a number."
-        )
+    if dp.clip == "adaptive":
+        raise ConfigError(f"dp.clip=adaptive is not for {_FIXED} Leave it out, or set dp.clip to a number.")
     if (dp.noise is None) == (dp.epsilon is None):
         given = "neither" if dp.noise is None else "both"
         raise ConfigError(
@@ -62,7 +95,7 @@ def noise_of(config: RunConfig, sampler: Sampler, minimum: int, clip_bound: floa
             f"{given} was given."
         )
     mechanism = SkellamMechanism(
-        clip_bound=clip_bound,
+        clip_bound=clip_bound(config),
         noise_multiplier=dp.noise or 0.0,
         smallest_cohort=minimum,
         colluding=config.paillier.colluding,
@@ -80,7 +113,7 @@ def noise_of(config: RunConfig, sampler: Sampler, minimum: int, clip_bound: floa
     return replace(mechanism, noise_multiplier=calibrated.noise_multiplier)
 
 
-def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None) -> Claim:
+def _claim_of(config: Resolved, mechanism: SkellamMechanism) -> Claim:
     """Return what the run promises, and what is left of it where server and key holders break their rules together."""
     settings, rounds = config.paillier, config.federate.rounds
     single = Ledger(unit="client", neighbours="replace-one").charged(
@@ -99,7 +132,7 @@ def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None
         unit="client",
         neighbours=_relation(config),
         against="the server, the key holders, and everyone who sees opened sums or models",
-        max_epsilon=limit,
+        max_epsilon=limit(config),
         notes=(
             "Every sum that is opened already has its noise: clients add it before they encrypt.",
             f"It holds while one sum of at least {mechanism.smallest_cohort} clients is opened in a round, as "
@@ -115,7 +148,7 @@ def claim_of(config: RunConfig, mechanism: SkellamMechanism, limit: float | None
     )
 
 
-def _relation(config: RunConfig) -> Neighbours:
+def _relation(config: Resolved) -> Neighbours:
     """Return the neighbouring relation of noise that the clients themselves bring: any but add-remove."""
     if config.dp.neighbours == "add-remove":
         raise ConfigError(
@@ -126,15 +159,15 @@ def _relation(config: RunConfig) -> Neighbours:
     return config.dp.neighbours or _RELATION
 
 
-def smallest_cohort(config: RunConfig, sampler: Sampler, usual: int) -> int:
+def _smallest_cohort(config: Resolved, sampler: Sampler, usual: int) -> int:
     """Return how many clients a sum needs: with noise nine tenths of the cohort, as fewer would each need more."""
     if not config.paillier.dp or config.federate.minimum_clients is not None:
         return usual
     return max(usual, -(-9 * round(sampler.expected) // 10))
 
 
-def protocol_of(
-    config: RunConfig, mechanism: BoundedMean | SkellamMechanism, sampler: Sampler, clients: int, minimum: int
+def _protocol_of(
+    config: Resolved, mechanism: BoundedMean | SkellamMechanism, sampler: Sampler, clients: int, minimum: int
 ) -> SumProtocol:
     """Return the encrypted sum, with room for the largest cohort."""
     from tacit.protocols.paillier import PaillierSum
@@ -160,9 +193,7 @@ def protocol_of(
     )
 
 
-def _layout(
-    config: RunConfig, mechanism: BoundedMean | SkellamMechanism, summands: int
-) -> Callable[[int, int], Layout]:
+def _layout(config: Resolved, mechanism: BoundedMean | SkellamMechanism, summands: int) -> Callable[[int, int], Layout]:
     from tacit.crypto.paillier import Layout
 
     def floats(length: int, key_bits: int) -> Layout:
@@ -175,3 +206,20 @@ def _layout(
         return Layout(length=length, bound=bound, summands=summands, key_bits=key_bits)
 
     return integers if isinstance(mechanism, SkellamMechanism) else floats
+
+
+PAILLIER = Mode(
+    name="paillier",
+    summary="clients encrypt, and the server adds what it cannot read",
+    plan=plan,
+    section="paillier",
+    dp=BUDGET | {"neighbours"},
+    advice=f"By itself it adds no noise: leave it out, or add --dp (paillier.dp=true) for {_FIXED}",
+    adds_noise=True,
+    noise_if="paillier.dp",
+    budget=("dp",),
+    encrypted=True,
+    fitted=fitted,
+    notes=lambda config: key_notes(config.paillier),
+    refuse_apart=refuse_apart,
+)

@@ -1,23 +1,35 @@
-"""The mode signds: from its settings to the mechanism and to what may be claimed of it."""
+"""The mode signds: clients name coordinates under local privacy, and no value leaves them (Jiang et al. 2022)."""
 
 from __future__ import annotations
 
 import math
 
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Signds
-from tacit.federated.plan import Claim, Sampler
+from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.mechanisms.signds import SignDS
-from tacit.modes.unused import refuse_dp
+from tacit.modes.mode import Mode
+from tacit.modes.parts import joined, minimum_clients, refuse_weights, sampler_of
+from tacit.protocols.signs import SignSum
 
 FEW = 50  # as many coordinates to choose from, or fewer, are hardly a choice
 
 
-def mechanism_of(config: RunConfig, sampler: Sampler, clients: int, minimum: int) -> SignDS:
+def plan(config: Resolved, clients: int) -> Plan:
+    """Return the plan of votes for coordinates."""
+    refuse_weights(config)
+    sampler = sampler_of(config, clients)
+    minimum = minimum_clients(config, sampler)
+    mechanism = _mechanism_of(config, sampler, clients, minimum)
+    protocol = SignSum(minimum_clients=minimum, named=mechanism.named)
+    return joined(config, sampler, mechanism, claim=_claim_of(config, mechanism), protocol=protocol)
+
+
+def _mechanism_of(config: Resolved, sampler: Sampler, clients: int, minimum: int) -> SignDS:
     """Return the mechanism that the settings ask for."""
-    refuse_dp(config, advice="Set signds.sign_eps and signds.rr_eps, or ask `tacit signds suggest` for a budget's.")
     settings = config.signds
     return SignDS(
         share=settings.sign_k,
@@ -28,13 +40,13 @@ def mechanism_of(config: RunConfig, sampler: Sampler, clients: int, minimum: int
         most=settings.h_max,
         population=clients,
         expected_clients=min(sampler.expected, float(clients)),
-        magnitude=estimate_of(settings) if settings.step == "magrr" else None,
+        magnitude=_estimate_of(settings) if settings.step == "magrr" else None,
         least_share=settings.min_share,
         shuffled=minimum if settings.shuffle else None,
     )
 
 
-def estimate_of(settings: Signds) -> MagnitudeEstimate:
+def _estimate_of(settings: Signds) -> MagnitudeEstimate:
     """Return the first estimate of the magnitude."""
     return MagnitudeEstimate(
         response=RandomizedResponse(epsilon=settings.rr_eps),
@@ -48,7 +60,7 @@ def estimate_of(settings: Signds) -> MagnitudeEstimate:
     )
 
 
-def claim_of(config: RunConfig, mechanism: SignDS) -> Claim:
+def _claim_of(config: Resolved, mechanism: SignDS) -> Claim:
     """Return what the run promises."""
     cost = f"A report costs {mechanism.epsilon_per_report:g}: {mechanism.epsilon:g} for the set of coordinates"
     if mechanism.estimates and mechanism.magnitude is not None:
@@ -72,8 +84,10 @@ def claim_of(config: RunConfig, mechanism: SignDS) -> Claim:
     )
 
 
-def warnings(mechanism: SignDS, parameters: int) -> tuple[str, ...]:
+def warnings(plan: Plan, parameters: int) -> tuple[str, ...]:
     """Return what people should know before the first round."""
+    mechanism = plan.mechanism
+    assert isinstance(mechanism, SignDS)
     selection = mechanism.selection(parameters)
     said = [] if selection.largest > FEW else [few(mechanism.share, selection.largest, parameters)]
     if mechanism.estimates and mechanism.magnitude is not None:
@@ -93,3 +107,21 @@ def few(share: float, largest: int, dimensions: int) -> str:
         f"signds.sign_k={share:g} of {dimensions} coordinates is {largest}: expected more than {FEW}. With so few the "
         "choice is coarse; raise sign_k, which may be up to 0.25."
     )
+
+
+def _promise(config: RunConfig) -> str:
+    return f"epsilon {config.signds.sign_eps:g} and {config.signds.rr_eps:g} per round"
+
+
+SIGNDS = Mode(
+    name="signds",
+    summary="clients name coordinates under local privacy",
+    plan=plan,
+    section="signds",
+    dp=frozenset({"delta", "max_epsilon"}),
+    advice="Set signds.sign_eps and signds.rr_eps, or ask `tacit signds suggest` for a budget's.",
+    adds_noise=True,
+    epsilon_from="signds.sign_eps and signds.rr_eps",
+    promise=_promise,
+    warnings=warnings,
+)

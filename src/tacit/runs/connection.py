@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tacit.federated.round import LocalClients, Parties, Timed, Unreliable
 from tacit.flow import Engine, InProcessEngine, Stopwatch
+from tacit.modes.catalogue import mode_of
 from tacit.modes.keys import KeyParties, key_parties
 from tacit.randomness import Randomness
 from tacit.runs.job import Job
@@ -43,7 +44,7 @@ class InProcess:
 
     def __init__(self, job: Job) -> None:
         self._keys: KeyParties | None = None
-        if job.plan.mode == "paillier":
+        if mode_of(job.plan.mode).encrypted:
             self._keys = key_parties(job.config.paillier, job.plan.protocol, clients=len(job.holdings.rows))
 
     @contextmanager

@@ -20,8 +20,8 @@ from tacit.crypto.paillier.vector import HEADER_BYTES
 from tacit.crypto.ring import Rows, cores, random_below
 from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
+from tacit.modes.catalogue import mode_of, plan_of
 from tacit.modes.keys import holder_numbers, key_options
-from tacit.modes.plans import plan_of
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.member import SEAL_BYTES
 from tacit.wire import Kind, Task, Turn, pack, pack_task
@@ -72,7 +72,7 @@ class Estimate:
 
 def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     """Return what a round of mode paillier costs beyond training, for a model of ``parameters``."""
-    if config.mode != "paillier":
+    if not mode_of(config.mode).encrypted:
         raise ConfigError(
             f"Mode {config.mode!r} encrypts nothing, so there is nothing to estimate. Use --mode paillier."
         )

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit.config.defaults import resolve
+from tacit.config.resolved import given
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Federate
 from tacit.errors import ConfigError, DataError
 from tacit.federated.plan import Injector
-from tacit.modes.nbafl import prepared
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import logged
@@ -144,16 +143,15 @@ class Federation:
     def _job(self, config: RunConfig, randomness: Randomness) -> jobs.Job:
         sizes = [len(part[1]) for part in self._parts]
         ends = np.cumsum(sizes)
-        config = config.model_copy(update={"optimizer": resolve(config).optimizer})
-        config = prepared(config, sizes)
         name = type(self._model).__name__
+        resolved = given(resolve(config), model=name)
         return jobs.assemble(
-            config=config,
+            config=resolved,
             title=f"{name}, {len(self._parts)} clients",
             dataset=GIVEN,
             model_name=name,
             module=self._model,
-            plan=plan_of(config, len(self._parts)),
+            plan=plan_of(resolved, len(self._parts)),
             train=(
                 torch.cat([part[0] for part in self._parts]),
                 torch.cat([part[1] for part in self._parts]),

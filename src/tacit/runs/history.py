@@ -10,7 +10,7 @@ from typing import Literal
 from tacit.config import run_config as configuration
 from tacit.config.run_config import RunConfig
 from tacit.federated.plan import Plan
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of
 from tacit.runs import journal
 from tacit.runs.folder import CONFIG, must_have_begun, records_of
 from tacit.runs.levels import Charges, Level, levels_of
@@ -185,7 +185,7 @@ def read(folder: Path) -> History:
         failures=tuple(told.failures),
         notes=(result.notes if result is not None else ()) + tuple(told.notes),
         secrets=tuple(told.secrets),
-        levels=tuple(levels_of(folder, config, plan, told.levels, sizes, rounds, result)),
+        levels=tuple(levels_of(folder, plan, told.levels, sizes, rounds, result)),
     )
 
 

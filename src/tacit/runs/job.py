@@ -10,16 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.config.defaults import resolve
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Data
 from tacit.errors import ConfigError, DataError, DeviceError
 from tacit.federated.examples import Examples
 from tacit.federated.plan import Injector, Plan
-from tacit.mechanisms.fixed_point import BoundedMean
-from tacit.modes.keys import key_notes
-from tacit.modes.nbafl import prepared
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.randomness import Randomness
 from tacit.runs.observer import Observer
 from tacit.tasks import catalogue, models, partition
@@ -41,7 +38,7 @@ from tacit.training.trial import check_batches, check_fit
 class Job:
     """What the runner runs."""
 
-    config: RunConfig
+    config: Resolved
     title: str
     dataset: str
     model_name: str
@@ -52,7 +49,8 @@ class Job:
     evaluator: Evaluator
     test: tuple[Tensor, Tensor] | None
     examples: Examples | None = None  # DP-SGD inside the clients
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was told while it was made
+    remarks: tuple[str, ...] = ()  # what its mode has to say before the first round
 
     def close(self) -> None:
         """Stop the workers."""
@@ -66,30 +64,28 @@ def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
     expected = resolve(config)
     if expected.federate.clients is not None:
         plan_of(expected, expected.federate.clients)  # a mistake in the plan shows before data are fetched
-    config, data, notes = _load(config, observer)
-    data = features_of(config.data).of_data(data, device, observer.note)
-    spec = config.data.split or "iid"
-    population = config.federate.clients
+    resolved, data, notes = _load(config, observer)
+    data = features_of(resolved.data).of_data(data, device, observer.note)
+    spec, name = resolved.data.split, resolved.model.name
+    population = resolved.federate.clients
     if population is None:
         if data.groups is None:
             raise ConfigError(f"data.split=natural needs data with owners; {data.name} has none. Use data.split=iid.")
         population = len(np.unique(data.groups))
-    seed = config.data.split_seed
+    seed = resolved.data.split_seed
     splitting = randomness if seed is None else Randomness.of(seed=seed)
     rows = partition.parse(spec).assign(
         data.train.labels, clients=population, groups=data.groups, generator=splitting.stream("split")
     )
-    config = prepared(config, [len(row) for row in rows])
-    plan = plan_of(config, population)
-    name = config.model.name or "cnn"
+    plan = plan_of(resolved, population)
     module = models.build(
         name, shape=data.train.features.shape[1:], classes=data.classes, seed=randomness.number("weights")
     )
-    config = config.model_copy(update={"federate": config.federate.model_copy(update={"clients": population})})
+    federate = resolved.federate.model_copy(update={"clients": population})
     return assemble(
-        config=config,
+        config=resolved.model_copy(update={"federate": federate}),
         title=f"{data.title}, {name}, "
-        + ("one data holder" if config.engine == "alone" else f"{population} clients ({spec})"),
+        + ("one data holder" if resolved.engine == "alone" else f"{population} clients ({spec})"),
         dataset=data.name,
         model_name=name,
         module=module,
@@ -105,7 +101,7 @@ def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
 
 def assemble(
     *,
-    config: RunConfig,
+    config: Resolved,
     title: str,
     dataset: str,
     model_name: str,
@@ -126,6 +122,8 @@ def assemble(
     check_fit(module, loss, *train)
     if test is not None:
         check_fit(module, loss, *test, whose="the test data")
+    mode = mode_of(config.mode)
+    config, plan = mode.fitted(config, plan, [len(row) for row in rows])
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
     settings = LocalTraining(
         epochs=config.train.local_epochs,
@@ -152,32 +150,29 @@ def assemble(
             workers=config.train.workers,
             hooks=training_hooks,
         )
-    if isinstance(plan.mechanism, BoundedMean) and config.paillier.weight_cap is None:
-        largest = int(holdings.sizes(range(len(rows))).max())
-        plan = replace(plan, mechanism=replace(plan.mechanism, weight_cap=largest))
-    if plan.mode == "paillier":
-        notes += key_notes(config.paillier)
+    plan = replace(
+        plan,
+        mechanism=plan.mechanism.fitted(tuple(slot.size for slot in trainer.layout.slots)),
+        injectors=plan.injectors + injectors,
+    )
     return Job(
         config=config,
         title=title,
         dataset=dataset,
         model_name=model_name,
         module=module,
-        plan=replace(
-            plan,
-            mechanism=plan.mechanism.fitted(tuple(slot.size for slot in trainer.layout.slots)),
-            injectors=plan.injectors + injectors,
-        ),
+        plan=plan,
         holdings=holdings,
         trainer=trainer,
         evaluator=Evaluator(module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks),
         test=None if test is None else (test[0].to(device), test[1].to(device)),
         examples=examples,
         notes=notes,
+        remarks=mode.notes(config) + mode.warnings(plan, trainer.layout.size),
     )
 
 
-def _with_rounds(config: RunConfig, examples: Examples) -> RunConfig:
+def _with_rounds(config: Resolved, examples: Examples) -> Resolved:
     """Return the configuration without more stretches than steps, where one data holder trains alone."""
     if config.engine != "alone":
         return config
@@ -186,7 +181,7 @@ def _with_rounds(config: RunConfig, examples: Examples) -> RunConfig:
 
 
 def private_clients(
-    config: RunConfig,
+    config: Resolved,
     examples: Examples,
     module: nn.Module,
     holdings: Holdings,
@@ -231,7 +226,7 @@ def features_of(data: Data) -> Features:
     return Features(kind=data.features, scales=data.scatter_scales, angles=data.scatter_angles)
 
 
-def _load(config: RunConfig, observer: Observer) -> tuple[RunConfig, DataSet, tuple[str, ...]]:
+def _load(config: RunConfig, observer: Observer) -> tuple[Resolved, DataSet, tuple[str, ...]]:
     """Load the data set; the default run goes on with `digits` where MNIST can't be had, and says so."""
     wanted = config.data
     try:

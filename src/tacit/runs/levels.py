@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit.accounting.events import from_dict
-from tacit.config.run_config import RunConfig
 from tacit.federated.plan import Claim, Plan, Privacy
-from tacit.modes.examples import ExampleAccount, claim_of
 from tacit.runs import journal
 from tacit.runs.account import Account
+from tacit.runs.example_account import ExampleAccount
 from tacit.runs.progress import charges_of, example_charges_of
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.statement import describe, statement
@@ -73,7 +72,6 @@ class Charges:
 
 def levels_of(
     folder: Path,
-    config: RunConfig,
     plan: Plan,
     charges: Charges,
     sizes: Sequence[int] | None,
@@ -92,10 +90,8 @@ def levels_of(
                 releases=_releases(charges.of_clients, epsilons),
             )
         )
-    if plan.examples is not None:
-        claim = claim_of(
-            plan.examples, beside=None if plan.claim is None else plan.claim.unit, alone=config.engine == "alone"
-        )
+    claim = plan.example_claim
+    if claim is not None:
         epsilons = tuple(record.example_epsilon for record in rounds)
         if result is None:
             privacy = _spent_by_examples(folder, plan, claim, sizes)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import tacit
+from tacit.config.overrides import flat
 from tacit.config.run_config import RunConfig
 from tacit.federated.plan import Privacy
 from tacit.logs import choice
 from tacit.logs.background import PATIENCE, Background
 from tacit.logs.log import About, Ending, Status, Step
-from tacit.modes.scope import flat
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
 

@@ -26,10 +26,7 @@ from tacit.federated.plan import Privacy, State
 from tacit.federated.round import Outcome, broadcast, release, sum_flow
 from tacit.flow import Engine, Flow, Stopwatch, Traffic, drive
 from tacit.mechanisms.mechanism import Mechanism
-from tacit.mechanisms.signds import SignDS
-from tacit.modes.examples import ExampleAccount, claim_of, methods
-from tacit.modes.keys import key_notes
-from tacit.modes.signds import warnings
+from tacit.modes.dp_sgd import methods
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs.account import Account
@@ -37,6 +34,7 @@ from tacit.runs.book import Book
 from tacit.runs.checkpoint import WALL, Checkpoint
 from tacit.runs.connection import Connection, Watch
 from tacit.runs.disclosure import Disclosure
+from tacit.runs.example_account import ExampleAccount
 from tacit.runs.folder import MODEL, RESULT, RunFolder
 from tacit.runs.job import Job
 from tacit.runs.observer import Observer
@@ -72,17 +70,15 @@ class Runner:
         self._account = Account(job.plan.claim, charges)
         self._examples = None
         if job.examples is not None:
-            unit = None if job.plan.claim is None else job.plan.claim.unit
-            claim = claim_of(job.examples.level, beside=unit, alone=job.config.engine == "alone")
-            claim = replace(claim, notes=(*claim.notes, *methods(job.examples)))
+            assert job.plan.example_claim is not None
+            notes = (*job.plan.example_claim.notes, *methods(job.examples))
+            claim = replace(job.plan.example_claim, notes=notes)
             self._examples = ExampleAccount(job.examples, claim, example_charges)
         self._replied = self._asked = 0
         self._in_flight: int | None = None  # the round whose clients are asked just now
         self._plan = job.plan
         self._tells = Disclosure(plan=job.plan)
-        self._warnings = () if book is None else book.notes()
-        if isinstance(job.plan.mechanism, SignDS):
-            self._warnings += warnings(job.plan.mechanism, job.trainer.layout.size)
+        self._remarks = job.remarks + (() if book is None else book.notes())
 
     @property
     def engine_name(self) -> str:
@@ -124,7 +120,7 @@ class Runner:
         rounds = job.config.federate.rounds
         clients = range(len(job.holdings.rows))
         self._plan = replace(job.plan, protocol=drive(job.plan.protocol.setup(clients), engine))
-        for note in (*(key_notes(job.config.paillier) if job.plan.mode == "paillier" else ()), *self._warnings):
+        for note in self._remarks:
             self._observer.note(note)
         self._observer.started(title=job.title, rounds=rounds, done=done)
         stopped: tuple[str, ...] = ()
@@ -296,7 +292,7 @@ class Runner:
             engine=self.engine_name,
             device=str(job.holdings.features.device),
             dataset=job.dataset,
-            split=config.data.split or "given",
+            split=config.data.split,
             model=job.model_name,
             parameters=job.trainer.layout.size,
             clients=len(job.holdings.rows),
@@ -317,7 +313,7 @@ class Runner:
             privacy=self._privacy(),
             example_privacy=self._examples.privacy() if self._examples and self._levels == "both" else None,
             sees=asdict(job.plan.guarantee),
-            notes=job.notes + self._warnings + self._tells.notes(training_score=training is not None) + stopped,
+            notes=job.notes + self._remarks + self._tells.notes(training_score=training is not None) + stopped,
             folder=None if self._folder is None else str(self._folder.path),
         )
 

@@ -24,10 +24,8 @@ from tacit.accounting.events import (
 )
 from tacit.accounting.ledger import Charge, RunningLedger
 from tacit.config import run_config as configuration
-from tacit.federated.examples import ExampleLevel
-from tacit.federated.plan import Claim, Plan
-from tacit.modes.examples import claim_of
-from tacit.modes.plans import plan_of
+from tacit.federated.plan import Claim
+from tacit.modes.catalogue import plan_of
 from tacit.runs import journal
 from tacit.runs.folder import CONFIG, must_have_begun, records_of
 
@@ -82,7 +80,7 @@ def statement(folder: Path) -> Statement:
     must_have_begun(folder)
     config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
     plan = plan_of(config, config.federate.clients or 1)
-    examples = None if plan.examples is None else _example_claim(config, plan, plan.examples)
+    examples = plan.example_claim
     of_clients = None if plan.claim is None else _Level(plan.claim, _Charges(plan.claim))
     of_examples = None if examples is None else _Level(examples, _ExampleCharges(examples))
     simulation = False
@@ -112,10 +110,6 @@ def statement(folder: Path) -> Statement:
         example_accountant=example_name,
         example_lines=example_lines,
     )
-
-
-def _example_claim(config: configuration.RunConfig, plan: Plan, level: ExampleLevel) -> Claim:
-    return claim_of(level, beside=None if plan.claim is None else plan.claim.unit, alone=config.engine == "alone")
 
 
 class _Account(Protocol):

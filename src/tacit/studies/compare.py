@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config import run_config as configuration
+from tacit.config.overrides import flat
 from tacit.errors import ConfigError, RunError
-from tacit.modes.scope import flat
 from tacit.runs.folder import CONFIG, RESULT, must_have_begun, records_of
 from tacit.runs.remarks import ON_CHOICE
 from tacit.runs.result import Result

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tacit import foreign
+from tacit.config.overrides import flat
 from tacit.errors import ConfigError, RunError, WireError
-from tacit.modes.scope import flat
 from tacit.runs.folder import CONFIG, JOURNAL
 from tacit.storage import cannot_read, cannot_write, is_there, write_atomically
 from tacit.studies.plan import Kind, PlannedRun, Study

@@ -14,11 +14,9 @@ from typing import Any, Literal
 from tacit import foreign, limits
 from tacit.config import overrides
 from tacit.config import run_config as configuration
-from tacit.config.defaults import resolve
 from tacit.errors import ConfigError, WireError
-from tacit.modes.budget import EPSILON, lacks_budget, note
-from tacit.modes.plans import MODES, plan_of, unknown_mode
-from tacit.modes.scope import flat, meant_for
+from tacit.modes.catalogue import MODES, mode_of, plan_of, resolve
+from tacit.modes.settings import EPSILON, meant_for, note
 
 Kind = Literal["sweep", "comparison"]
 
@@ -28,8 +26,6 @@ MOST = 10_000  # runs of a grid
 FORMS = "a:b:n (n values from a to b), log:a:b:n (by equal factors) or a,b,c (a list)"
 
 _LONGEST = 100  # characters of a folder's name
-_NOISIEST, _GRADIENT = "local-dp", 1.0  # under the noise of few clients' messages steps grow beyond what floats hold
-_OWN_BUDGET = {"signds": "signds.sign_eps and signds.rr_eps", "nbafl": "nbafl.epsilon, nbafl.w_clip and nbafl.constant"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +100,7 @@ class Order:
         if not self.modes:
             raise ConfigError(f"Expected modes to compare, such as --modes plain,dp. There are: {', '.join(MODES)}.")
         for mode in (*self.modes, *self.own):
-            if mode not in MODES:
-                raise unknown_mode(mode)
+            mode_of(mode)  # refuses one that does not exist
         twice = [mode for mode in dict.fromkeys(self.modes) if self.modes.count(mode) > 1]
         if twice:
             raise ConfigError(
@@ -255,7 +250,7 @@ def of_modes(order: Order) -> Study:
         overrides.put(shared, "federate.rounds", max(usual))
     runs: list[PlannedRun] = []
     budgeted: list[str] = []
-    steadied = False
+    steadied: list[str] = []
     unused: set[str] | None = None
     for mode in order.modes:
         settings, left = meant_for(mode, shared)
@@ -263,26 +258,26 @@ def of_modes(order: Order) -> Study:
         own = _plain(order.own.get(mode, {}))
         _displace(settings, own)
         overrides.merge(settings, own)
-        if lacks_budget(mode, settings):
+        asked = mode_of(mode)
+        if asked.lacks_budget(settings):
             overrides.put(settings, "dp.epsilon", EPSILON)
             budgeted.append(mode)
-        if mode == _NOISIEST and (settings.get("optimizer") or {}).get("grad_clip") is None:
-            overrides.put(settings, "optimizer.grad_clip", _GRADIENT)
-            steadied = True
+        if asked.grad_clip is not None and (settings.get("optimizer") or {}).get("grad_clip") is None:
+            overrides.put(settings, "optimizer.grad_clip", asked.grad_clip)
+            setting = f"optimizer.grad_clip={asked.grad_clip:g}"
+            steadied.append(f"{mode}: {setting}, so that clients can train under its noise.")
         rounds = _check(mode, settings)
         runs += [
             PlannedRun(
                 name=f"{mode}-seed-{first + step}",
-                values={"mode": mode, **dict(flat(own))},
+                values={"mode": mode, **dict(overrides.flat(own))},
                 seed=first + step,
                 settings=with_values(settings, {"mode": mode, "seed": first + step}),
                 rounds=rounds,
             )
             for step in range(order.seeds)
         ]
-    notes = _notes(order.modes, budgeted, sorted(unused or ()))
-    if steadied:
-        notes.append(f"{_NOISIEST}: optimizer.grad_clip={_GRADIENT:g}, so that clients can train under its noise.")
+    notes = _notes(order.modes, budgeted, sorted(unused or ())) + steadied
     return Study(kind="comparison", by=("mode",), runs=tuple(runs), notes=tuple(notes))
 
 
@@ -310,9 +305,9 @@ def _notes(modes: Sequence[str], budgeted: Sequence[str], unused: Sequence[str])
     if budgeted:
         notes.append(note(budgeted))
     notes += [
-        f"{mode}: epsilon follows from {_OWN_BUDGET[mode]}; no budget sets them."
+        f"{mode}: epsilon follows from {source}; no budget sets them."
         for mode in modes
-        if mode in _OWN_BUDGET
+        if (source := mode_of(mode).epsilon_from) is not None
     ]
     if unused:
         notes.append(f"{', '.join(unused)}: no effect in any of these modes.")

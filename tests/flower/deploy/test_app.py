@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import tacit
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError, RunError
 from tacit.flower.deploy.app import files, settings, toml, write_app
 from tacit.flower.deploy.nodes import shared
 from tacit.flower.serve import configuration
+from tacit.modes.catalogue import resolve
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import yaml
 
 from tacit.config import overrides
 from tacit.config import run_config as config
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
+from tacit.modes.catalogue import resolve
 from tacit.studies import plan
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import written

@@ -11,7 +11,7 @@ from tacit import wire
 from tacit.federated.plan import Plan
 from tacit.flow import Frames, drive
 from tacit.mechanisms.mechanism import Work
-from tacit.modes.plans import plan_of
+from tacit.modes.catalogue import plan_of
 from tacit.protocols.reports import Report, ReportCode
 from tacit.protocols.signs import SignSum
 from tacit.randomness import Randomness

@@ -9,9 +9,9 @@ from string import Template
 from typing import Any
 
 import tacit
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError
+from tacit.modes.catalogue import mode_of, resolve
 from tacit.storage import write_atomically
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}[a-z0-9]")
@@ -171,7 +171,7 @@ def write_app(folder: Path, config: RunConfig, *, name: str | None = None) -> Pa
 def files(config: RunConfig, name: str) -> dict[str, str]:
     """Return the texts of the app's files by their paths."""
     package = name.replace("-", "_")
-    encrypted = config.mode == "paillier"
+    encrypted = mode_of(config.mode).encrypted
     words = {
         "name": name,
         "package": package,

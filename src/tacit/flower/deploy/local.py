@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, LinkError, RunError
 from tacit.flower.deploy.app import write_app
@@ -28,6 +27,7 @@ from tacit.flower.deploy.nodes import NodeConfig, clear, node_words, nodes_of, r
 from tacit.flower.deploy.processes import LOOPBACK, Processes, check_free, ended_by_signals, free_ports
 from tacit.flower.deploy.watchdog import VARIABLE, watched
 from tacit.flower.log import ERROR, NOTE
+from tacit.modes.catalogue import resolve
 from tacit.runs import journal
 from tacit.runs.folder import JOURNAL, RESULT, records_of
 from tacit.runs.observer import Observer

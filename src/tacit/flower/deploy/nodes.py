@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tacit.config.defaults import resolve
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
+from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import write_keys
-from tacit.modes.plans import plan_of
 from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
 from tacit.runs.progress import complete
 from tacit.storage import is_there
@@ -75,7 +74,7 @@ def nodes_of(config: RunConfig, folder: Path) -> dict[str, NodeConfig]:
     common: NodeConfig = {} if config.seed is None else {"tacit-simulation": True}
     encrypts: NodeConfig = {}
     holders: dict[str, NodeConfig] = {}
-    if config.mode == "paillier":
+    if mode_of(config.mode).encrypted:
         keys = write_keys(config.paillier, folder)
         pin = _public(next(iter(keys.values())), folder, config)
         encrypts = {"tacit-pin": str(pin), **({"tacit-key": keys[0]} if 0 in keys else {})}

@@ -25,6 +25,7 @@ from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape
 from tacit.flower.strategy.pairing import Introduction, Terms, without_strategy
 from tacit.mechanisms.mechanism import Work
+from tacit.modes.catalogue import mode_of
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
@@ -127,11 +128,11 @@ def _keep(context: Context, **data: bytes) -> None:
 
 def _introduction(context: Context, config: RunConfig) -> Introduction:
     node, simulated = context.node_config, is_simulated(context.node_config)
-    number = None
-    if "tacit-key" in node and config.mode == "paillier" and config.paillier.keys != "shared":
+    number, encrypted = None, mode_of(config.mode).encrypted
+    if "tacit-key" in node and encrypted and config.paillier.keys != "shared":
         number = holder.number_of(key_of(node, config.paillier), config.paillier)
     client = number is None or "partition-id" in node
-    if client and config.mode == "paillier" and not simulated:
+    if client and encrypted and not simulated:
         pin_of(node, config.paillier)  # what is wrong with it is better told before the first round
     return Introduction(client=client, holder=number, simulated=simulated)
 
@@ -196,7 +197,7 @@ def _worked(
         raise RefusalError(wire.Failure.APP, f"Expected one ArrayRecord in the app's answer, got {len(arrays)}")
     work = Work(
         update=_update(shape, next(iter(arrays.values())), sent, plan),
-        examples=_examples(reply, weighted_by, needed=_weighs(config)),
+        examples=_examples(reply, weighted_by, needed=mode_of(config.mode).weighs(config)),
         loss=0.0,
         sent=shape.vector(sent),
     )
@@ -244,13 +245,6 @@ def _protocol(protocol: SumProtocol, config: RunConfig, context: Context) -> Sum
             protocol, own=holder.own_key(str(key_of(node, config.paillier)), config.paillier.insecure_key_size)
         )
     return protocol
-
-
-def _weighs(config: RunConfig) -> bool:
-    """Return whether a client's number of examples has a part in what it sends."""
-    if config.mode == "plain" or (config.mode == "paillier" and not config.paillier.dp):
-        return config.federate.weighting != "uniform"
-    return config.dp.weight_cap is not None or (config.mode == "nbafl" and config.nbafl.compat == "federatedscope")
 
 
 def _examples(reply: Message, weighted_by: str, *, needed: bool) -> int:

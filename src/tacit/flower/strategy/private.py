@@ -25,7 +25,7 @@ from tacit.flower.strategy.guests import Guests, exchange_for
 from tacit.flower.strategy.pairing import Terms
 from tacit.flower.strategy.session import Exchange, Session
 from tacit.flower.strategy.settings import Numbers
-from tacit.modes.keys import key_notes
+from tacit.modes.catalogue import mode_of
 
 _LOG = logging.getLogger("flwr")
 _NOTHING_YET = replace(NO_CLAIM, notes=("Nothing was released yet.",))
@@ -146,7 +146,7 @@ class Private(Strategy):
                 f"against {claim.against}"
             )
             lines += claim.notes
-        lines += key_notes(self._config.paillier) if plan.mode == "paillier" else ()
+        lines += mode_of(plan.mode).notes(self._config)
         for line in lines:
             _note(line)
         self.strategy.summary()

@@ -18,6 +18,7 @@ from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Result, drive
 from tacit.flower.settings import agreed
 from tacit.flower.strategy.arrays import Shape
 from tacit.mechanisms.mechanism import Mechanism, Release
+from tacit.modes.catalogue import mode_of
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs import journal
@@ -75,7 +76,7 @@ class Session:
     def asks_everyone(self) -> bool:
         """Whether the claim holds for rounds that leave out nobody who is there, and for no others."""
         claim = self._plan.claim
-        return self._plan.mode == "dp" and claim is not None and claim.neighbours == "add-remove"
+        return claim is not None and claim.neighbours == "add-remove"
 
     @property
     def injects(self) -> bool:
@@ -166,8 +167,8 @@ def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engin
 
 
 def _effective(config: RunConfig, plan: Plan) -> RunConfig:
-    """Return the settings as they came to hold: the relation of mode dp follows from whom the strategy asks."""
-    if plan.mode != "dp" or plan.claim is None:
+    """Return the settings as they came to hold: where the server adds the noise, whom it asks sets the relation."""
+    if not mode_of(plan.mode).central or plan.claim is None:
         return config
     dp = config.dp.model_copy(update={"neighbours": plan.claim.neighbours})
     return config.model_copy(update={"dp": dp})

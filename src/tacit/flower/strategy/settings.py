@@ -15,11 +15,12 @@ from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
 from tacit.flower.envelope import Value
 from tacit.flower.refusals import RefusalError
-from tacit.flower.settings import from_dotted, refuse_hidden_sizes
-from tacit.modes.plans import MODES, plan_of, unknown_mode
+from tacit.flower.settings import from_dotted
+from tacit.modes.catalogue import MODES, mode_of, plan_of
+from tacit.modes.mode import Mode
 
 PREFIX = "tacit."
-_USED = {"mode", "seed", "out", "dp", "paillier", "signds", "nbafl", "flower.deadline", "flower.patience"}
+_USED = {"mode", "seed", "out", "dp", "flower.deadline", "flower.patience"}
 _USED |= {f"federate.{key}" for key in ("clients", "per_round", "rounds", "minimum_clients", "retries", "weighting")}
 _CHOOSES = "The strategy chooses who takes part: no amplification by sampling is claimed."
 _EVALUATE = (
@@ -54,7 +55,7 @@ def given(*, mode: str | None, sections: Mapping[str, Any]) -> RunConfig:
     """Return the configuration that keywords give."""
     if mode is None:
         raise ConfigError(
-            f"Which protection? Give a mode, one of {', '.join(name for name in MODES if name != 'dp-sgd')}, or "
+            f"Which protection? Give a mode, one of {', '.join(_possible())}, or "
             f"config=context.run_config with {PREFIX}mode in it."
         )
     return _checked(from_mapping({"mode": mode, **sections}))
@@ -110,7 +111,7 @@ def plan(text: str, numbers: Numbers) -> Plan:
     config = from_text(text)
     notes: tuple[str, ...] = (_CHOOSES, _EVALUATE)
     clients = numbers.clients
-    if config.mode == "dp":
+    if mode_of(config.mode).central:
         clients = numbers.per_round
         if clients < numbers.clients:
             config, notes = _of_a_part(config), (_CHOOSES, _INSTEAD, _EVALUATE)
@@ -137,21 +138,26 @@ def _of_a_part(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"dp": dp})
 
 
+def _possible() -> dict[str, Mode]:
+    """Return the modes that work through a mod, which does not see the training loop."""
+    return {name: mode for name, mode in MODES.items() if mode.examples != "always"}
+
+
 def _checked(config: RunConfig) -> RunConfig:
     """Refuse what does not work, or has no effect, through a mod."""
-    if config.mode not in MODES:
-        raise unknown_mode(config.mode)
-    if config.mode == "dp-sgd":
+    mode = mode_of(config.mode)
+    if mode.name not in _possible():
         raise ConfigError(
-            "Mode 'dp-sgd' protects single examples inside the training loop, which a mod does not see. Make the app's "
-            "optimiser private with tacit.dpsgd.make_private, or let Tacit train: tacit.flower.client_app."
+            f"Mode {mode.name!r} protects single examples inside the training loop, which a mod does not see. Make the "
+            "app's optimiser private with tacit.dpsgd.make_private, or let Tacit train: tacit.flower.client_app."
         )
-    unused = [key for key in _set(config) if key not in _USED and key.partition(".")[0] not in _USED]
+    used = _USED | {one.section for one in _possible().values()}
+    unused = [key for key in _set(config) if key not in used and key.partition(".")[0] not in used]
     if unused:
         raise ConfigError(
             f"{', '.join(unused)} has no effect here: the app trains and its strategy chooses and averages. Remove it."
         )
-    refuse_hidden_sizes(config)
+    mode.refuse_apart(config)
     return config
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tacit.config.overrides import flat
 from tacit.config.run_config import RunConfig
-from tacit.modes.scope import flat
 from tacit.report.page import Code, Fold, Part, Section, Table, Text
 from tacit.report.words import time_text
 from tacit.runs.history import Environment, History, Resumption

@@ -19,10 +19,13 @@ from typing import Any
 
 import tacit
 from tacit.accounting.calibration import calibrate_skellam
-from tacit.config.run_config import RunConfig, from_yaml
+from tacit.config.resolved import Resolved
+from tacit.config.run_config import from_yaml
 from tacit.federated.plan import Plan
 from tacit.mechanisms.skellam import SkellamMechanism
-from tacit.modes import plans as modes
+from tacit.modes import catalogue as modes
+from tacit.modes.dp import DP
+from tacit.modes.parts import minimum_clients
 from tacit_labs.bench.documented.common import keep
 
 SIDES = ("gaussian", "skellam")
@@ -42,15 +45,16 @@ class Case:
     folder: str | None
 
 
-def in_the_clear(config: RunConfig, clients: int) -> Plan:
+def in_the_clear(config: Resolved, clients: int) -> Plan:
     """Return the plan of central DP with the clients' Skellam noise in place of the server's Gaussian noise."""
-    plan = modes.dp(config, clients)
+    federate = config.federate.model_copy(update={"minimum_clients": None})  # which central DP does not have
+    plan = DP.plan(config.model_copy(update={"federate": federate}), clients)
     assert plan.claim is not None
     assert config.dp.epsilon is not None
     mechanism = SkellamMechanism(
         clip_bound=config.dp.clip if isinstance(config.dp.clip, float) else 0.5,
         noise_multiplier=0.0,
-        smallest_cohort=modes.minimum_clients(config, plan.sampler),
+        smallest_cohort=minimum_clients(config, plan.sampler),
         expected_clients=plan.sampler.expected,
     )
     calibrated = calibrate_skellam(
@@ -63,6 +67,9 @@ def in_the_clear(config: RunConfig, clients: int) -> Plan:
     return replace(plan, mechanism=replace(mechanism, noise_multiplier=calibrated.noise_multiplier))
 
 
+SKELLAM = replace(DP, name="encrypted-dp-in-the-clear", plan=in_the_clear, central=False)
+
+
 def run(case: Case) -> dict[str, Any]:
     """Run one case."""
     values = from_yaml(case.recipes / f"iid-epsilon-{case.epsilon:g}.yaml")
@@ -72,12 +79,12 @@ def run(case: Case) -> dict[str, Any]:
     if case.folder is not None:
         values["data"]["folder"] = case.folder
     if case.side == "skellam":
-        modes.MODES["encrypted-dp-in-the-clear"] = in_the_clear
+        modes.MODES[SKELLAM.name] = SKELLAM
         smallest = case.smallest or values["federate"]["clients"]
-        values["mode"] = "encrypted-dp-in-the-clear"
+        values["mode"] = SKELLAM.name
         values["federate"]["minimum_clients"] = smallest
     config = tacit.RunConfig(**values, seed=case.seed, gpu=case.gpu)
-    plan = modes.plan_of(config, config.federate.clients or 0)
+    plan = modes.plan_of(modes.resolve(config), config.federate.clients or 0)
     result = tacit.run(config)
     row = {
         "noise": case.side,

@@ -8,7 +8,8 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.federated.plan import Everyone, FixedSize, Poisson, Sampler
 from tacit.mechanisms.weighted import WeightedMean
-from tacit.modes.plans import MODES, minimum_clients, plan_of
+from tacit.modes.catalogue import MODES, plan_of
+from tacit.modes.parts import minimum_clients
 from tacit.protocols.clear import ClearSum
 
 

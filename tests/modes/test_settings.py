@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tacit.config.run_config import from_mapping
+from tacit.config.run_config import RunConfig, from_mapping
 from tacit.config.sections import Dp
 from tacit.errors import ConfigError
-from tacit.modes.plans import MODES, plan_of
-from tacit.modes.scope import meant_for
+from tacit.modes.catalogue import MODES, plan_of
+from tacit.modes.settings import EPSILON, budgeted, meant_for
 
 VALUES: dict[str, Any] = {
     "clip": 0.7,
@@ -80,3 +80,35 @@ def test_a_minimum_is_not_for_a_mode_that_releases_every_round() -> None:
 def test_the_batches_of_plain_sgd_are_not_for_dp_sgd() -> None:
     assert meant_for("dp-sgd", {"train": {"batch_size": 32}}) == ({}, ["train.batch_size"])
     assert meant_for("plain", {"train": {"batch_size": 32}}) == ({"train": {"batch_size": 32}}, [])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RunConfig(mode="dp"),
+        RunConfig(mode="local-dp"),
+        RunConfig(mode="dp-sgd"),
+        RunConfig(mode="paillier", paillier={"dp": True}),
+    ],
+    ids=lambda config: config.mode,
+)
+def test_a_mode_without_a_budget_is_given_one_and_says_so(config: RunConfig) -> None:
+    given, note = budgeted(config)
+    assert given.dp.epsilon == EPSILON
+    assert note is not None
+    assert f"{config.mode}: dp.epsilon=8" in note
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RunConfig(),
+        RunConfig(mode="paillier"),
+        RunConfig(mode="signds"),
+        RunConfig(mode="dp", dp={"noise": 1.0}),
+        RunConfig(mode="dp", dp={"epsilon": 2.0}),
+        RunConfig(mode="dp-sgd", dpsgd={"epsilon": 2.0}),
+    ],
+)
+def test_what_has_a_budget_or_needs_none_is_left_alone(config: RunConfig) -> None:
+    assert budgeted(config) == (config, None)

@@ -1,4 +1,4 @@
-"""The example level of a run: from the configuration, and its account, client by client."""
+"""The account of a run's examples, client by client: each is charged for its own steps of DP-SGD."""
 
 from __future__ import annotations
 
@@ -9,108 +9,9 @@ from typing import Any
 from tacit.accounting import events
 from tacit.accounting.accountant import Cost
 from tacit.accounting.events import RepeatedEvent
-from tacit.config.run_config import RunConfig
-from tacit.config.sections import DpSgd, Train
-from tacit.errors import BudgetError, ConfigError, RunError
-from tacit.federated.examples import AGAINST, BUDGETS, ExampleLevel, Examples, noise_for
+from tacit.errors import BudgetError, RunError
+from tacit.federated.examples import Examples
 from tacit.federated.plan import Claim, Privacy
-
-MODE = "dp-sgd"
-_HOSTS = (MODE, "dp", "local-dp")
-_CLIP = 1.0
-_SIZES = "How many examples a client holds is taken to be public; its training loss stays with it."
-_ALONE = (
-    "How many examples there are is taken to be public; the loss and the accuracy on the training data are the data "
-    "holder's own, no noise protects them."
-)
-_OTHER = {
-    "client": "It protects one example within a client's data, not the client as a whole: that is the other epsilon.",
-    None: "It protects one example within a client's data, not the client as a whole.",
-}
-
-
-def level_of(config: RunConfig) -> ExampleLevel | None:
-    """Return the example level that the configuration asks for, or None."""
-    own = config.dpsgd
-    if config.engine == "alone" and (config.mode != MODE or config.federate.clients not in (None, 1)):
-        raise ConfigError(
-            f"engine=alone is one data holder with DP-SGD: expected mode=dp-sgd and federate.clients=1, got "
-            f"mode={config.mode} and federate.clients={config.federate.clients}."
-        )
-    changed = [f"dpsgd.{key}" for key, value in own if value != getattr(DpSgd(), key)]
-    asked = own.noise is not None or own.epsilon is not None
-    if config.mode not in _HOSTS:
-        if changed:
-            raise ConfigError(
-                f"{', '.join(changed)} has no effect in mode {config.mode!r}. Use --mode dp-sgd, or --mode dp with "
-                "dpsgd.epsilon for both levels."
-            )
-        return None
-    alone = config.mode == MODE
-    if not asked and not alone:
-        if changed:
-            raise ConfigError("DP-SGD inside the clients needs dpsgd.epsilon or dpsgd.noise.")
-        return None
-    dp = config.dp
-    if alone and dp.clip == "adaptive":
-        raise ConfigError(
-            "dp.clip=adaptive is for mode 'dp'. For DP-SGD set --clip to a number, or clipping=automatic."
-        )
-    if alone and own.batch_size is None and config.train.batch_size != Train().batch_size:
-        raise ConfigError(
-            f"train.batch_size={config.train.batch_size} is for plain SGD. Set dpsgd.batch_size, the mean size of a "
-            "Poisson batch."
-        )
-    return ExampleLevel(
-        delta=own.delta or dp.delta,
-        clip=own.clip or (float(dp.clip) if alone and dp.clip is not None else _CLIP),
-        clipping=own.clipping,
-        epsilon=own.epsilon if asked or not alone else dp.epsilon,
-        noise=own.noise if asked or not alone else dp.noise,
-        max_epsilon=own.max_epsilon or (dp.max_epsilon if alone else None),
-        batch_size=own.batch_size,
-        epochs=config.train.local_epochs,
-        steps=own.steps,
-        rounds=1 if config.engine == "alone" else config.federate.rounds,
-        micro_batch=own.micro_batch,
-        budget_by=own.budget_by,
-    )
-
-
-def claim_of(level: ExampleLevel, *, beside: str | None = None, alone: bool = False) -> Claim:
-    """Return the claim that an example level makes.
-
-    Args:
-        level: how clients train.
-        beside: the unit of the other level, if there is one.
-        alone: whether it is one data holder without a federation.
-    """
-    limits = [limit for limit in (level.epsilon, level.max_epsilon) if limit is not None]
-    return Claim(
-        delta=level.delta,
-        unit="example",
-        neighbours="add-remove",
-        against="whoever sees the model, now or after any step" if alone else AGAINST,
-        max_epsilon=min(limits) if limits else None,
-        notes=(_ALONE,) if alone else (_OTHER[beside], _SIZES),
-    )
-
-
-def methods(examples: Examples) -> tuple[str, ...]:
-    """Return what the budget's other solutions would have needed, where the lab's method was asked for."""
-    level = examples.level
-    if level.budget_by == "tight" or level.epsilon is None:
-        return ()
-    rate = max(examples.rates)
-    total_steps = level.rounds * max(examples.steps)
-    two, exact, tight = (
-        noise_for(way, epsilon=level.epsilon, delta=level.delta, steps=total_steps, rate=rate) for way in BUDGETS
-    )
-    return (
-        f"Noise multiplier by the lab's advanced composition: {two:.6g} in two steps, {exact:.6g} by the exact root; "
-        f"the tight accounting needs {tight:.6g} for the same budget, {examples.noise_multiplier / tight:.3g} times "
-        "less than was used. Epsilon is what the noise in use really costs.",
-    )
 
 
 class ExampleAccount:

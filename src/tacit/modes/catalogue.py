@@ -1,0 +1,88 @@
+"""The modes there are, and the way from a configuration to a plan.
+
+>>> from tacit.config.run_config import RunConfig
+>>> plan_of(resolve(RunConfig(mode="dp", dp={"noise": 1.0})), 10).claim.unit
+'client'
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from tacit.config.resolved import Resolved, fill
+from tacit.config.run_config import RunConfig
+from tacit.config.sections import Section
+from tacit.errors import ConfigError
+from tacit.federated.plan import Plan
+from tacit.modes.dp import DP
+from tacit.modes.dp_sgd import DP_SGD, with_examples
+from tacit.modes.local_dp import LOCAL_DP
+from tacit.modes.mode import Mode
+from tacit.modes.nbafl import NBAFL
+from tacit.modes.paillier import PAILLIER
+from tacit.modes.plain import PLAIN
+from tacit.modes.signds import SIGNDS
+
+MODES: dict[str, Mode] = {
+    mode.name: mode
+    for mode in (
+        PLAIN,
+        DP,
+        LOCAL_DP,
+        DP_SGD,
+        PAILLIER,
+        SIGNDS,
+        NBAFL,
+    )
+}
+
+
+def register(mode: Mode) -> None:
+    """Make a mode of your own known under its name, as if it had come with Tacit."""
+    if mode.name != mode.name.lower():
+        raise ConfigError(f"Expected a mode's name in lower case, got {mode.name!r}.")
+    if mode.name in MODES:
+        raise ConfigError(f"There is a mode {mode.name!r} already. Choose another name.")
+    MODES[mode.name] = mode
+
+
+def mode_of(name: str) -> Mode:
+    """Return the mode of this name, or refuse one that does not exist."""
+    if name not in MODES:
+        close = difflib.get_close_matches(name, MODES, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(f"Unknown mode {name!r}.{hint} Modes of this version: {', '.join(MODES)}.")
+    return MODES[name]
+
+
+def resolve(config: RunConfig) -> Resolved:
+    """Fill in every default that depends on other settings; a run does so once, where it begins."""
+    mode = mode_of(config.mode)
+    return fill(config, suits=mode.defaults(config), noisy=mode.noisy(config))
+
+
+def plan_of(config: RunConfig, clients: int) -> Plan:
+    """Return the plan of the configuration's mode for a federation of ``clients``."""
+    mode = mode_of(config.mode)
+    resolved = config if isinstance(config, Resolved) else resolve(config)
+    _refuse_unused(resolved, mode)
+    return with_examples(mode.plan(resolved, clients), resolved, mode)
+
+
+def _refuse_unused(config: Resolved, mode: Mode) -> None:
+    """Refuse settings that do nothing in the mode, so that nobody believes in a protection that is not there."""
+    known = mode.known_dp(config)
+    unused = [f"dp.{key}" for key in _given(config.dp) if key not in known]
+    if unused:
+        raise ConfigError(f"{', '.join(unused)} has no effect in mode {mode.name!r}. {mode.advice}")
+    for owner in MODES.values():  # what the section dpsgd does, with_examples looks at
+        if owner.section in (None, mode.section) or owner.examples != "never":
+            continue
+        if given := _given(getattr(config, owner.section)):
+            keys = ", ".join(f"{owner.section}.{key}" for key in given)
+            raise ConfigError(f"{keys} has no effect in mode {mode.name!r}. Remove it, or add --mode {owner.name}.")
+
+
+def _given(section: Section) -> list[str]:
+    """Return the keys of a section that have another value than their default."""
+    return [key for key, value in section if value != getattr(type(section)(), key)]
