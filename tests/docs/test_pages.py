@@ -61,3 +61,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Choosing a protection" in (tmp_path / "site" / "choosing" / "index.html").read_text()
     assert "noise_multiplier" in (tmp_path / "site" / "reference" / "mechanisms" / "index.html").read_text()
+    pages = {path.parent.name: path.read_text() for path in (tmp_path / "site").rglob("index.html")}
+    assert "<math" in pages["mathematics"]
+    assert "--per-round" in pages["command-line"]
+    for name, page in pages.items():
+        assert "arithmatex" not in page, name  # a formula that readers would see as it is typed
+        assert not re.search(r"<p>\s*&gt;&gt;&gt;|<blockquote>\s*<blockquote>", page), name  # no code
+        assert not re.search(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', page), name  # nothing from elsewhere
