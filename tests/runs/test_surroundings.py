@@ -8,7 +8,7 @@ import torch
 
 import tacit
 from tacit.runs import surroundings
-from tacit.training.holdings import Holdings
+from tacit.training.cohort import Holdings
 
 
 def _holdings(labels: torch.Tensor, *rows: list[int]) -> Holdings:

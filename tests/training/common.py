@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training.cohort import CohortTrainer, Form
-from tacit.training.holdings import Holdings
+from tacit.training.cohort import Holdings, LocalTraining, Loss, cross_entropy
+from tacit.training.forms import Form, cohort_trainer
 from tacit.training.hooks import Hooks
-from tacit.training.settings import LocalTraining, Loss, cross_entropy
 
 CLASSES = 3
 
@@ -58,7 +57,7 @@ class Run:
         chosen = list(range(len(holdings.rows))) if clients is None else list(clients)
         self.updates: dict[int, NDArray[np.float32]] = {}
         self.losses: dict[int, float] = {}
-        trainer = CohortTrainer(
+        trainer = cohort_trainer(
             module=module,
             holdings=holdings,
             settings=settings,

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.tasks import models
+from tacit.training.cohort import LocalTraining, Loss, cross_entropy, squared_error
 from tacit.training.evaluation import Evaluator, Score
 from tacit.training.parameters import Parameters
-from tacit.training.settings import LocalTraining, Loss, cross_entropy, squared_error
 from tacit.vectors import Vector
 
 

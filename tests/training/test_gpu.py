@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tacit.tasks.models import build
-from tacit.training.cohort import CohortTrainer, Form
+from tacit.training.cohort import Holdings, LocalTraining, cross_entropy
 from tacit.training.evaluation import Evaluator
-from tacit.training.holdings import Holdings
-from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.training.forms import Form, cohort_trainer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,7 +49,7 @@ def train(
     holdings = Holdings(
         features=features.to(device), labels=labels.to(device), rows=np.split(np.arange(ends[-1]), ends[:-1])
     )
-    trainer = CohortTrainer(module=module, holdings=holdings, settings=settings, loss=cross_entropy, form=form)
+    trainer = cohort_trainer(module=module, holdings=holdings, settings=settings, loss=cross_entropy, form=form)
     model = trainer.layout.read(module).numpy()
     updates = np.zeros((len(sizes), len(model)), np.float32)
 

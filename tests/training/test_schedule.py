@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import DataError
-from tacit.training.holdings import Holdings
-from tacit.training.schedule import Schedule, schedule
+from tacit.training.cohort import Holdings, Schedule, schedule
 from tests.training.common import make_holdings
 
 SIZES = [10, 3, 8, 1, 12]

@@ -22,15 +22,14 @@ from tacit.runs.observer import Observer
 from tacit.tasks import catalogue, models, partition
 from tacit.tasks.data import DataSet
 from tacit.tasks.features import Features
-from tacit.training.cohort import CohortTrainer
+from tacit.training.cohort import CohortTrainer, Holdings, LocalTraining, Loss, cross_entropy
 from tacit.training.evaluation import Evaluator
-from tacit.training.holdings import Holdings
+from tacit.training.forms import cohort_trainer
 from tacit.training.hooks import Hooks
 from tacit.training.private.clients import PrivateClients
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.holder import PrivateHolder
 from tacit.training.private.sampling import PoissonBatches
-from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.trial import check_batches, check_fit
 
 
@@ -141,7 +140,7 @@ def assemble(
         trainer = private_clients(config, examples, module, holdings, settings, loss, randomness)
     else:
         check_batches(module, train[0], [len(row) for row in rows], config.train.batch_size)
-        trainer = CohortTrainer(
+        trainer = cohort_trainer(
             module=module,
             holdings=holdings,
             settings=settings,

@@ -14,7 +14,7 @@ import tacit
 from tacit.runs.job import Job
 from tacit.runs.machine import examine
 from tacit.runs.run import GIVEN
-from tacit.training.holdings import Holdings
+from tacit.training.cohort import Holdings
 
 _MOST_CELLS = 50_000  # a larger table of clients and classes is left out of the journal; the sizes stay
 _MOST_CLASSES = 1_000

@@ -7,18 +7,13 @@ batch by a counter on the device, so that a round is a few copies and then nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.training.holdings import Holdings
-from tacit.training.schedule import Schedule, schedule
-from tacit.training.settings import LocalTraining
-from tacit.training.stacked import StackedTrainer, State, Trained
+from tacit.training.cohort import Chunk, Holdings, LocalTraining, Schedule, Trained, schedule
+from tacit.training.stacked import Stack, StackedTrainer
 
 _WARM_UPS = 3
 _MULTIPLES = ((64, 32), (16, 8), (1, 1))  # from so many clients on, a chunk is filled up to a multiple of
@@ -34,7 +29,7 @@ class _Capture:
     counts: Tensor
     step: Tensor
     total: Tensor
-    state: State
+    state: Stack
 
 
 class CapturedTrainer:
@@ -45,17 +40,14 @@ class CapturedTrainer:
         self._settings = settings
         self._captures: dict[tuple[int, int, int, bool], _Capture] = {}
 
-    def train(
-        self, model: Tensor, holdings: Holdings, clients: Sequence[int], keys: NDArray[np.int64], rate: float
-    ) -> Trained:
-        """Train ``clients`` from ``model`` and return their updates."""
+    def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
+        """Train the clients of a chunk from ``model`` and return their updates."""
         # Poisson cohorts differ in size every round: rounded up, they share a few graphs. Copies of the last client
         # fill up, and their results are left out.
-        count = len(clients)
-        empty = -count % next(multiple for least, multiple in _MULTIPLES if count >= least)
-        clients, keys = [*clients, *[clients[-1]] * empty], np.concatenate([keys, keys[-1:].repeat(empty)])
+        count = len(chunk.clients)
+        filled = chunk.filled(next(multiple for least, multiple in _MULTIPLES if count >= least))
         settings = self._settings
-        plan = schedule(holdings, clients, keys, epochs=settings.epochs, batch_size=settings.batch_size)
+        plan = schedule(holdings, filled.clients, filled.keys, epochs=settings.epochs, batch_size=settings.batch_size)
         shape = (*plan.rows.shape, plan.ragged)
         capture = self._captures.get(shape)
         if capture is None:
@@ -63,7 +55,7 @@ class CapturedTrainer:
                 self._captures.pop(next(iter(self._captures)))
             with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
                 capture = self._captures[shape] = self._capture(model, holdings, plan)
-        self._load(capture, model, plan, rate)
+        self._load(capture, model, plan, chunk.rate)
         for _ in range(len(plan.rows)):
             capture.graph.replay()
         trained = self._trainer.finish(model, capture.state, capture.total, plan)

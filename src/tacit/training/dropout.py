@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tacit.training import counter
+from tacit.training.cohort import keep_mask
 
 _PER_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -40,7 +40,7 @@ def scaled_mask(key: Tensor, index: Tensor, site: int, probability: float) -> Te
     if probability >= 1.0:
         return torch.zeros_like(index, dtype=torch.float32)
     own = key + (site << 34)  # in the key's upper half: added to the lower one it would shift the mask by one element
-    return counter.keep(own, index, probability) * (1.0 / (1.0 - probability))
+    return keep_mask(own, index, probability) * (1.0 / (1.0 - probability))
 
 
 def use_keys(module: nn.Module) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.training.cohort import Chunk, Holdings, LocalTraining, Loss, Trained, schedule
 from tacit.training.dropout import KeyedDropout
-from tacit.training.holdings import Holdings
 from tacit.training.hooks import Context, Hooks
 from tacit.training.parameters import Parameters
-from tacit.training.schedule import schedule
-from tacit.training.settings import LocalTraining, Loss
-from tacit.training.stacked import Trained
 
 
 class LoopTrainer:
@@ -35,36 +30,18 @@ class LoopTrainer:
         self._hooks = hooks
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
 
-    def train(
-        self,
-        model: Tensor,
-        holdings: Holdings,
-        clients: Sequence[int],
-        keys: NDArray[np.int64],
-        rate: float,
-        round_number: int,
-    ) -> Trained:
-        """Train ``clients`` from ``model`` and return their updates."""
+    def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
+        """Train the clients of a chunk from ``model`` and return their updates."""
         devices = [model.device] if model.is_cuda else []
         with torch.random.fork_rng(devices):
-            results = [
-                self._fit(model, holdings, client, keys[i : i + 1], rate, round_number)
-                for i, client in enumerate(clients)
-            ]
+            results = [self._fit(model, holdings, chunk, place) for place in range(len(chunk.clients))]
         return Trained(
             updates=np.stack([update for update, _ in results]),
             losses=np.array([loss for _, loss in results]),
         )
 
-    def _fit(
-        self,
-        model: Tensor,
-        holdings: Holdings,
-        client: int,
-        key: NDArray[np.int64],
-        rate: float,
-        round_number: int,
-    ) -> tuple[NDArray[np.float32], float]:
+    def _fit(self, model: Tensor, holdings: Holdings, chunk: Chunk, place: int) -> tuple[NDArray[np.float32], float]:
+        client, key = chunk.clients[place], chunk.keys[place : place + 1]
         settings, hooks = self._settings, self._hooks
         torch.manual_seed(int(key[0]))
         self._layout.write(self._module, model)
@@ -75,10 +52,10 @@ class LoopTrainer:
             loss_function=self._loss,
             training=True,
             client=client,
-            round_number=round_number,
+            round_number=chunk.round_number,
             settings=settings,
             optimizer=torch.optim.SGD(
-                parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay
+                parameters, lr=chunk.rate, momentum=settings.momentum, weight_decay=settings.weight_decay
             ),
             origin=[p.detach().clone() for p in parameters] if settings.mu else [],
         )

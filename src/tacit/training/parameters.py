@@ -72,25 +72,24 @@ class Parameters:
         """The slots that have gradients; they come first."""
         return tuple(slot for slot in self.slots if slot.trains)
 
+    def tensors(self, module: nn.Module) -> list[Tensor]:
+        """Return the module's own tensors in the order of the vector, for whoever overwrites them often."""
+        named = dict(module.named_parameters()) | dict(module.named_buffers())
+        return [named[slot.name] for slot in self.slots]
+
     def read(self, module: nn.Module) -> Tensor:
         """Return a new vector with the module's present values."""
-        tensors = _tensors(module)
-        return torch.cat([tensors[slot.name].detach().reshape(-1) for slot in self.slots])
+        return torch.cat([tensor.detach().reshape(-1) for tensor in self.tensors(module)])
 
     def write(self, module: nn.Module, vector: Tensor) -> None:
-        """Copy ``vector`` into the module; the one place where a model is overwritten."""
-        tensors = _tensors(module)
+        """Copy ``vector`` into the module."""
         with torch.no_grad():
-            for slot, values in zip(self.slots, self.split(vector), strict=True):
-                tensors[slot.name].copy_(values)
+            for tensor, values in zip(self.tensors(module), self.split(vector), strict=True):
+                tensor.copy_(values)
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """Return views of ``vector``, one a slot, in the tensors' own shapes."""
+        """Return views of ``vector``, one per slot, in the tensors' own shapes."""
         return [
             part.view(slot.shape)
             for part, slot in zip(torch.split(vector, [slot.size for slot in self.slots]), self.slots, strict=True)
         ]
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    return dict(module.named_parameters()) | dict(module.named_buffers())

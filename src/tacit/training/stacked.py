@@ -10,15 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.training.holdings import Holdings
+from tacit.training.cohort import Chunk, Holdings, LocalTraining, Loss, Schedule, Trained, schedule
 from tacit.training.parameters import Parameters
-from tacit.training.schedule import Schedule, schedule
-from tacit.training.settings import LocalTraining, Loss
 
 
 class Network(Protocol):
@@ -39,51 +35,41 @@ class Network(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What came of training K clients."""
-
-    updates: NDArray[np.float32]  # (K, size): the new model minus the one sent
-    losses: NDArray[np.float64]  # (K,): the mean loss over the client's examples and epochs
-
-
 class StackedTrainer:
     """Trains chunks of clients on one network."""
 
     def __init__(self, *, network: Network, layout: Parameters, settings: LocalTraining, loss: Loss) -> None:
         self.network = network
-        self._layout = layout
+        self._places = [(slice(slot.start, slot.start + slot.size), slot.shape) for slot in layout.trained]
         self._settings = settings
         self._loss = loss
 
-    def train(
-        self, model: Tensor, holdings: Holdings, clients: Sequence[int], keys: NDArray[np.int64], rate: float
-    ) -> Trained:
-        """Train ``clients`` from ``model`` and return their updates."""
+    def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
+        """Train the clients of a chunk from ``model`` and return their updates."""
         settings = self._settings
-        plan = schedule(holdings, clients, keys, epochs=settings.epochs, batch_size=settings.batch_size)
-        state = self.start(model, len(clients))
-        total = torch.zeros(len(clients), device=model.device)
+        plan = schedule(holdings, chunk.clients, chunk.keys, epochs=settings.epochs, batch_size=settings.batch_size)
+        state = self.start(model, len(chunk.clients))
+        total = torch.zeros(len(chunk.clients), device=model.device)
         counts = torch.from_numpy(plan.counts).to(model.device)
         for step in range(len(plan.rows)):
             width = int(plan.counts[step].max())
             full = int(plan.counts[step].min()) == width
             rows = plan.rows[step, :, :width]
-            losses = self.step(state, holdings, rows, None if full else counts[step], plan.keys[step], rate)
+            losses = self.step(state, holdings, rows, None if full else counts[step], plan.keys[step], chunk.rate)
             total += losses * counts[step]
         return self.finish(model, state, total, plan)
 
-    def start(self, model: Tensor, clients: int) -> State:
+    def start(self, model: Tensor, clients: int) -> Stack:
         """Return K copies of the model, ready to train."""
         axis = self.network.client_axis
         stacked = [_stack(part, clients, axis) for part in self._trained_parts(model)]
-        return State(
+        return Stack(
             momentum=[torch.zeros_like(p) for p in stacked] if self._settings.momentum else [],
             origin=[p.select(axis, 0).unsqueeze(axis).clone() for p in stacked] if self._settings.mu else [],
             parameters=[p.requires_grad_() for p in stacked],
         )
 
-    def restart(self, state: State, model: Tensor) -> None:
+    def restart(self, state: Stack, model: Tensor) -> None:
         """Write ``model`` over the copies in ``state``, in place."""
         axis = self.network.client_axis
         with torch.no_grad():
@@ -95,12 +81,11 @@ class StackedTrainer:
                 momentum.zero_()
 
     def _trained_parts(self, model: Tensor) -> list[Tensor]:
-        slots = self._layout.slots
-        return [part for part, slot in zip(self._layout.split(model), slots, strict=True) if slot.trains]
+        return [model[place].view(shape) for place, shape in self._places]
 
     def step(
         self,
-        state: State,
+        state: Stack,
         holdings: Holdings,
         rows: Tensor,
         counts: Tensor | None,
@@ -133,7 +118,7 @@ class StackedTrainer:
             self._move(state, gradients, active, rate)
         return losses.detach()
 
-    def _move(self, state: State, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
+    def _move(self, state: Stack, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
         settings, axis, parameters = self._settings, self.network.client_axis, state.parameters
         if settings.mu:
             away = torch._foreach_sub(
@@ -162,7 +147,7 @@ class StackedTrainer:
         else:
             torch._foreach_add_(parameters, gradients, alpha=-rate)
 
-    def finish(self, model: Tensor, state: State, total: Tensor, plan: Schedule) -> Trained:
+    def finish(self, model: Tensor, state: Stack, total: Tensor, plan: Schedule) -> Trained:
         """Return the updates and mean losses of a chunk."""
         axis, clients = self.network.client_axis, plan.rows.shape[1]
         after = torch.cat([_per_client(p.detach(), axis)[:clients] for p in state.parameters], dim=1)
@@ -175,7 +160,7 @@ class StackedTrainer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class Stack:
     """The models of a chunk while it trains."""
 
     parameters: list[Tensor]
@@ -189,11 +174,11 @@ def _stack(part: Tensor, clients: int, axis: int) -> Tensor:
 
 
 def _per_client(values: Tensor, axis: int) -> Tensor:
-    """Return ``values`` as one row a client."""
+    """Return ``values`` as one row per client."""
     clients = values.shape[axis]
     return values.reshape(clients, -1) if axis == 0 else values.reshape(-1, clients).t()
 
 
 def _spread(each: Tensor, like: Tensor, axis: int) -> Tensor:
-    """Return one number a client in a shape that multiplies ``like``."""
+    """Return one number per client in a shape that multiplies ``like``."""
     return each.view(-1, *(1,) * (like.dim() - 1)) if axis == 0 else each

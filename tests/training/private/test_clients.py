@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.randomness import Randomness
-from tacit.training.holdings import Holdings
+from tacit.training.cohort import Holdings, LocalTraining, Loss, cross_entropy
 from tacit.training.private.clients import PrivateClients
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.holder import PrivateHolder
 from tacit.training.private.sampling import PoissonBatches
-from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.vectors import Vector
 
 

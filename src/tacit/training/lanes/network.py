@@ -26,15 +26,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tacit.training.cohort import Chunk, Holdings, LocalTraining, Loss, Trained
 from tacit.training.dropout import scaled_mask
-from tacit.training.holdings import Holdings
 from tacit.training.parameters import Parameters
 from tacit.training.program import (
     Combine,
@@ -49,8 +47,7 @@ from tacit.training.program import (
     Program,
     Step,
 )
-from tacit.training.settings import LocalTraining, Loss
-from tacit.training.stacked import StackedTrainer, Trained
+from tacit.training.stacked import StackedTrainer
 
 _kernels: Any
 try:
@@ -171,17 +168,13 @@ class LaneTrainer:
             for clients_in_lanes in (True, False)
         )
 
-    def train(
-        self, model: Tensor, holdings: Holdings, clients: Sequence[int], keys: NDArray[np.int64], rate: float
-    ) -> Trained:
-        """Train ``clients`` from ``model`` and return their updates."""
-        if not prefers_clients(self._batch_size, len(clients)):
-            return self._by_examples.train(model, holdings, clients, keys, rate)
-        empty = -len(clients) % LANES  # filled with copies of the last client, whose results are left out
-        trained = self._by_clients.train(
-            model, holdings, [*clients, *[clients[-1]] * empty], np.concatenate([keys, keys[-1:].repeat(empty)]), rate
-        )
-        return Trained(updates=trained.updates[: len(clients)], losses=trained.losses[: len(clients)])
+    def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
+        """Train the clients of a chunk from ``model`` and return their updates."""
+        count = len(chunk.clients)
+        if not prefers_clients(self._batch_size, count):
+            return self._by_examples.train(model, holdings, chunk)
+        trained = self._by_clients.train(model, holdings, chunk.filled(LANES))
+        return Trained(updates=trained.updates[:count], losses=trained.losses[:count])
 
 
 def prefers_clients(batch_size: int, clients: int) -> bool:

@@ -8,7 +8,7 @@ thread, wait for nobody.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -19,20 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.randomness import Randomness
-from tacit.training import allocator, counter
+from tacit.training import allocator
+from tacit.training.cohort import Finish, Holdings, LocalTraining, Loss, derive_keys
 from tacit.training.cores import cores
 from tacit.training.dropout import KeyedDropout, use_keys
-from tacit.training.holdings import Holdings
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.sampling import PoissonBatches
 from tacit.training.private.sgd import Sgd
 from tacit.training.private.training import PrivateSteps
-from tacit.training.settings import LocalTraining, Loss
 from tacit.vectors import Vector
-
-Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +147,7 @@ class PrivateClients:
 
         def rekey(step: int, part: int) -> None:
             for dropout in seat.dropouts:
-                dropout.key.fill_(int(counter.derive(np.array([key]), step, part)[0]))
+                dropout.key.fill_(int(derive_keys(np.array([key]), step, part)[0]))
 
         self.layout.write(seat.module, start)
         rows = torch.from_numpy(self._holdings.rows[client]).to(start.device)

@@ -29,8 +29,8 @@ from torch.utils._pytree import tree_leaves
 
 from tacit.errors import ConfigError
 from tacit.randomness import borrowed_generators
+from tacit.training.cohort import Loss
 from tacit.training.private.state import changed, copied, kept
-from tacit.training.settings import Loss
 
 _SEEDS = 8
 _CALM = 1e3
