@@ -52,7 +52,7 @@ MAY_IMPORT = {
 _CORE = {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "tacit"}
 _CORE |= {"config", "modes", "runs", "studies", "report"}
 _LAB = BASE | _CORE | {"labs.harness", "labs.bench"}  # never the command line, and never another experiment
-_LABS = ("lab_dp", "lab_dpsgd", "lab_elgamal", "lab_paillier", "nbafl_femnist", "signds_lenet")
+_LABS = ("lab_004", "lab_dp", "lab_paillier", "nbafl_femnist", "signds_001")
 MAY_IMPORT |= {f"labs.{name}": _LAB for name in _LABS}
 MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     "labs": set(),
@@ -60,7 +60,7 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     | {"crypto", "tasks", "config", "runs", "report", "tacit"},  # measurements beside other libraries
     "labs.bench.documented": BASE | _CORE | {"flower", "labs.bench", "labs.harness", "labs.nbafl_femnist"},
     "labs.harness": BASE | {"crypto", "config", "runs", "studies", "report", "tacit", "labs.bench"},
-    "labs.commands": BASE | {"cli", "report", "labs.bench", "labs.harness", "labs.lab_dpsgd"},
+    "labs.commands": BASE | {"cli", "report", "labs.bench", "labs.harness", "labs.lab_004"},
 }
 LOADS_FLOWER = "tacit/runs/run.py"  # where a run asks for that engine
 LOADS_LABS = "tacit/cli/labs.py"  # when one of their commands is named
@@ -74,7 +74,7 @@ OUTSIDERS = {  # packages that only some rooms may import
     "pickle": set[str](),
     "random": {"randomness"},
     "secrets": {"randomness"},
-    "rich": {"report", "cli", "tasks", "labs.commands", "labs.lab_dpsgd"},  # tasks: the bar of a download
+    "rich": {"report", "cli", "tasks", "labs.commands", "labs.lab_004"},  # tasks: the bar of a download
     "typer": {"cli", "labs.commands"},
     "pydantic": {"config", "modes", "runs", "studies", "flower"},
 }
@@ -181,7 +181,7 @@ def test_randomness_and_optimisers_are_called_in_their_room_only(path: Path) -> 
         ("runs", "import tacit_labs", "runs imports tacit_labs"),
         ("cli", "from tacit_labs.commands import app", "cli imports tacit_labs.commands.app"),
         ("labs.lab_dp", "from tacit.cli import main", "labs.lab_dp imports tacit.cli.main"),
-        ("labs.lab_dp", "import tacit_labs.lab_elgamal.run", "labs.lab_dp imports tacit_labs.lab_elgamal.run"),
+        ("labs.lab_dp", "import tacit_labs.lab_004.elgamal.run", "labs.lab_dp imports tacit_labs.lab_004.elgamal.run"),
         ("labs.harness", "import torch", "labs.harness imports torch"),
     ],
 )

@@ -50,8 +50,8 @@ def lab(
     """
     from tacit.report.page import png, terminal
     from tacit.storage import write_atomically
-    from tacit_labs.lab_dpsgd import figures as report
-    from tacit_labs.lab_dpsgd import sweeps as labs
+    from tacit_labs.lab_004.dpsgd import figures as report
+    from tacit_labs.lab_004.dpsgd import sweeps as labs
 
     if figures:
         png.check()

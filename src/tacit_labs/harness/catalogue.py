@@ -13,9 +13,9 @@ ALL = "all"
 MODULES: Mapping[str, str] = {  # name -> the module whose EXPERIMENT it is
     "lab-dp": "tacit_labs.lab_dp.run",
     "lab-paillier": "tacit_labs.lab_paillier.run",
-    "lab-dpsgd": "tacit_labs.lab_dpsgd.run",
-    "lab-elgamal": "tacit_labs.lab_elgamal.run",
-    "signds-lenet": "tacit_labs.signds_lenet.run",
+    "lab-dpsgd": "tacit_labs.lab_004.dpsgd.run",
+    "lab-elgamal": "tacit_labs.lab_004.elgamal.run",
+    "signds-lenet": "tacit_labs.signds_001.run",
     "nbafl-femnist": "tacit_labs.nbafl_femnist.run",
 }
 

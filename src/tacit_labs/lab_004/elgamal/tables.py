@@ -8,8 +8,8 @@ from tacit.report.page import Cell, Table, Tone
 from tacit_labs.harness import checks as harness
 from tacit_labs.harness import quoted
 from tacit_labs.harness.measuring import LAB, duration, makers, named, pick, times
-from tacit_labs.lab_elgamal.checks import FAR, UNUSUAL
-from tacit_labs.lab_elgamal.measured import STAGES, Measured
+from tacit_labs.lab_004.elgamal.checks import FAR, UNUSUAL
+from tacit_labs.lab_004.elgamal.measured import STAGES, Measured
 
 
 def stages(found: Measured) -> Table:

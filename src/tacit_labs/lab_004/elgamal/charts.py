@@ -10,8 +10,8 @@ from tacit.report.page import Chart, Series, bars, decades, line, with_axes
 from tacit_labs.harness import quoted
 from tacit_labs.harness.measuring import LAB, makers, named, pick
 from tacit_labs.harness.tiles import tiles
-from tacit_labs.lab_elgamal.checks import BUCKETS
-from tacit_labs.lab_elgamal.measured import Batch, Measured, Stage, Stages
+from tacit_labs.lab_004.elgamal.checks import BUCKETS
+from tacit_labs.lab_004.elgamal.measured import Batch, Measured, Stage, Stages
 
 _STYLES = {LAB: 3, "textbook": 1, "gmpy2": 2, "native": 0}
 _FULL = 4

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit_labs.lab_dpsgd.sweeps import Lab, Normalise, Point, Way
+from tacit_labs.lab_004.dpsgd.sweeps import Lab, Normalise, Point, Way
 
 
 @dataclass(frozen=True, kw_only=True)

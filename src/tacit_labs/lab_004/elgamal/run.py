@@ -8,13 +8,13 @@ from tacit.crypto import elgamal
 from tacit_labs.harness import quoted
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.measuring import Job, asked, here
-from tacit_labs.lab_elgamal import page
-from tacit_labs.lab_elgamal.checks import products, randomness, symbols
-from tacit_labs.lab_elgamal.jobs import group
-from tacit_labs.lab_elgamal.measured import Batch, ByHand, Measured, Prime, Sizes, Stages
+from tacit_labs.lab_004.elgamal import page
+from tacit_labs.lab_004.elgamal.checks import products, randomness, symbols
+from tacit_labs.lab_004.elgamal.jobs import group
+from tacit_labs.lab_004.elgamal.measured import Batch, ByHand, Measured, Prime, Sizes, Stages
 
 NAME = "lab-elgamal"
-_JOBS = "tacit_labs.lab_elgamal.jobs"
+_JOBS = "tacit_labs.lab_004.elgamal.jobs"
 _ALL_SHORT = 256  # up to this length of p, short exponents are as long as full ones
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tacit.report.page import Lines, terminal
-from tacit_labs.lab_dpsgd import figures as report
-from tacit_labs.lab_dpsgd.sweeps import Lab, Point, run
+from tacit_labs.lab_004.dpsgd import figures as report
+from tacit_labs.lab_004.dpsgd.sweeps import Lab, Point, run
 
 
 @pytest.fixture(scope="module")

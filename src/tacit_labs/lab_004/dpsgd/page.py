@@ -18,9 +18,9 @@ from tacit.report.page import (
     line,
 )
 from tacit_labs.harness.experiment import Finding, Sheet
-from tacit_labs.lab_dpsgd import figures
-from tacit_labs.lab_dpsgd.measured import Measured
-from tacit_labs.lab_dpsgd.sweeps import Normalise, Point, Way
+from tacit_labs.lab_004.dpsgd import figures
+from tacit_labs.lab_004.dpsgd.measured import Measured
+from tacit_labs.lab_004.dpsgd.sweeps import Normalise, Point, Way
 
 _SCALED: dict[Normalise, str] = {
     "public": "public bounds (ours)",

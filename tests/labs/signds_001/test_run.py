@@ -10,9 +10,9 @@ from tacit_labs.harness import catalogue, files
 from tacit_labs.harness.experiment import Reproduction, Settings, silent
 from tacit_labs.harness.learning import learned
 from tacit_labs.harness.record import Outcome, recorded
-from tacit_labs.signds_lenet import measured
-from tacit_labs.signds_lenet import run as signds_lenet
-from tacit_labs.signds_lenet.measured import at_their_size
+from tacit_labs.signds_001 import measured
+from tacit_labs.signds_001 import run as signds_lenet
+from tacit_labs.signds_001.measured import at_their_size
 from tests.labs.common_learning import stand_in
 
 MNIST = replace(signds_lenet.MNIST, clients=10, rounds=2)

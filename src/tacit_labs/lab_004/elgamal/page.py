@@ -6,8 +6,8 @@ from tacit.report.page import Note, Row, Section, Text
 from tacit_labs.harness import checks, quoted
 from tacit_labs.harness.experiment import Finding, Reproduction
 from tacit_labs.harness.measuring import duration, named, pick, times
-from tacit_labs.lab_elgamal import charts, tables
-from tacit_labs.lab_elgamal.measured import STAGES, Measured
+from tacit_labs.lab_004.elgamal import charts, tables
+from tacit_labs.lab_004.elgamal.measured import STAGES, Measured
 
 _NOT_AT_HAND = "timed; its numbers are not at hand"
 _UNIFORM = (

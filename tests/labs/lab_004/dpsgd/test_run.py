@@ -9,8 +9,8 @@ import pytest
 from tacit_labs.harness import files
 from tacit_labs.harness.experiment import Reproduction, Settings
 from tacit_labs.harness.record import perform
-from tacit_labs.lab_dpsgd import run as lab_dpsgd
-from tacit_labs.lab_dpsgd.page import WIDE
+from tacit_labs.lab_004.dpsgd import run as lab_dpsgd
+from tacit_labs.lab_004.dpsgd.page import WIDE
 from tests.accounting.common import vectors
 from tests.labs.common import charts, tables
 

@@ -12,7 +12,7 @@ from tacit.tasks import tumours
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.logistic import Setting, accuracies, train
-from tacit_labs.lab_dpsgd.sweeps import SWEEPS, Lab, Point, noisy_statistics, run, table
+from tacit_labs.lab_004.dpsgd.sweeps import SWEEPS, Lab, Point, noisy_statistics, run, table
 
 
 def test_the_tight_accounting_is_twenty_points_above_the_lab_at_epsilon_a_tenth() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tacit.report.page import Cell, Chart, Column, Series, Table, Tick, decades, line, png, with_axes
-from tacit_labs.lab_dpsgd.sweeps import Point, Way
+from tacit_labs.lab_004.dpsgd.sweeps import Point, Way
 
 NAMES: dict[Way, tuple[str, int]] = {  # way -> its name and style, the same in every chart
     "normal": ("without privacy", 0),

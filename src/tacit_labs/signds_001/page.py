@@ -8,7 +8,7 @@ from tacit.report.page import Note, Row, Section, Table, Text, bars
 from tacit.report.words import percent
 from tacit_labs.harness.experiment import Finding
 from tacit_labs.harness.learning import curves, upload
-from tacit_labs.signds_lenet.measured import (
+from tacit_labs.signds_001.measured import (
     DIMENSIONS,
     DOCUMENTED,
     EARLIER,

@@ -9,10 +9,10 @@ from tacit.accounting.composition import advanced_total, two_step_share
 from tacit.accounting.profile import epsilon_at
 from tacit.errors import RunError
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
-from tacit_labs.lab_dpsgd.measured import Measured, Normalised
-from tacit_labs.lab_dpsgd.page import accuracy_table, findings, points_sheet, sections
-from tacit_labs.lab_dpsgd.sweeps import NORMALISE, SWEEPS, Lab, Point
-from tacit_labs.lab_dpsgd.sweeps import run as run_lab
+from tacit_labs.lab_004.dpsgd.measured import Measured, Normalised
+from tacit_labs.lab_004.dpsgd.page import accuracy_table, findings, points_sheet, sections
+from tacit_labs.lab_004.dpsgd.sweeps import NORMALISE, SWEEPS, Lab, Point
+from tacit_labs.lab_004.dpsgd.sweeps import run as run_lab
 
 _BUDGETS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the two substitutions, which cost nothing to compute
 _STEPS = (100, 1000, 10_000)

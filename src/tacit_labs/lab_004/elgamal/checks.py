@@ -14,7 +14,7 @@ from tacit.crypto.elgamal.insecure import InsecureTextbookElGamal, leaked_symbol
 from tacit.crypto.ring import Rows, to_integers
 from tacit.randomness import system_below
 from tacit_labs.harness.checks import Case, Check, judge, short
-from tacit_labs.lab_elgamal.measured import Guesses, Looks, View
+from tacit_labs.lab_004.elgamal.measured import Guesses, Looks, View
 
 BUCKETS = 20
 UNUSUAL = 1e-4  # uniform numbers look less even than this once in ten thousand runs

@@ -12,8 +12,8 @@ from typing import Any
 from tacit.studies.plan import with_values
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.learning import learned
-from tacit_labs.signds_lenet.measured import DOCUMENTED, EARLIER, FEMNIST, PLAIN, Part, to_dict
-from tacit_labs.signds_lenet.page import findings, sections, tables
+from tacit_labs.signds_001.measured import DOCUMENTED, EARLIER, FEMNIST, PLAIN, Part, to_dict
+from tacit_labs.signds_001.page import findings, sections, tables
 
 
 @dataclass(frozen=True, kw_only=True)

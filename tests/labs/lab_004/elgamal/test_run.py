@@ -15,11 +15,11 @@ from tacit.crypto.elgamal import Ciphertext, PrivateKey, PublicKey
 from tacit_labs.harness import files, quoted
 from tacit_labs.harness.experiment import Experiment, Settings, silent
 from tacit_labs.harness.record import perform
-from tacit_labs.lab_elgamal import tables
-from tacit_labs.lab_elgamal.checks import chi_square, products, randomness, symbols, view
-from tacit_labs.lab_elgamal.measured import Measured, Prime, Sizes
-from tacit_labs.lab_elgamal.page import findings, reproduction
-from tacit_labs.lab_elgamal.run import EXPERIMENT, measure
+from tacit_labs.lab_004.elgamal import tables
+from tacit_labs.lab_004.elgamal.checks import chi_square, products, randomness, symbols, view
+from tacit_labs.lab_004.elgamal.measured import Measured, Prime, Sizes
+from tacit_labs.lab_004.elgamal.page import findings, reproduction
+from tacit_labs.lab_004.elgamal.run import EXPERIMENT, measure
 
 TINY = Sizes(
     key_bits=(128, 288),

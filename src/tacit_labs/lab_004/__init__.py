@@ -1,0 +1,1 @@
+"""The report 004: DP-SGD on breast cancer, and ElGamal."""
