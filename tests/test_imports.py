@@ -51,15 +51,18 @@ MAY_IMPORT = {
 }
 _CORE = {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "tacit"}
 _CORE |= {"config", "modes", "runs", "studies", "report"}
-_LAB = BASE | _CORE | {"labs.harness", "labs.bench"}  # never the command line, and never another experiment
+_LAB = BASE | _CORE | {"labs.harness", "labs.bench", "labs.baselines"}  # no command line, no other experiment
 _LABS = ("lab_004", "lab_dp", "lab_paillier", "nbafl_femnist", "signds_001")
 MAY_IMPORT |= {f"labs.{name}": _LAB for name in _LABS}
 MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     "labs": set(),
     "labs.bench": BASE
     | {"crypto", "tasks", "config", "runs", "report", "tacit"},  # measurements beside other libraries
-    "labs.bench.documented": BASE | _CORE | {"flower", "labs.bench", "labs.harness", "labs.nbafl_femnist"},
-    "labs.harness": BASE | {"crypto", "config", "runs", "studies", "report", "tacit", "labs.bench"},
+    "labs.bench.documented": BASE
+    | _CORE
+    | {"flower", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
+    "labs.baselines": BASE | {"crypto"},  # the sources' own algorithms
+    "labs.harness": BASE | {"crypto", "config", "runs", "studies", "report", "tacit", "labs.bench", "labs.baselines"},
     "labs.commands": BASE | {"cli", "report", "labs.bench", "labs.harness", "labs.lab_004"},
 }
 LOADS_FLOWER = "tacit/runs/run.py"  # where a run asks for that engine
@@ -68,7 +71,7 @@ OUTSIDERS = {  # packages that only some rooms may import
     "torch": {"training", "tasks", "runs", "dpsgd", "flower", "labs.bench.documented"},
     "dp_accounting": {"accounting"},
     "flwr": {"flower", "labs.bench.documented"},
-    "gmpy2": {"crypto"},
+    "gmpy2": {"crypto", "labs.baselines"},
     "tensorboard": {"logs"},
     "mlflow": {"logs"},
     "pickle": set[str](),

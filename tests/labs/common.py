@@ -29,14 +29,25 @@ def toy(name: str = "lab-dp", *, data: Any = None, error: Exception | None = Non
         return Reproduction(
             settings="Two operations, `add` and **multiply**.",
             smaller="Two operations instead of ten." if settings.quick else "",
-            findings=(Finding(what="speed", original="240 s", ours="3 s", why="the original used <one> core"),),
+            findings=(
+                Finding(what="speed", original="240 s", ours="3 s", why="the original used <one> core", headline=True),
+            ),
             sections=(Section(title="Correctness", parts=(checks,)),),
             tables={"checks": checks, "times": rounded},
             sheets={"checks": Sheet(columns=("operation", "ok"), rows=(("add", True), ("multiply", False)))},
             data={"answer": 42} if data is None else data,
         )
 
-    return Experiment(name=name, title="The counting lab", source="It counted to two.", run=run)
+    return Experiment(
+        name=name,
+        title="The counting lab",
+        source="It counted to two.",
+        document="009_toy.txt",
+        parts=("counting", "resting"),
+        quick="1 s",
+        full="2 s",
+        run=run,
+    )
 
 
 def charts(reproduction: Reproduction, title: str) -> list[Chart]:

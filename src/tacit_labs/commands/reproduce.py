@@ -13,7 +13,7 @@ from tacit import limits
 from tacit.cli.options import DataFolder
 from tacit.cli.output import JsonFlag, Quiet, console, emit_json
 from tacit.cli.watching import watching
-from tacit.errors import TacitError
+from tacit.errors import ConfigError, TacitError
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 _LINES = 40  # of a table in the terminal
 
 Names = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="NAME...",
-        help="lab-dp, lab-paillier, lab-dpsgd, lab-elgamal, signds-lenet, nbafl-femnist, or all.",
-        show_default=False,
-    ),
+    list[str] | None,
+    typer.Argument(metavar="[NAME...]", help="One or several of those that --list shows, or all.", show_default=False),
 ]
 
 
 def reproduce(
-    names: Names,
+    names: Names = None,
     *,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show what there is: source, experiments and time; run nothing.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, each within a minute or so.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("reproductions"),
     seed: Annotated[int, typer.Option(min=0, max=limits.SEED, help="Same seed, same results (but for times).")] = 1,
@@ -46,16 +45,23 @@ def reproduce(
 ) -> None:
     """Run the source experiments again: what each had, what we get, and why they differ.
 
-    Each writes NAME.html, NAME.json and its tables as CSV into --out. One that fails does not stop the others.
+    Each writes NAME.html, NAME.json and its tables as CSV into --out, and overview.html beside them has the headline
+    numbers of all that lie there. One that fails does not stop the others.
 
     Examples:
+      tacit reproduce --list
       tacit reproduce lab-dp --quick --open
       tacit reproduce all --out reproductions
     """
-    from tacit_labs.harness import catalogue, files
+    from tacit_labs.harness import catalogue, files, overview
     from tacit_labs.harness.experiment import Settings
     from tacit_labs.harness.record import perform
 
+    if listed:
+        _list(as_json=as_json)
+        return
+    if not names:
+        raise ConfigError("Name what to reproduce, or `all`; `tacit reproduce --list` shows what there is.")
     wanted = catalogue.chosen(names)
     settings = Settings(quick=quick, out=out, seed=seed, gpu=gpu, data_dir=data_dir)
     done: list[dict[str, Any]] = []
@@ -78,11 +84,29 @@ def reproduce(
             import webbrowser
 
             webbrowser.open(paths[0].resolve().as_uri())
+    summary = overview.write(out, advice=files.ADVICE)
     if as_json:
-        emit_json({"done": done, "failed": failed})
+        emit_json({"done": done, "failed": failed, "overview": None if summary is None else str(summary)})
+    elif summary is not None and not quiet:
+        console().print(f"all of {out} at a glance: {summary}", markup=False, emoji=False, soft_wrap=True)
     if failed:
         _complain(failed, len(wanted))
         raise typer.Exit(1)
+
+
+def _list(*, as_json: bool) -> None:
+    """Say of each experiment which document it is from, what is in it and how long it takes."""
+    from tacit.report.page import Table, terminal
+    from tacit_labs.harness import catalogue
+
+    found = [catalogue.load(name) for name in catalogue.MODULES]
+    if as_json:
+        keys = ("name", "title", "document", "parts", "quick", "full")
+        emit_json({"experiments": [{key: getattr(one, key) for key in keys} for one in found]})
+        return
+    rows = [(one.name, one.document, "; ".join(one.parts) or one.title, one.quick, one.full) for one in found]
+    shown = Table(columns=("name", "source document", "experiments", "--quick", "in full"), rows=rows, align="lllll")
+    console().print(terminal.table(shown))
 
 
 def _reason(error: Exception) -> str:

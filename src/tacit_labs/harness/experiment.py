@@ -48,12 +48,13 @@ class Finding:
     """One comparison: what the original had, what we got, and why they differ (or that they do not)."""
 
     what: str  # the thing that is compared, a few words
-    original: str
+    original: str  # a quotation stands in quotation marks
     ours: str
     why: str
+    headline: bool = False  # whether it stands in the overview of all sources
 
     def __post_init__(self) -> None:
-        empty = [name for name, text in vars(self).items() if not text.strip()]
+        empty = [name for name, text in vars(self).items() if isinstance(text, str) and not text.strip()]
         if empty:
             raise ValueError(f"A finding says all of what, original, ours and why; {', '.join(empty)} is empty.")
 
@@ -91,9 +92,24 @@ class Reproduction:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One source experiment: its name, what it was, and how it is run again."""
+    """What one source document has, and how it is run again.
+
+    Attributes:
+        name: on the command line, and of its files.
+        title: of its page.
+        source: what the original was and what it showed, a sentence or two.
+        document: the file name of the source document, from which everything in quotation marks is.
+        parts: its experiments, a few words each.
+        quick: how long ``--quick`` takes on two quiet cores, as it was measured last.
+        full: how long all of it takes, and on what.
+        run: does it.
+    """
 
     name: str
     title: str
-    source: str  # what the original was and what it showed, a sentence or two
+    source: str
+    document: str = ""
+    parts: Sequence[str] = ()
+    quick: str = "about a minute"
+    full: str = "not measured"
     run: Callable[[Settings, Progress], Reproduction]

@@ -10,7 +10,7 @@ from tacit.storage import write_atomically
 from tacit_labs.harness.page import page
 from tacit_labs.harness.record import Outcome
 
-_ADVICE = "Free some space, or choose another folder with --out."
+ADVICE = "Free some space, or choose another folder with --out."
 
 
 def write(outcome: Outcome, out: Path) -> list[Path]:
@@ -25,7 +25,7 @@ def write(outcome: Outcome, out: Path) -> list[Path]:
         texts[f"{name}-{key}.csv"] = sheet.csv()
     paths = []
     for file, text in texts.items():
-        write_atomically(out / file, text.encode(), advice=_ADVICE)
+        write_atomically(out / file, text.encode(), advice=ADVICE)
         paths.append(out / file)
     return paths
 

@@ -18,7 +18,8 @@ def page(outcome: Outcome) -> Page:
     said: list[Text | Note] = []
     if record.quick:
         said.append(Note(text=quick_words(outcome), tone="warn"))
-    said.append(Text(text=f"**The original.** {experiment.source}"))
+    named = f" (`{experiment.document}`)" if experiment.document else ""
+    said.append(Text(text=f"**The original**{named}**.** {experiment.source}"))
     said.append(Text(text=f"**Ours.** {reproduction.settings}"))
     return Page(
         title=experiment.title,

@@ -54,6 +54,8 @@ class Outcome:
             "name": self.experiment.name,
             "title": self.experiment.title,
             "source": self.experiment.source,
+            "document": self.experiment.document,
+            "parts": list(self.experiment.parts),
             "settings": self.reproduction.settings,
             "smaller": self.reproduction.smaller,
             "record": self.record.to_dict(),

@@ -62,7 +62,14 @@ def test_an_experiment_prints_and_writes_what_it_found(
     ):
         assert words in out
     files = sorted(path.name for path in (tmp_path / "r").iterdir())
-    assert files == ["lab-dp-checks.csv", "lab-dp-times.csv", "lab-dp.html", "lab-dp.json", "unfinished"]
+    assert files == [
+        "lab-dp-checks.csv",
+        "lab-dp-times.csv",
+        "lab-dp.html",
+        "lab-dp.json",
+        "overview.html",
+        "unfinished",
+    ]
     assert list((tmp_path / "r" / "unfinished").iterdir()) == []  # what a finished experiment kept is gone
     assert json.loads((tmp_path / "r" / "lab-dp.json").read_text())["record"]["seed"] == 5
 
@@ -91,6 +98,24 @@ def test_one_that_fails_alone_is_an_error(run: Command, monkeypatch: pytest.Monk
     _with(monkeypatch, lab_dp=RunError("there is no data"))
     with pytest.raises(RunError, match="there is no data"):
         run("lab-dp", "--out", tmp_path)
+
+
+def test_a_list_says_where_each_is_from_what_is_in_it_and_how_long_it_takes(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with(monkeypatch)
+    status, out, err = run("--list")
+    assert (status, err) == (None, "")
+    for words in (*catalogue.MODULES, "009_toy.txt", "counting; resting", "1 s", "2 s"):
+        assert words in out
+    _, out, _ = run("--list", "--json")
+    first = json.loads(out)["experiments"][0]
+    assert (first["document"], first["parts"]) == ("009_toy.txt", ["counting", "resting"])
+
+
+def test_nothing_named_is_answered_with_where_to_look(run: Command) -> None:
+    with pytest.raises(ConfigError, match="tacit reproduce --list"):
+        run()
 
 
 def test_an_unknown_name_is_refused_before_anything_runs(

@@ -22,7 +22,7 @@ def test_a_page_its_data_and_its_tables_are_written(tmp_path: Path) -> None:
     assert written["name"] == "lab-dp"
     assert written["data"] == {"answer": 42}
     assert written["findings"] == [
-        {"what": "speed", "original": "240 s", "ours": "3 s", "why": "the original used <one> core"}
+        {"what": "speed", "original": "240 s", "ours": "3 s", "why": "the original used <one> core", "headline": True}
     ]
     assert (written["record"]["quick"], written["record"]["seed"], written["record"]["device"]) == (True, 7, "CPU")
     assert paths[2].read_text() == "operation,ok\nadd,True\nmultiply,False\n"  # the sheet goes before the table
@@ -31,7 +31,7 @@ def test_a_page_its_data_and_its_tables_are_written(tmp_path: Path) -> None:
 
 def test_the_page_says_what_the_original_had_what_we_got_and_why(tmp_path: Path) -> None:
     text = page(perform(toy(), Settings(out=tmp_path))).html()
-    assert "<strong>The original.</strong> It counted to two." in text
+    assert "<strong>The original</strong> (<code>009_toy.txt</code>)<strong>.</strong> It counted to two." in text
     assert "<strong>Ours.</strong> Two operations, <code>add</code> and <strong>multiply</strong>." in text
     for cell in ("240 s", "3 s", "the original used &lt;one&gt; core"):
         assert f">{cell}</td>" in text
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("empty", ["what", "original", "ours", "why"])
 def test_a_finding_leaves_nothing_out(empty: str) -> None:
     with pytest.raises(ValueError, match=f"; {empty} is empty"):
-        replace(Finding(what="a", original="b", ours="c", why="d"), **{empty: " "})
+        Finding(**{"what": "a", "original": "b", "ours": "c", "why": "d", empty: " "})  # type: ignore[arg-type]
 
 
 def test_a_reproduction_compares_something() -> None:

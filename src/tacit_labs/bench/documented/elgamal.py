@@ -29,8 +29,8 @@ from tacit.crypto.groups import named
 from tacit.crypto.primes import safe_prime
 from tacit.crypto.ring import cores
 from tacit.randomness import system_below
+from tacit_labs.baselines.elgamal import safe_prime_seconds
 from tacit_labs.bench.documented.common import in_a_child, processor, wall
-from tacit_labs.harness.textbook import safe_prime_seconds
 
 _MODULE = "tacit_labs.bench.documented.elgamal"
 

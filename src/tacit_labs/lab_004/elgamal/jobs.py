@@ -16,9 +16,9 @@ from tacit.crypto.elgamal import Exponents, PrivateKey, PublicKey
 from tacit.crypto.groups import Group
 from tacit.crypto.primes import safe_prime
 from tacit.randomness import system_below
+from tacit_labs.baselines.elgamal import TextbookElGamal, expected_candidates, safe_prime_seconds
 from tacit_labs.bench.worker import Jobs, serve
 from tacit_labs.harness.measuring import best, each
-from tacit_labs.harness.textbook import TextbookElGamal, expected_candidates, safe_prime_seconds
 
 _WARM = 128  # powers after which every backend has built its table
 

@@ -1,7 +1,7 @@
-"""Paillier and ElGamal as textbooks and teaching labs write them, in Python's own integers. For comparison only.
+"""ElGamal as textbooks and teaching labs write it, in Python's own integers. For comparison only.
 
-No packing, no tables, no Chinese remainders, powers whose time depends on secret exponents, messages of
-ElGamal that are not encoded as squares: all that Tacit's own schemes in :mod:`tacit.crypto` do otherwise.
+No tables, powers whose time depends on secret exponents, messages that are not encoded as squares: all that Tacit's own
+scheme in :mod:`tacit.crypto.elgamal` does otherwise.
 """
 
 from __future__ import annotations
@@ -10,77 +10,11 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from tacit.crypto.primes import random_prime, small_primes
+from tacit.crypto.primes import small_primes
 from tacit.randomness import system_below
 
 _TWIN_CONSTANT = 1.3203236316937391  # 2 C_2 (Hardy, Littlewood 1923)
 _DIVISORS_BELOW = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextbookPaillier:
-    r"""Encrypts m as :math:`g^m r^n \bmod n^2` and decrypts with Carmichael's function (Paillier 1999).
-
-    The generator is a random one, so the message costs a power that grows with its length, as it did in the lab.
-    """
-
-    n: int
-    g: int
-    order: int = field(repr=False)  # lcm(p - 1, q - 1)
-    scale: int = field(repr=False)  # the inverse of L(g^order) modulo n
-
-    @classmethod
-    def generate(cls, bits: int) -> TextbookPaillier:
-        """Return a key with two random primes and a random generator."""
-        p = q = random_prime(bits // 2)
-        while q == p:
-            q = random_prime(bits // 2)
-        n, order = p * q, math.lcm(p - 1, q - 1)
-        while True:
-            g = 2 + system_below(n * n - 2)
-            residue = (pow(g, order, n * n) - 1) // n
-            if math.gcd(g, n) == 1 and math.gcd(residue, n) == 1:
-                return cls(n=n, g=g, order=order, scale=pow(residue, -1, n))
-
-    @property
-    def square(self) -> int:
-        """The modulus of ciphertexts."""
-        return self.n * self.n
-
-    def encrypt(self, message: int) -> int:
-        """Encrypt an integer."""
-        square = self.square
-        return pow(self.g, message % self.n, square) * self.noise() % square
-
-    def noise(self) -> int:
-        """Return an encryption of zero."""
-        return pow(1 + system_below(self.n - 1), self.n, self.square)
-
-    def decrypt(self, ciphertext: int) -> int:
-        """Return the signed integer."""
-        message = (pow(ciphertext, self.order, self.square) - 1) // self.n * self.scale % self.n
-        return message - self.n if 2 * message > self.n else message
-
-    def add(self, left: int, right: int) -> int:
-        """Return a ciphertext of the sum."""
-        return left * right % self.square
-
-    def add_constant(self, ciphertext: int, number: int) -> int:
-        """Return a ciphertext of the sum with a known number."""
-        square = self.square
-        return ciphertext * pow(self.g, number % self.n, square) % square
-
-    def multiply_constant(self, ciphertext: int, number: int) -> int:
-        """Return a ciphertext of the product with a known number."""
-        return pow(ciphertext, number, self.square)
-
-    def subtract(self, left: int, right: int) -> int:
-        """Return a ciphertext of the difference."""
-        return left * pow(right, -1, self.square) % self.square
-
-    def rerandomise(self, ciphertext: int) -> int:
-        """Return another ciphertext of the same number."""
-        return ciphertext * self.noise() % self.square
 
 
 @dataclass(frozen=True, kw_only=True)

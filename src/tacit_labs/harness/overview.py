@@ -1,0 +1,110 @@
+"""All sources on one page: their headline numbers beside ours, from the JSON files that reproductions leave.
+
+A finding stands here if it says ``headline=True``; nothing else has to be done for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit import foreign
+from tacit.report.page import Note, Page, Section, Table, Text
+from tacit.report.words import seconds_text
+from tacit.storage import write_atomically
+from tacit_labs.harness import catalogue
+
+NAME = "overview"
+_LARGEST = 1 << 28  # bytes of a reproduction's JSON
+_COLUMNS = ("What", "The source", "Ours", "Why")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What the overview needs of one reproduction."""
+
+    name: str
+    title: str
+    document: str
+    parts: tuple[str, ...]
+    circumstances: str
+    rows: tuple[tuple[str, str, str, str], ...]  # what, the source's, ours, why
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Source:
+        """Read a reproduction's JSON."""
+        record = kept["record"]
+        quick = "quick run, smaller than the source's; " if record["quick"] else ""
+        return cls(
+            name=kept["name"],
+            title=kept["title"],
+            document=kept.get("document", ""),
+            parts=tuple(kept.get("parts", ())),
+            circumstances=f"{quick}{record['device']} ({record['machine']}), {seconds_text(record['seconds'])}",
+            rows=tuple(
+                (found["what"], found["original"], found["ours"], found["why"])
+                for found in kept["findings"]
+                if found.get("headline")
+            ),
+        )
+
+
+def sources(folder: Path) -> list[Source]:
+    """Return the reproductions of a folder that have headlines, in the catalogue's order."""
+    found = []
+    for name in catalogue.MODULES:
+        path = folder / f"{name}.json"
+        if path.exists():
+            source = Source.of(foreign.json_object(foreign.read_plain(path, largest=_LARGEST), largest=_LARGEST))
+            found += [source] if source.rows else []
+    return found
+
+
+def page(found: Sequence[Source]) -> Page:
+    """Return the page."""
+    missing = [name for name in catalogue.MODULES if name not in {source.name for source in found}]
+    sections = [_section(source) for source in found]
+    if missing:
+        note = Note(text=f"Not in this folder: {', '.join(f'`{name}`' for name in missing)}. `tacit reproduce NAME`.")
+        sections.append(Section(title="What is missing here", parts=(note,)))
+    return Page(
+        title="The sources' numbers beside ours",
+        subtitle="tacit reproduce all",
+        sections=sections,
+        foot="What stands in quotation marks is quoted from the document that is named; all of ours was computed.",
+    )
+
+
+def _section(source: Source) -> Section:
+    named = f" (`{source.document}`)" if source.document else ""
+    return Section(
+        title=source.title,
+        lead=f"`{source.name}`{named}: {', '.join(source.parts)}.",
+        parts=(
+            Table(columns=_COLUMNS, rows=source.rows, align="llll"),
+            Text(text=f"Ours: {source.circumstances}. All of it is in `{source.name}.html`."),
+        ),
+    )
+
+
+def markdown(found: Sequence[Source]) -> str:
+    """Return the same as tables for the documentation."""
+    lines = []
+    for source in found:
+        lines += [f"**{source.title}** (`{source.document}`, page `{source.name}`). Ours: {source.circumstances}.", ""]
+        lines += ["| what | the source | ours |", "|---|---|---|"]
+        lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row[:3])} |" for row in source.rows]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def write(folder: Path, *, advice: str) -> Path | None:
+    """Write ``overview.html`` from what lies in a folder, and return its place; without headlines there is none."""
+    found = sources(folder)
+    if not found:
+        return None
+    path = folder / f"{NAME}.html"
+    write_atomically(path, page(found).html().encode(), advice=advice)
+    return path
