@@ -26,14 +26,36 @@ from tacit.randomness import Randomness
 from tacit.tasks import catalogue
 from tacit.tasks.features import Features
 
-DELTA, CLIENTS, CLASSES, HELD_OUT = 1e-5, 1000, 10, 10_000
-TARGETS = {  # by name: at which epsilon
-    **{f"clients-{split}-{epsilon:g}": epsilon for split in ("iid", "shards") for epsilon in (1.0, 3.0, 8.0)},
-    **{f"examples-{epsilon:g}": epsilon for epsilon in (1.2, 3.0, 8.0)},
-    **{f"fashion-clients-iid-{epsilon:g}": epsilon for epsilon in (1.0, 3.0, 8.0)},
-    **{f"fashion-examples-{epsilon:g}": epsilon for epsilon in (1.2, 3.0, 8.0)},
+DELTA, CLASSES, HELD_OUT = 1e-5, 10, 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What settings are searched for."""
+
+    epsilon: float
+    data: str = "mnist"
+    clients: int | None = 1000  # none: one data holder, and the unit is an example
+    shards: bool = False
+    rounds: tuple[int, ...] = (120, 240)
+    scales: int = 2
+    local: bool = False  # every client adds noise of its own, and the server is not trusted
+
+
+TARGETS = {
+    **{f"clients-iid-{epsilon:g}": Target(epsilon=epsilon) for epsilon in (1.0, 3.0, 8.0)},
+    **{f"clients-shards-{epsilon:g}": Target(epsilon=epsilon, shards=True) for epsilon in (1.0, 3.0, 8.0)},
+    **{f"examples-{epsilon:g}": Target(epsilon=epsilon, clients=None) for epsilon in (1.2, 3.0, 8.0)},
+    **{f"fashion-clients-iid-{epsilon:g}": Target(epsilon=epsilon, data="fashion-mnist") for epsilon in (3.0, 8.0)},
+    **{
+        f"fashion-examples-{epsilon:g}": Target(epsilon=epsilon, data="fashion-mnist", clients=None)
+        for epsilon in (1.2, 3.0)
+    },
+    # What a mode does when it is told nothing: few rounds, so that it is done within a minute on two cores.
+    "default-dp": Target(epsilon=8.0, clients=100, rounds=(10, 20)),
+    "default-paillier": Target(epsilon=8.0, clients=100, rounds=(10, 20), scales=3),
+    "default-local-dp": Target(epsilon=8.0, clients=5000, rounds=(1, 3, 10), scales=3, local=True),
 }
-_FASHION = "fashion-"  # how the targets begin that are not MNIST's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +81,18 @@ class ExampleSetting:
     momentum: float
 
 
-def client_settings() -> Iterator[ClientSetting]:
-    """Yield what is tried for clients."""
-    for rounds, lr, server_lr, clip, epochs, batch in itertools.product(
-        (120, 240), (0.02, 0.05, 0.1, 0.3), (1.0, 2.0, 4.0), (0.02, 0.05, 0.1, 0.3), (1, 2), (60, 20)
+def client_settings(rounds: Sequence[int]) -> Iterator[ClientSetting]:
+    """Yield what is tried for clients; few rounds have to go further in each, and make do with one pass."""
+    few = max(rounds) < 100
+    for count, lr, server_lr, clip, epochs, batch in itertools.product(
+        rounds,
+        (0.02, 0.05, 0.1, 0.2) if few else (0.02, 0.05, 0.1, 0.3),
+        (1.0, 2.0, 4.0, 8.0) if few else (1.0, 2.0, 4.0),
+        (0.02, 0.05, 0.1, 0.3),
+        (1,) if few else (1, 2),
+        (60, 20),
     ):
-        yield ClientSetting(rounds=rounds, lr=lr, server_lr=server_lr, clip=clip, epochs=epochs, batch_size=batch)
+        yield ClientSetting(rounds=count, lr=lr, server_lr=server_lr, clip=clip, epochs=epochs, batch_size=batch)
 
 
 def example_settings() -> Iterator[ExampleSetting]:
@@ -89,9 +117,9 @@ class Data:
         return float((self.held_out @ weights).argmax(1).eq(self.held_out_labels).float().mean())
 
 
-def load(name: str, device: torch.device) -> Data:
+def load(name: str, scales: int, device: torch.device) -> Data:
     """Return the features of a data set's training part, 10,000 of them held out."""
-    found = Features(kind="scatter").of_data(catalogue.load(name), device, print).train
+    found = Features(kind="scatter", scales=scales).of_data(catalogue.load(name), device, print).train
     features = torch.from_numpy(found.features).flatten(1).to(device)
     features = torch.cat([features, torch.ones(len(features), 1, device=device)], 1)
     labels = torch.from_numpy(found.labels).to(device)
@@ -100,21 +128,29 @@ def load(name: str, device: torch.device) -> Data:
     return Data(train=features[rest], labels=labels[rest], held_out=features[held], held_out_labels=labels[held])
 
 
-def clients_accuracy(data: Data, setting: ClientSetting, epsilon: float, *, shards: bool, seed: int) -> float:
+def clients_accuracy(data: Data, setting: ClientSetting, target: Target, *, seed: int) -> float:
     """Train a federation and return its accuracy on what was held out."""
     device = data.train.device
     generator = torch.Generator(device).manual_seed(seed)
+    clients = target.clients or 1
     order = torch.randperm(len(data.labels), device=device, generator=generator)
-    if shards:
-        blocks = torch.argsort(data.labels, stable=True).reshape(2 * CLIENTS, -1)
-        order = blocks[torch.randperm(2 * CLIENTS, device=device, generator=generator)].reshape(-1)
-    features = data.train[order].reshape(CLIENTS, -1, data.train.shape[1])
-    targets = F.one_hot(data.labels[order], CLASSES).float().reshape(CLIENTS, -1, CLASSES)
-    noise = calibrate(epsilon=epsilon, delta=DELTA, rounds=setting.rounds).noise_multiplier
+    if target.shards:
+        blocks = torch.argsort(data.labels, stable=True).reshape(2 * clients, -1)
+        order = blocks[torch.randperm(2 * clients, device=device, generator=generator)].reshape(-1)
+    features = data.train[order].reshape(clients, -1, data.train.shape[1])
+    targets = F.one_hot(data.labels[order], CLASSES).float().reshape(clients, -1, CLASSES)
+    noise = calibrate(
+        epsilon=target.epsilon,
+        delta=DELTA,
+        rounds=setting.rounds,
+        neighbours="replace-one" if target.local else "add-remove",
+    ).noise_multiplier
+    if target.local:
+        noise *= clients**0.5
     weights = torch.zeros(features.shape[2], CLASSES, device=device)
     for _ in range(setting.rounds):
         total = torch.randn(weights.shape, device=device, generator=generator) * noise * setting.clip
-        for part in range(0, CLIENTS, 250):
+        for part in range(0, clients, 250):
             x, y = features[part : part + 250], targets[part : part + 250]
             local = weights.expand(len(x), -1, -1).clone()
             for _ in range(setting.epochs):
@@ -125,7 +161,7 @@ def clients_accuracy(data: Data, setting: ClientSetting, epsilon: float, *, shar
             updates = (local - weights).flatten(1)
             norms = updates.norm(dim=1).clamp_min(setting.clip)
             total += ((setting.clip / norms) @ updates).reshape(weights.shape)
-        weights = weights + setting.server_lr * total / CLIENTS
+        weights = weights + setting.server_lr * total / clients
     return data.accuracy(weights)
 
 
@@ -152,17 +188,17 @@ def examples_accuracy(data: Data, setting: ExampleSetting, epsilon: float, *, se
     return data.accuracy(weights)
 
 
-def search(data: Data, target: str, seconds: float) -> dict[str, Any]:
+def search(data: Data, name: str, seconds: float) -> dict[str, Any]:
     """Try settings in random order for so many seconds, then the best five with three other seeds."""
-    epsilon = TARGETS[target]
-    federated, shards = "clients" in target, "shards" in target
-    settings: list[Any] = list(client_settings() if federated else example_settings())
+    target = TARGETS[name]
+    federated = target.clients is not None
+    settings: list[Any] = list(client_settings(target.rounds) if federated else example_settings())
     order = Randomness.of(seed=0).stream("settings").permutation(len(settings))
 
     def accuracy(setting: Any, seed: int) -> float:
         if federated:
-            return clients_accuracy(data, setting, epsilon, shards=shards, seed=seed)
-        return examples_accuracy(data, setting, epsilon, seed=seed)
+            return clients_accuracy(data, setting, target, seed=seed)
+        return examples_accuracy(data, setting, target.epsilon, seed=seed)
 
     start, tried = time.monotonic(), []
     for setting in (settings[number] for number in order):
@@ -172,18 +208,18 @@ def search(data: Data, target: str, seconds: float) -> dict[str, Any]:
     finalists = sorted(tried, key=lambda pair: -pair[0])[:5]
     means = [(sum(accuracy(setting, seed) for seed in (2, 3, 4)) / 3, setting) for _, setting in finalists]
     best, setting = max(means, key=lambda pair: pair[0])
-    row = {"target": target, "tried": len(tried), "held_out_accuracy": round(best, 4), **asdict(setting)}
+    row = {"target": name, "tried": len(tried), "held_out_accuracy": round(best, 4), **asdict(setting)}
     print(row, flush=True)
     return row
 
 
 def search_all(targets: Sequence[str], *, seconds: float, device: str, results: Path) -> None:
     """Search settings for each target for so many seconds, and write the best of each."""
-    sets: dict[str, Data] = {}
+    found: dict[tuple[str, int], Data] = {}
     rows = []
-    for target in targets:
-        name = "fashion-mnist" if target.startswith(_FASHION) else "mnist"
-        if name not in sets:
-            sets = {name: load(name, torch.device(device))}
-        rows.append(search(sets[name], target, seconds))
+    for name in targets:
+        which = (TARGETS[name].data, TARGETS[name].scales)
+        if which not in found:
+            found = {which: load(*which, torch.device(device))}
+        rows.append(search(found[which], name, seconds))
         results.write_text(json.dumps(rows, indent=2) + "\n")
