@@ -96,9 +96,11 @@ class ClientError(RemoteError):
     Attributes:
         client: the client's identifier.
         round_number: the round it failed in.
+        failure: the code with which the client itself said so (:class:`tacit.wire.Failure`), where it did.
     """
 
-    def __init__(self, message: str, *, client: int, round_number: int) -> None:
+    def __init__(self, message: str, *, client: int, round_number: int, failure: int | None = None) -> None:
         super().__init__(message)
         self.client = client
         self.round_number = round_number
+        self.failure = failure

@@ -282,24 +282,11 @@ def unpack_failure(frame: Frame) -> tuple[Failure, str]:
     return failure, details or failure.words
 
 
-def is_failure(data: bytes, failure: Failure) -> bool:
-    """Return whether a reply is the failure, and no other.
-
-    >>> is_failure(pack_failure(Turn(round_number=3), Failure.REFUSED), Failure.NOT_ENROLLED)
-    False
-    """
-    try:
-        frame = unpack(data)
-        return frame.kind is Kind.FAILURE and unpack_failure(frame)[0] is failure
-    except WireError:
-        return False
-
-
 def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
     """Return the body of a client's reply, or raise an error that names the client and what is wrong."""
     try:
         frame = unpack_brief(data) if kind is Kind.SIGNS else unpack(data)
-        reason = unpack_failure(frame)[1] if frame.kind is Kind.FAILURE else ""
+        failure, reason = unpack_failure(frame) if frame.kind is Kind.FAILURE else (None, "")
     except WireError as error:
         raise ClientError(
             f"{party_name(client)} sent a damaged reply: {error}", client=client, round_number=turn.round_number
@@ -309,6 +296,7 @@ def expect(kind: Kind, turn: Turn, client: ClientId, data: bytes) -> memoryview:
             f"{party_name(client)} failed in round {turn.round_number}: {reason}",
             client=client,
             round_number=turn.round_number,
+            failure=failure,
         )
     if frame.kind is not kind or frame.turn != turn:
         raise ClientError(

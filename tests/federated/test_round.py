@@ -210,10 +210,10 @@ KEY, OPEN, CIPHER = (wire.pack(kind, TURN, b"") for kind in (wire.Kind.KEY, wire
 
 @dataclass
 class Holder:
-    asked: list[bytes] = field(default_factory=list)
+    asked: list[wire.Kind] = field(default_factory=list)
 
-    def answer(self, request: bytes) -> bytes:
-        self.asked.append(request)
+    def answer(self, request: wire.Frame) -> bytes:
+        self.asked.append(request.kind)
         return b"held"
 
 
@@ -230,7 +230,7 @@ def test_each_request_goes_to_its_party() -> None:
     holder, clients = Holder(), Clients()
     parties = Parties(clients=clients, holders={-1: holder.answer, 3: holder.answer})
     assert parties({-1: KEY, 3: OPEN, 4: CIPHER}) == {-1: b"held", 3: b"held", 4: b"client"}
-    assert holder.asked == [KEY, OPEN]
+    assert holder.asked == [wire.Kind.KEY, wire.Kind.OPEN]
     assert clients.asked == [{4: CIPHER}]
     assert parties({3: CIPHER}) == {3: b"client"}  # a client that holds the key is a client all the same
 

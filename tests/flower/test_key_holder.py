@@ -20,7 +20,7 @@ from tacit.flow import ClientId
 from tacit.flower import key_holder as holder
 from tacit.flower.operator import clients_of, floor_of, identity_of, private_file
 from tacit.protocols.paillier import Rules
-from tacit.protocols.paillier.opening import Opening
+from tacit.protocols.paillier.holders import Opening
 from tests.protocols.paillier.run import Run, opens, refused
 from tests.protocols.test_conformance import key_pair, key_shares
 
@@ -35,7 +35,7 @@ class OnDisk:
         self.settings = Paillier(insecure_key_size=True, keys=keys)
         self.rules = RULES
 
-    def answer(self, request: bytes) -> bytes:
+    def answer(self, request: wire.Frame) -> bytes:
         from tacit.protocols.paillier import PaillierSum
         from tests.protocols.test_conformance import layout
 
@@ -219,6 +219,6 @@ def test_a_request_that_is_none_changes_nothing(key: Path) -> None:
     on_disk = OnDisk(key)
     _run({-1: on_disk})
     before = on_disk.memory
-    frame = wire.unpack(on_disk.answer(wire.pack(wire.Kind.OPEN, wire.Turn(round_number=1), b"\xff" * 60)))
+    frame = wire.unpack(on_disk.answer(wire.unpack(wire.pack(wire.Kind.OPEN, wire.Turn(round_number=1), b"\xff" * 60))))
     assert frame.kind is wire.Kind.FAILURE
     assert on_disk.memory == before

@@ -17,7 +17,7 @@ from tacit.flower import hello
 from tacit.flower.envelope import Answer, Call
 from tacit.flower.node import Node, Own
 from tacit.modes.catalogue import resolve
-from tacit.protocols.paillier.member import pack_invitation
+from tacit.protocols.paillier.client import pack_invitation
 from tests.protocols.test_conformance import key_pair, key_shares
 
 SETTINGS: dict[str, Any] = {

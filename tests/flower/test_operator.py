@@ -12,7 +12,7 @@ from tacit.crypto.primes import safe_prime
 from tacit.errors import KeysError
 from tacit.flower.key_holder import number_of
 from tacit.flower.operator import pin_of
-from tacit.protocols.paillier.terms import check_key
+from tacit.protocols.paillier.binding import check_key
 from tests.protocols.test_conformance import key_pair, key_shares
 
 AUTHORITY = Paillier(insecure_key_size=True)

@@ -18,7 +18,7 @@ from tacit.mechanisms.weighted import WeightedMean
 from tacit.protocols.signs import SignSum
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
-from tacit.wire import Task, Turn
+from tacit.wire import Task, Turn, unpack
 
 ROOT = Randomness.of(seed=2)
 ESTIMATE = MagnitudeEstimate(response=RandomizedResponse(epsilon=5.0))
@@ -66,7 +66,10 @@ def test_the_sources_worked_example_number_for_number() -> None:
     protocol = SignSum(minimum_clients=3, named=lambda _: 3)
 
     def answer(requests: Frames) -> Frames:
-        return {client: protocol.client(b"", request, contributions[client])[1] for client, request in requests.items()}
+        return {
+            client: protocol.client(b"", unpack(request), contributions[client])[1]
+            for client, request in requests.items()
+        }
 
     task = Task(turn=Turn(round_number=1), model=np.zeros(8, np.float32), extras=mechanism.public())
     total = drive(protocol.server(range(3), task, 10), InProcessEngine(answer=answer))

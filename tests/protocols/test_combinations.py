@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError, WireError
-from tacit.protocols.combinations import check, code_bits, rank, sets, unrank
+from tacit.protocols.reports import check_indices, code_bits, rank, sets, unrank
 
 
 @pytest.mark.parametrize("dimensions", range(1, 9))
@@ -76,7 +76,7 @@ def test_a_code_is_as_short_as_can_be(dimensions: int, chosen: int, bits: int) -
     ],
 )
 def test_what_is_no_set_is_refused(indices: list[int], words: str) -> None:
-    for use in (check, rank):
+    for use in (check_indices, rank):
         with pytest.raises(WireError, match=words):
             use(np.array(indices), dimensions=8, chosen=3)
 

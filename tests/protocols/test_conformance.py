@@ -107,7 +107,7 @@ class Clients:
     def _answer(self, requests: Frames) -> Frames:
         kind = wire.unpack(next(iter(requests.values()))).kind
         if kind in wire.FOR_HOLDERS:
-            return {holder: self._holders[holder].answer(requests[holder]) for holder in requests}
+            return {holder: self._holders[holder].answer(wire.unpack(requests[holder])) for holder in requests}
         if kind is not wire.Kind.TASK:
             return {client: self._step(client, request, None) for client, request in requests.items()}
         replies = {}
@@ -118,7 +118,8 @@ class Clients:
         return self._meddle(replies)
 
     def _step(self, client: ClientId, request: bytes, vector: Vector | None) -> bytes:
-        self._states[client], reply = self._protocol.client(self._states[client], request, vector, number=client)
+        frame = wire.unpack(request)
+        self._states[client], reply = self._protocol.client(self._states[client], frame, vector, number=client)
         return reply
 
 

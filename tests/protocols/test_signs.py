@@ -47,7 +47,7 @@ def summed(vectors: Sequence[Vector], *, minimum: int = 1, chosen: int = 3, medd
     protocol = SignSum(minimum_clients=minimum, named=lambda _: chosen)
 
     def answer(requests: Frames) -> Frames:
-        return meddle({c: protocol.client(b"", request, vectors[c])[1] for c, request in requests.items()})
+        return meddle({c: protocol.client(b"", wire.unpack(request), vectors[c])[1] for c, request in requests.items()})
 
     flow = protocol.server(range(len(vectors)), TASK, len(vectors[0]))
     return drive(flow, InProcessEngine(answer=answer))
@@ -146,9 +146,9 @@ def test_a_reply_from_outside_the_cohort_is_refused() -> None:
 def test_a_client_sends_nothing_else(vector: Vector, words: str) -> None:
     protocol = SignSum(minimum_clients=1, named=lambda _: 3)
     with pytest.raises(WireError, match=words):
-        protocol.client(b"", wire.pack_task(TASK), vector)
+        protocol.client(b"", wire.unpack(wire.pack_task(TASK)), vector)
     with pytest.raises(WireError, match="TASK"):
-        protocol.client(b"", wire.pack_task(TASK), None)
+        protocol.client(b"", wire.unpack(wire.pack_task(TASK)), None)
 
 
 def report(indices: Sequence[int], sign: int = 1, bit: int = 0) -> Report:

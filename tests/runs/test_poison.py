@@ -16,6 +16,7 @@ from tacit.config.run_config import RunConfig
 from tacit.federated.round import LocalClients
 from tacit.runs.run import run
 from tacit.tasks import tabular
+from tacit.wire import Frame
 
 CLAIM = 0.17
 
@@ -89,7 +90,7 @@ def test_no_client_stops_a_run_of_mode_dp_by_numbers_it_never_clipped(
     """Finite ones: they once made the model overflow, or the clip bound 0, and the run ended in an error."""
     original = LocalClients._step
 
-    def step(self: LocalClients, client: int, request: bytes, vector: Any) -> bytes:
+    def step(self: LocalClients, client: int, request: Frame, vector: Any) -> bytes:
         if client == 2:
             vector = np.array(vector)
             vector[lie[0]] = lie[1]

@@ -140,13 +140,13 @@ class LocalClients:
         for request, clients in asked.items():
             frame = wire.unpack(request)
             if frame.kind is wire.Kind.TASK:
-                self._train(wire.unpack_task(frame), request, clients, send)
+                self._train(wire.unpack_task(frame), frame, clients, send)
             else:
-                replies |= {client: self._step(client, request, None) for client in clients}
+                replies |= {client: self._step(client, frame, None) for client in clients}
         return replies
 
     def _train(
-        self, task: Task, request: bytes, clients: list[ClientId], send: Callable[[ClientId, bytes], None]
+        self, task: Task, request: wire.Frame, clients: list[ClientId], send: Callable[[ClientId, bytes], None]
     ) -> None:
         turn = task.turn
         mechanism = self._mechanism.told(task.extras)
@@ -171,7 +171,7 @@ class LocalClients:
         keys = np.array([draw("train", turn.round_number, turn.attempt, c) >> 1 for c in clients], np.int64)
         self._trainer.train(task.model, clients, keys, turn.round_number, finish)
 
-    def _step(self, client: ClientId, request: bytes, vector: Contribution | None) -> bytes:
+    def _step(self, client: ClientId, request: wire.Frame, vector: Contribution | None) -> bytes:
         state = self._states.get(client, b"")
         self._states[client], reply = self._protocol.client(state, request, vector, number=client)
         return reply
@@ -185,18 +185,15 @@ class Parties:
     """
 
     clients: Answer
-    holders: Mapping[ClientId, Callable[[bytes], bytes]]
+    holders: Mapping[ClientId, Callable[[wire.Frame], bytes]]
 
     def __call__(self, requests: Frames) -> Frames:
         """Answer for everyone."""
-        for_holders = [
-            party
-            for party, request in requests.items()
-            if party in self.holders and wire.unpack(request).kind in wire.FOR_HOLDERS
-        ]
+        read = {party: wire.unpack(request) for party, request in requests.items() if party in self.holders}
+        for_holders = {party: frame for party, frame in read.items() if frame.kind in wire.FOR_HOLDERS}
         if not for_holders:
             return self.clients(requests)
-        opened = {party: self.holders[party](requests[party]) for party in for_holders}
+        opened = {party: self.holders[party](frame) for party, frame in for_holders.items()}
         others = requests.keys() - opened.keys()
         return opened | (dict(self.clients(only(requests, sorted(others)))) if others else {})
 

@@ -22,15 +22,16 @@ from tacit.flower.operator import clients_of, floor_of, private_file
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, ShareHolder
 from tacit.protocols.protocol import KeyHolder
 from tacit.storage import write_atomically
+from tacit.wire import Frame
 
 
 def answer(
-    request: bytes, *, key: Path, settings: Paillier, protocol: PaillierSum, run_id: int, node: Mapping[str, Value]
+    request: Frame, *, key: Path, settings: Paillier, protocol: PaillierSum, run_id: int, node: Mapping[str, Value]
 ) -> bytes:
     """Return what the holder of ``key`` says to a request in the run ``run_id``.
 
     Args:
-        request: a frame.
+        request: what the holder is asked.
         key: the file of the key, or of a share.
         settings: of the run.
         protocol: as the run's settings give it.

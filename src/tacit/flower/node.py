@@ -112,9 +112,9 @@ class Node:
                 answer = Answer(frame=self._introduce(call, config, memory))
             elif frame.kind in wire.FOR_HOLDERS:
                 self._held_to(config, memory)
-                answer = self._hold(call, config)
+                answer = self._hold(call, frame, config)
             elif frame.kind is wire.Kind.ENROL:
-                answer = self._enrol(call, config, memory)
+                answer = self._enrol(call, frame, config, memory)
             else:
                 answer = self._work(call, config, frame, memory)
         except Exception as error:  # whatever it is, its words could tell of this node's data
@@ -192,11 +192,11 @@ class Node:
             everyone += holder_numbers(config.paillier)[0]
         return tuple(everyone[number::count])
 
-    def _hold(self, call: Call, config: RunConfig) -> Answer:
+    def _hold(self, call: Call, request: wire.Frame, config: RunConfig) -> Answer:
         watch = Stopwatch()
         with watch.measure("recover"):
             frame = holder.answer(
-                call.frame,
+                request,
                 key=self._key(call, config),
                 settings=config.paillier,
                 protocol=_protocol(config),
@@ -210,7 +210,7 @@ class Node:
             return Path(self.virtual.keys[min(call.party, 0)])
         return key_of(call.node, config.paillier)
 
-    def _enrol(self, call: Call, config: RunConfig, memory: InFile | InState) -> Answer:
+    def _enrol(self, call: Call, request: wire.Frame, config: RunConfig, memory: InFile | InState) -> Answer:
         """Enrol the client that this node is by its own settings: as nobody else, so that it counts once in a sum."""
         self._check_party(call, config)
         self._held_to(config, memory)
@@ -218,7 +218,7 @@ class Node:
         replies: list[bytes] = []
 
         def enrolled(kept: Memory) -> Memory:
-            state, reply = protocol.client(kept.state, call.frame, None, number=call.party)
+            state, reply = protocol.client(kept.state, request, None, number=call.party)
             replies.append(reply)
             return replace(kept, state=state)
 

@@ -25,8 +25,8 @@ from tacit.config.sections import Paillier
 from tacit.errors import KeysError
 from tacit.flower.envelope import Value
 from tacit.flower.refusals import RefusalError
-from tacit.protocols.paillier.register import FLOOR
-from tacit.protocols.paillier.terms import Public, encryption_key
+from tacit.protocols.paillier.binding import Public, encryption_key
+from tacit.protocols.paillier.holders import FLOOR
 
 _FINGERPRINT_BYTES = 32
 _OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO

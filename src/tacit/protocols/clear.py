@@ -1,9 +1,11 @@
-"""The sum in the clear: the server reads every client's vector."""
+"""The sum in the clear: the server reads every client's vector. And what all protocols of one trip have in common."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +13,56 @@ from numpy.typing import NDArray
 from tacit import wire
 from tacit.errors import ClientError, ConfigError, WireError
 from tacit.flow import ClientId, Flow
-from tacit.protocols.protocol import Contribution, Guarantee, Total
-from tacit.protocols.refusals import Refusals
+from tacit.protocols.protocol import Contribution, Guarantee, Refusals, Total
 from tacit.vectors import Vector, first_not_finite
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClearSum:
+class OneTrip(ABC):
+    """A protocol of one trip, with nothing to set up: the task out, one reply per client back.
+
+    Attributes:
+        minimum_clients: with fewer replies that count the round fails closed.
+    """
+
+    minimum_clients: int
+
+    def setup(self, cohort: Sequence[ClientId]) -> Flow[Self]:  # noqa: ARG002
+        """Return at once: there is nothing to set up."""
+        yield from ()
+        return self
+
+    def prepare(self, state: bytes, length: int) -> None:  # noqa: B027  # most have nothing to prepare
+        """Do nothing: what is sent can't be begun before it is known."""
+
+    def client(
+        self,
+        state: bytes,
+        request: wire.Frame,
+        vector: Contribution | None,
+        *,
+        number: ClientId = 0,  # noqa: ARG002
+    ) -> tuple[bytes, bytes]:
+        """Answer a task with the client's vector."""
+        if vector is None:
+            raise WireError(f"Expected a TASK frame, got {request.kind.name}: {type(self).__name__} knows no other.")
+        return state, self._reply(request.turn, vector)
+
+    def _total(
+        self, vector: NDArray[np.float64], clients: tuple[ClientId, ...], *, asked: int, refusals: Refusals
+    ) -> Total:
+        """Return a sum that enough clients are in, or fail closed."""
+        if len(clients) < self.minimum_clients:
+            raise refusals.too_few(len(clients), asked=asked, minimum=self.minimum_clients)
+        return Total(vector=vector, clients=clients, notes=refusals.notes if refusals.reasons else ())
+
+    @abstractmethod
+    def _reply(self, turn: wire.Turn, vector: Contribution) -> bytes:
+        """Return the frame of a client's vector."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClearSum(OneTrip):
     """One trip: the task out, one vector per client back, added in float64 in the order of the clients' numbers.
 
     A reply that is damaged, of another length, or not finite is left out, and its client is named. With a minimum of 0
@@ -25,12 +70,10 @@ class ClearSum:
     is in a round, what becomes of it must not depend on that.
 
     Attributes:
-        minimum_clients: with fewer replies that count the round fails closed.
         accepted: what the server makes of a vector before it adds it, given what the task told the clients: the bounds
             that it can enforce, as it reads the vectors.
     """
 
-    minimum_clients: int
     accepted: Callable[[bytes, Vector], Vector] | None = None
 
     @property
@@ -42,11 +85,6 @@ class ClearSum:
             outsider="nothing, where the connection is encrypted",
         )
 
-    def setup(self, cohort: Sequence[ClientId]) -> Flow[ClearSum]:  # noqa: ARG002
-        """Return at once: there is nothing to set up."""
-        yield from ()
-        return self
-
     def server(self, cohort: Sequence[ClientId], task: wire.Task, length: int) -> Flow[Total]:
         """Ask, check and add."""
         replies = yield dict.fromkeys(cohort, wire.pack_task(task))
@@ -54,7 +92,7 @@ class ClearSum:
         vectors: dict[ClientId, Vector] = {}
         for client in sorted(replies):
             try:
-                vector = self._vector(client, task.turn, replies[client], length)
+                vector = _vector(client, task.turn, replies[client], length)
             except ClientError as error:
                 refusals.add(client, error)
                 continue
@@ -65,50 +103,36 @@ class ClearSum:
         if not np.isfinite(total).all():  # float64 holds any sum of float32: some vector was not finite
             for client, vector in list(vectors.items()):
                 if first_not_finite(vector) is not None:
-                    refusals.add(client, self._diverged(client, task.turn))
+                    refusals.add(client, _diverged(client, task.turn))
                     del vectors[client]
             total = _added(vectors.values(), length)
-        refusals.check(len(vectors), asked=len(cohort), minimum=self.minimum_clients)
-        return Total(vector=total, clients=tuple(vectors), notes=refusals.notes)
+        return self._total(total, tuple(vectors), asked=len(cohort), refusals=refusals)
 
-    def prepare(self, state: bytes, length: int) -> None:
-        """Do nothing: a vector in the clear needs no preparation."""
-
-    def client(
-        self,
-        state: bytes,
-        request: bytes,
-        vector: Contribution | None,
-        *,
-        number: ClientId = 0,  # noqa: ARG002
-    ) -> tuple[bytes, bytes]:
-        """Answer a task with the client's vector."""
-        if vector is None:
-            raise WireError("Expected a TASK frame; the clear sum knows no other request.")
+    def _reply(self, turn: wire.Turn, vector: Contribution) -> bytes:
         floats = vector.astype(np.float32, copy=False)
         if not np.issubdtype(vector.dtype, np.floating) and not np.array_equal(floats, vector):
             raise ConfigError("Whole numbers beyond 2^24 are not exact as float32: the clear sum can't carry them.")
-        return state, wire.pack_vector(wire.unpack(request).turn, floats)
+        return wire.pack_vector(turn, floats)
 
-    @staticmethod
-    def _vector(client: ClientId, turn: wire.Turn, reply: bytes, length: int) -> Vector:
-        body = wire.expect(wire.Kind.VECTOR, turn, client, reply)
-        if len(body) != 4 * length:
-            raise ClientError(
-                f"Client {client} sent {len(body)} bytes in round {turn.round_number}, expected {4 * length} "
-                f"({length} numbers). Check that its model is the one of this run.",
-                client=client,
-                round_number=turn.round_number,
-            )
-        return wire.unpack_floats(body)
 
-    @staticmethod
-    def _diverged(client: ClientId, turn: wire.Turn) -> ClientError:
-        return ClientError(
-            f"Client {client} failed in round {turn.round_number}: {wire.Failure.NOT_FINITE.words}",
+def _vector(client: ClientId, turn: wire.Turn, reply: bytes, length: int) -> Vector:
+    body = wire.expect(wire.Kind.VECTOR, turn, client, reply)
+    if len(body) != 4 * length:
+        raise ClientError(
+            f"Client {client} sent {len(body)} bytes in round {turn.round_number}, expected {4 * length} "
+            f"({length} numbers). Check that its model is the one of this run.",
             client=client,
             round_number=turn.round_number,
         )
+    return wire.unpack_floats(body)
+
+
+def _diverged(client: ClientId, turn: wire.Turn) -> ClientError:
+    return ClientError(
+        f"Client {client} failed in round {turn.round_number}: {wire.Failure.NOT_FINITE.words}",
+        client=client,
+        round_number=turn.round_number,
+    )
 
 
 def _added(vectors: Iterable[Vector], length: int) -> NDArray[np.float64]:

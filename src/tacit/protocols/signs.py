@@ -10,15 +10,15 @@ import numpy as np
 from tacit import wire
 from tacit.errors import ClientError, WireError
 from tacit.flow import ClientId, Flow
-from tacit.protocols.protocol import Contribution, Guarantee, Total
-from tacit.protocols.refusals import Refusals
+from tacit.protocols.clear import OneTrip
+from tacit.protocols.protocol import Contribution, Guarantee, Refusals, Total
 from tacit.protocols.reports import Report, ReportCode, Tally
 
 EXTRA = 2  # behind the model's coordinates: the bit, and a one to count reports by
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignSum:
+class SignSum(OneTrip):
     """One trip: the task out, one report per client back, counted coordinate by coordinate.
 
     A contribution has the client's sign at the coordinates it names and zero elsewhere, then a bit, then a one. Of it
@@ -26,11 +26,9 @@ class SignSum:
     what the code allows is refused: its client is named, and the others count. With too few left the round fails.
 
     Attributes:
-        minimum_clients: with fewer reports that count the round fails closed.
         named: how many coordinates a report names, for a model of so many; all sides know it.
     """
 
-    minimum_clients: int
     named: Callable[[int], int]
 
     @property
@@ -41,11 +39,6 @@ class SignSum:
             clients="the global model of each round, and the estimate of the step",
             outsider="nothing, where the connection is encrypted",
         )
-
-    def setup(self, cohort: Sequence[ClientId]) -> Flow[SignSum]:  # noqa: ARG002
-        """Return at once: there is nothing to set up."""
-        yield from ()
-        return self
 
     def server(self, cohort: Sequence[ClientId], task: wire.Task, length: int) -> Flow[Total]:
         """Ask, check and count."""
@@ -59,24 +52,10 @@ class SignSum:
                 tally.add(client, _decoded(code, tally, client, body))
             except ClientError as error:
                 refusals.add(client, error)
-        refusals.check(len(tally.clients), asked=len(cohort), minimum=self.minimum_clients)
         total = np.concatenate([tally.votes(), [float(tally.ones), float(len(tally.clients))]])
-        return Total(vector=total, clients=tally.clients, notes=refusals.notes)
+        return self._total(total, tally.clients, asked=len(cohort), refusals=refusals)
 
-    def prepare(self, state: bytes, length: int) -> None:
-        """Do nothing: a set can't be named before it is chosen."""
-
-    def client(
-        self,
-        state: bytes,
-        request: bytes,
-        vector: Contribution | None,
-        *,
-        number: ClientId = 0,  # noqa: ARG002
-    ) -> tuple[bytes, bytes]:
-        """Answer a task with the named coordinates, their sign and the bit."""
-        if vector is None:
-            raise WireError("Expected a TASK frame; the sum of signs knows no other request.")
+    def _reply(self, turn: wire.Turn, vector: Contribution) -> bytes:
         indices = np.flatnonzero(vector[:-EXTRA])
         signs = np.unique(vector[indices])
         if len(signs) != 1:
@@ -86,7 +65,7 @@ class SignSum:
             raise WireError(f"Expected a bit and a one behind the signs, got {bit} and {one}.")
         code = ReportCode(dimensions=len(vector) - EXTRA, chosen=len(indices))
         report = Report(indices=indices, sign=_whole(signs[0]), bit=int(bit))
-        return state, wire.pack_brief(wire.Kind.SIGNS, wire.unpack(request).turn, code.encode(report))
+        return wire.pack_brief(wire.Kind.SIGNS, turn, code.encode(report))
 
     def _code(self, length: int) -> ReportCode:
         if length <= EXTRA:

@@ -23,7 +23,7 @@ from tacit.errors import ConfigError
 from tacit.modes.catalogue import mode_of, plan_of
 from tacit.modes.keys import holder_numbers, key_options
 from tacit.protocols.paillier import PaillierSum
-from tacit.protocols.paillier.member import SEAL_BYTES
+from tacit.protocols.paillier.binding import SEAL_BYTES
 from tacit.wire import Kind, Task, Turn, pack, pack_task
 
 _SECONDS = 0.2  # of timing, for each of the operations

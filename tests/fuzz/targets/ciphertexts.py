@@ -11,7 +11,7 @@ from tacit.crypto.paillier import CiphertextVector, total
 from tacit.crypto.paillier.vector import HEADER_BYTES, _digest
 from tacit.crypto.threshold import PartialDecryption
 from tacit.errors import TacitError
-from tacit.protocols.paillier.terms import pack_key, unpack_key
+from tacit.protocols.paillier.binding import pack_key, unpack_key
 from tests.fuzz.fixed import PRIVATE, PUBLIC, VALUES, determined, elgamal_keys, encrypted, threshold_key
 from tests.fuzz.harness import Target
 

@@ -20,12 +20,9 @@ from tacit.crypto.paillier import Layout
 from tacit.errors import TacitError
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.enrolment import Admission, unpack_clients
-from tacit.protocols.paillier.holders import Holder
-from tacit.protocols.paillier.member import Member, pack_invitation
-from tacit.protocols.paillier.opening import Opening
-from tacit.protocols.paillier.register import Register
-from tacit.protocols.paillier.terms import KeyUse
+from tacit.protocols.paillier.binding import Admission, KeyUse, unpack_clients
+from tacit.protocols.paillier.client import Member, pack_invitation
+from tacit.protocols.paillier.holders import Holder, Opening, Register
 from tests.fuzz.fixed import PRIVATE, PUBLIC, determined, threshold_key
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.ciphertexts import mend_vector
@@ -86,12 +83,12 @@ class Federation:
     def answer(self, requests: Frames) -> Frames:
         replies: dict[ClientId, bytes] = {}
         for party, request in sorted(requests.items()):
+            frame = wire.unpack(request)
             if party < 0:
-                reply = self.holders[party].answer(request)
+                reply = self.holders[party].answer(frame)
             else:
-                training = wire.unpack(request).kind is wire.Kind.TASK
-                vector = _vectors()[party] if training else None
-                self.states[party], reply = self.protocol.client(self.states[party], request, vector, number=party)
+                vector = _vectors()[party] if frame.kind is wire.Kind.TASK else None
+                self.states[party], reply = self.protocol.client(self.states[party], frame, vector, number=party)
             replies[party] = self.replaced.get(len(self.answers), reply)
             self.requests.append(request)
             self.answers.append(reply)
@@ -163,12 +160,13 @@ def _asked(data: bytes) -> None:
     """A key holder answers any request; what an authority opens is the sum of the clients that are named."""
     keys = _KINDS[data[0] % 2 if data else 0]
     holder = next(iter(_holders(keys, _remembered(keys)[0]).values()))
-    reply = wire.unpack(holder.answer(data[_HEAD:]))
+    request = wire.unpack(data[_HEAD:])
+    reply = wire.unpack(holder.answer(request))
     assert reply.kind in (wire.Kind.KEY, wire.Kind.ADMIT, wire.Kind.OPENED, wire.Kind.FAILURE)
     if reply.kind is wire.Kind.ADMIT:
         unpack_clients(reply.body)
     if reply.kind is wire.Kind.OPENED and keys == "authority":
-        opening = Opening.from_bytes(wire.unpack(data[_HEAD:]).body, seal_bytes=16, each=False)
+        opening = Opening.from_bytes(request.body, seal_bytes=16, each=False)
         assert len(opening.seals) >= RULES.minimum_clients
         sums = np.frombuffer(reply.body, "<i8") * (_layout(_LENGTH, PUBLIC.bits).step or 1.0)
         assert np.allclose(sums, _exact(opening.seals), atol=1e-5)
@@ -180,7 +178,7 @@ def _invited(data: bytes) -> None:
         for keys in _KINDS:
             client = _pinned(keys, pin)
             with contextlib.suppress(TacitError):
-                state, reply = client.client(b"", data, None, number=1)
+                state, reply = client.client(b"", wire.unpack(data), None, number=1)
                 kind = wire.unpack(reply).kind
                 assert kind in (wire.Kind.ENROL, wire.Kind.FAILURE)
                 assert (kind is wire.Kind.ENROL) == bool(state)
@@ -205,7 +203,7 @@ def _state(data: bytes) -> None:
     assert Member.from_bytes(member.to_bytes()) == member
     task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(_LENGTH, np.float32)))
     for keys in _KINDS:
-        _, reply = _protocol(keys).client(data, task, _vectors()[0], number=0)
+        _, reply = _protocol(keys).client(data, wire.unpack(task), _vectors()[0], number=0)
         assert wire.unpack(reply).kind in (wire.Kind.CIPHER, wire.Kind.FAILURE)
 
 
@@ -215,7 +213,7 @@ def _register(data: bytes) -> None:
     for holder in _holders("authority", data).values():
         for request in _honest("authority").requests:
             with contextlib.suppress(TacitError):
-                holder.answer(request)
+                holder.answer(wire.unpack(request))
 
 
 def _admissions() -> list[bytes]:

@@ -15,10 +15,9 @@ from tacit.crypto import paillier
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.holders import Holder
-from tacit.protocols.paillier.member import SEAL_BYTES
-from tacit.protocols.paillier.opening import Opening
-from tacit.protocols.paillier.session import SETUP, Session
+from tacit.protocols.paillier.binding import SEAL_BYTES
+from tacit.protocols.paillier.holders import Holder, Opening
+from tacit.protocols.paillier.sum import SETUP, Session
 from tests.protocols.test_conformance import key_pair, key_shares, layout
 
 LENGTH = 20
@@ -75,12 +74,12 @@ class Run:
         return {party: self._answer(party, request) for party, request in requests.items()}
 
     def _answer(self, party: ClientId, request: bytes) -> bytes:
-        kind = wire.unpack(request).kind
-        if kind in wire.FOR_HOLDERS:
-            return self.holders[party].answer(request)
-        vector = self.vectors[party] if kind is wire.Kind.TASK else None
+        frame = wire.unpack(request)
+        if frame.kind in wire.FOR_HOLDERS:
+            return self.holders[party].answer(frame)
+        vector = self.vectors[party] if frame.kind is wire.Kind.TASK else None
         own = replace(self.protocol, identity=self.identities.get(party))
-        self.states[party], reply = own.client(self.states.get(party, b""), request, vector, number=party)
+        self.states[party], reply = own.client(self.states.get(party, b""), frame, vector, number=party)
         return reply
 
     def reply(self, client: ClientId, round_number: int = 1, attempt: int = 0) -> tuple[bytes, bytes]:
@@ -110,7 +109,7 @@ class Run:
         """Return what the key holders open, or why they don't."""
         turn = wire.Turn(round_number=round_number, attempt=attempt)
         request = wire.pack(wire.Kind.OPEN, turn, opening.to_bytes())
-        frames = {party: wire.unpack(holder.answer(request)) for party, holder in self.holders.items()}
+        frames = {party: wire.unpack(holder.answer(wire.unpack(request))) for party, holder in self.holders.items()}
         parts = [bytes(frame.body) for frame in frames.values() if frame.kind is wire.Kind.OPENED]
         if len(parts) < self.protocol.needed:
             return next(wire.unpack_failure(f)[1] for f in frames.values() if f.kind is wire.Kind.FAILURE)
@@ -135,7 +134,7 @@ class Run:
     def admit(self, body: bytes) -> dict[ClientId, wire.Frame]:
         """Tell all key holders of enrolments."""
         request = wire.pack(wire.Kind.ADMIT, SETUP, body)
-        return {party: wire.unpack(holder.answer(request)) for party, holder in self.holders.items()}
+        return {party: wire.unpack(holder.answer(wire.unpack(request))) for party, holder in self.holders.items()}
 
 
 def opens(given: Numbers | str, expected: NDArray[np.floating[Any]]) -> None:

@@ -17,11 +17,10 @@ from tacit.crypto.ring import from_integers, not_below, to_integers
 from tacit.crypto.threshold import PartialDecryption
 from tacit.flow import InProcessEngine, drive
 from tacit.protocols.paillier import Caution, Rules, ShareHolder, binding
-from tacit.protocols.paillier.enrolment import Admission, Agreement, identified, shown_to_shares, unpack_clients
-from tacit.protocols.paillier.holders import Holder
-from tacit.protocols.paillier.member import Member, pack_invitation
-from tacit.protocols.paillier.opening import Opening
-from tacit.protocols.paillier.session import SETUP
+from tacit.protocols.paillier.binding import Admission, Agreement, identified, shown_to_shares, unpack_clients
+from tacit.protocols.paillier.client import Member, pack_invitation
+from tacit.protocols.paillier.holders import Holder, Opening
+from tacit.protocols.paillier.sum import SETUP
 from tests.protocols.paillier.run import KEYS, LENGTH, Run, holders_of, opens, refused
 from tests.protocols.test_conformance import key_pair, layout
 
@@ -101,7 +100,7 @@ def test_a_run_that_begins_anew_opens_nothing_of_the_last_one(keys: str) -> None
     run.ask(run.opening(replies))
     del replies[3]
     for holder in run.holders.values():
-        holder.answer(wire.pack(wire.Kind.KEY, SETUP, b""))
+        holder.answer(wire.unpack(wire.pack(wire.Kind.KEY, SETUP, b"")))
     assert refused(run.ask(run.opening(replies)), "not enrolled in this run")
     old = Admission(challenges=list(run.session.challenges.values()), enrolments=run.session.enrolments)
     assert all(frame.kind is wire.Kind.FAILURE for frame in run.admit(old.to_bytes()).values())
@@ -260,7 +259,7 @@ def test_a_client_can_not_be_listed_twice(keys: str) -> None:
     vectors = body * size if keys == "threshold" else doubled.to_bytes()
     request = wire.pack(wire.Kind.OPEN, wire.Turn(round_number=1), struct.pack(">I", size) + seals + vectors)
     for holder in run.holders.values():
-        frame = wire.unpack(holder.answer(request))
+        frame = wire.unpack(holder.answer(wire.unpack(request)))
         assert frame.kind is wire.Kind.FAILURE
         assert "client 2 twice" in wire.unpack_failure(frame)[1]
 
@@ -368,7 +367,7 @@ def test_an_enrolment_in_a_sum_tells_nothing_of_the_masks() -> None:
         rows = [row * less * more % key.square for row, more in zip(to_integers(vector.rows), hidden, strict=True)]
         forged = replace(vector, rows=from_integers(rows, key.ring.width)).to_bytes()
         request = wire.pack(wire.Kind.OPEN, turn, replace(opening, vectors=[forged]).to_bytes())
-        frame = wire.unpack(run.holders[-1].answer(request))
+        frame = wire.unpack(run.holders[-1].answer(wire.unpack(request)))
         if frame.kind is wire.Kind.OPENED:
             slots = (np.frombuffer(frame.body, "<i8") + 4 * filled.bound).astype(np.uint64).reshape(2, -1)
             opened = to_integers(pack_slots(slots, filled.slot_bits, 32))
@@ -429,7 +428,7 @@ def test_an_admission_that_can_not_be_read_is_refused(keys: str, body: bytes) ->
 def test_an_opening_that_can_not_be_read_is_refused(keys: str, body: bytes) -> None:
     run = Run(keys)
     request = wire.pack(wire.Kind.OPEN, wire.Turn(round_number=1), body)
-    assert all(wire.unpack(h.answer(request)).kind is wire.Kind.FAILURE for h in run.holders.values())
+    assert all(wire.unpack(h.answer(wire.unpack(request))).kind is wire.Kind.FAILURE for h in run.holders.values())
 
 
 # Clients that a server invents
@@ -541,7 +540,7 @@ def _two_sums(needed: int, holders: int) -> int:
         product = run.added([bytes(body) for body in opening.vectors])
         parts = [shares[holders - 1].partial(product)]  # the liar's, of either sum
         request = wire.pack(wire.Kind.OPEN, turn, opening.to_bytes())
-        frames = [wire.unpack(parties[party].answer(request)) for party in asked]
+        frames = [wire.unpack(parties[party].answer(wire.unpack(request))) for party in asked]
         public = shares[0].public
         parts += [PartialDecryption.from_bytes(f.body, public) for f in frames if f.kind is wire.Kind.OPENED]
         opened += len(parts) >= needed and not isinstance(public.combine(product, parts[:needed]).value, str)

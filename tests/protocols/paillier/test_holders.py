@@ -10,7 +10,7 @@ from tacit.crypto import paillier
 from tacit.crypto.paillier import Layout
 from tacit.errors import KeysError, WireError
 from tacit.protocols.paillier import Caution, Rules
-from tacit.protocols.paillier.opening import Opening
+from tacit.protocols.paillier.holders import Opening
 from tests.protocols.paillier.run import LENGTH, Run, holders_of, opens, refused
 from tests.protocols.test_conformance import key_pair, layout
 
@@ -113,11 +113,10 @@ def test_a_forged_sum_tells_nothing_of_its_content(keys: str) -> None:
 @ALL
 def test_the_public_key_is_told_and_nothing_else_is_answered(keys: str) -> None:
     for holder in _run(keys).holders.values():
-        assert (
-            wire.unpack(holder.answer(wire.pack(wire.Kind.KEY, wire.Turn(round_number=0), b""))).kind is wire.Kind.KEY
-        )
+        request = wire.unpack(wire.pack(wire.Kind.KEY, wire.Turn(round_number=0), b""))
+        assert wire.unpack(holder.answer(request)).kind is wire.Kind.KEY
         with pytest.raises(WireError, match="a key holder does nothing else"):
-            holder.answer(wire.pack(wire.Kind.CIPHER, wire.Turn(round_number=0), b""))
+            holder.answer(wire.unpack(wire.pack(wire.Kind.CIPHER, wire.Turn(round_number=0), b"")))
 
 
 @ALL
@@ -136,7 +135,7 @@ def test_a_holder_that_starts_anew_remembers_its_run(keys: str) -> None:
 def test_a_holder_that_was_not_asked_for_the_key_knows_no_run(keys: str) -> None:
     for holder in holders_of(keys, Caution(rules=RULES)).values():
         assert holder.memory == b""
-        frame = wire.unpack(holder.answer(wire.pack(wire.Kind.ADMIT, wire.Turn(round_number=0), bytes(4))))
+        frame = wire.unpack(holder.answer(wire.unpack(wire.pack(wire.Kind.ADMIT, wire.Turn(round_number=0), bytes(4)))))
         assert "another run than this key holder's" in wire.unpack_failure(frame)[1]
 
 

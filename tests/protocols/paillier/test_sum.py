@@ -18,9 +18,9 @@ from tacit.crypto.ring import from_integers
 from tacit.errors import ConfigError, DropoutError, KeysError, WireError
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.member import pack_invitation
-from tacit.protocols.paillier.opening import Opening
-from tacit.protocols.paillier.terms import pack_key
+from tacit.protocols.paillier.binding import pack_key
+from tacit.protocols.paillier.client import pack_invitation
+from tacit.protocols.paillier.holders import Opening
 from tacit.protocols.protocol import Contribution, Total
 from tests.protocols.test_conformance import Parts, encrypted, key_pair, key_shares, layout
 
@@ -46,10 +46,11 @@ class Federation:
         replies: dict[ClientId, bytes] = {}
         for party, request in requests.items():
             if kind in wire.FOR_HOLDERS:
-                replies[party] = self.parts.holders[party].answer(request)
+                replies[party] = self.parts.holders[party].answer(wire.unpack(request))
             else:
+                vector = self.vectors[party] if kind is wire.Kind.TASK else None
                 self.states[party], replies[party] = self.parts.protocol.client(
-                    self.states[party], request, self.vectors[party] if kind is wire.Kind.TASK else None, number=party
+                    self.states[party], wire.unpack(request), vector, number=party
                 )
         changed = self.meddle(requests, replies)
         self.frames += [*requests.values(), *changed.values()]
@@ -396,7 +397,7 @@ def _client(number: int = 0, state: bytes = b"", **settings: Any) -> Callable[..
     protocol = replace(encrypted(1, "authority").protocol, **settings)  # type: ignore[type-var]
 
     def answer(request: bytes, state: bytes = state, vector: Contribution | None = None) -> tuple[bytes, wire.Frame]:
-        state, reply = protocol.client(state, request, vector, number=number)
+        state, reply = protocol.client(state, wire.unpack(request), vector, number=number)
         return state, wire.unpack(reply)
 
     return answer
@@ -503,10 +504,10 @@ def test_a_refused_key_makes_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paillier.NoisePool, "fill", lambda _, count, **__: made.append(count))
     stranger, _ = paillier.generate(bits=256, insecure_key_size=True)
     protocol = replace(encrypted(1, "authority").protocol, pin=key_pair()[0].identity)  # type: ignore[type-var]
-    state, _ = protocol.client(b"", _invitation(stranger), None)
+    state, _ = protocol.client(b"", wire.unpack(_invitation(stranger)), None)
     protocol.prepare(state, LENGTH)
     assert not made
-    state, _ = protocol.client(b"", _invitation(key_pair()[0]), None)
+    state, _ = protocol.client(b"", wire.unpack(_invitation(key_pair()[0])), None)
     protocol.prepare(state, LENGTH)
     assert made == [layout(LENGTH, 256).rows]
 

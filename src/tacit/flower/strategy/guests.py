@@ -145,8 +145,9 @@ def _local(protocol: PaillierSum, config: RunConfig, engine: FlowerEngine) -> Ca
     shared: KeyHolder | None = holders.get(0)  # where all clients have the key, one answers for all
 
     def exchange(requests: Frames) -> Frames:
-        if wire.unpack(next(iter(requests.values()))).kind not in wire.FOR_HOLDERS:
+        frames = {party: wire.unpack(request) for party, request in requests.items()}
+        if any(frame.kind not in wire.FOR_HOLDERS for frame in frames.values()):
             return engine.exchange(requests)  # clients enrol; tasks travel with the strategy's messages
-        return {party: (shared or holders[party]).answer(request) for party, request in requests.items()}
+        return {party: (shared or holders[party]).answer(frame) for party, frame in frames.items()}
 
     return exchange

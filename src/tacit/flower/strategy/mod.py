@@ -59,8 +59,7 @@ def private_mod(message: Message, context: Context, call_next: App) -> Message:
     turn = wire.Turn(round_number=0)
     memory = _memory(context)
     try:
-        request = envelope.frame_of(message)
-        frame = wire.unpack(request)
+        frame = wire.unpack(envelope.frame_of(message))
         turn = frame.turn
         terms, config = Terms.read(call, context.run_config)
         if not is_simulated(context.node_config):
@@ -71,9 +70,9 @@ def private_mod(message: Message, context: Context, call_next: App) -> Message:
         plan = _plan(terms, turn, memory, frame.kind)
         if frame.kind in wire.FOR_HOLDERS or frame.kind is wire.Kind.ENROL:
             answer = _enrolled if frame.kind is wire.Kind.ENROL else _opened
-            return envelope.reply(message, answer(request, context, config, plan, memory), {})
+            return envelope.reply(message, answer(frame, context, config, plan, memory), {})
         return _worked(
-            message, context, call_next, request, config=config, plan=plan, weighted_by=terms.weighted_by, memory=memory
+            message, context, call_next, frame, config=config, plan=plan, weighted_by=terms.weighted_by, memory=memory
         )
     except Exception as error:  # whatever it is, its words could tell of this node's data
         return envelope.reply(message, failure(turn, error), {})
@@ -137,7 +136,7 @@ def _introduction(context: Context, config: RunConfig) -> Introduction:
     return Introduction(client=client, holder=number, simulated=simulated)
 
 
-def _opened(request: bytes, context: Context, config: RunConfig, plan: Plan, memory: Keeper) -> bytes:  # noqa: ARG001
+def _opened(request: wire.Frame, context: Context, config: RunConfig, plan: Plan, memory: Keeper) -> bytes:  # noqa: ARG001
     if not isinstance(plan.protocol, PaillierSum):
         raise WireError(f"A key or an opening was asked for, and mode {config.mode!r} has none")
     return holder.answer(
@@ -150,7 +149,7 @@ def _opened(request: bytes, context: Context, config: RunConfig, plan: Plan, mem
     )
 
 
-def _enrolled(request: bytes, context: Context, config: RunConfig, plan: Plan, memory: Keeper) -> bytes:
+def _enrolled(request: wire.Frame, context: Context, config: RunConfig, plan: Plan, memory: Keeper) -> bytes:
     """Enrol this client under the number that Flower knows its node by."""
     protocol = _protocol(plan.protocol, config, context)
     replies: list[bytes] = []
@@ -168,7 +167,7 @@ def _worked(
     message: Message,
     context: Context,
     call_next: App,
-    request: bytes,
+    request: wire.Frame,
     *,
     config: RunConfig,
     plan: Plan,
@@ -176,7 +175,7 @@ def _worked(
     memory: Keeper,
 ) -> Message:
     """Let the app train, and answer with what protects its update."""
-    task = wire.unpack_task(wire.unpack(request))
+    task = wire.unpack_task(request)
     protocol = _protocol(plan.protocol, config, context)
     state = memory.change(lambda kept: kept)[0].state  # which a task does not change
     content = {name: record for name, record in message.content.items() if name not in (envelope.FRAME, envelope.CALL)}

@@ -4,8 +4,8 @@ Three roles, each with its own state, which meet only in frames:
 
 * the server (:class:`PaillierSum`) holds the public key;
 * a client enrols once, with the key it pins, and encrypts its packed vector so that it is bound to run and round;
-* key holders (:class:`Authority`, :class:`ShareHolder`) hold the private key, or a share of it. They open one sum a
-  round, of the replies that clients made for it, and of at least as many clients as *they* were told.
+* key holders (:class:`Authority`, :class:`ShareHolder`) hold the private key, or a share of it. They open one sum
+  per round, of the replies that clients made for it, and of at least as many clients as *they* were told.
 
 Before the first round::
 
@@ -24,9 +24,8 @@ and in every round::
     server <- key holders   OPENED   the sum, or a part of its decryption
 """
 
-from tacit.protocols.paillier.binding import Rules
+from tacit.protocols.paillier.binding import KeyUse, Rules
 from tacit.protocols.paillier.holders import Authority, Caution, KeyCopy, ShareHolder
 from tacit.protocols.paillier.sum import PaillierSum
-from tacit.protocols.paillier.terms import KeyUse
 
 __all__ = ["Authority", "Caution", "KeyCopy", "KeyUse", "PaillierSum", "Rules", "ShareHolder"]

@@ -14,7 +14,7 @@ has :math:`\sum_i a_i (m_{ij} + M_{ij}) + b` with factors it knows. Unless :math
 in the place it was made for, and :math:`a_i = 0` for every other, a mask is left over, and the result is uniform
 modulo n: it tells nothing of any :math:`m`. (A factor that cancels only modulo a prime of n would factor n.) Nothing
 else that is worth reading is a ciphertext of this key: enrolments are none, else a server could add one to a sum. Masks
-cost no byte a number, and a thousandth of the time that encryption takes.
+cost no byte per number, and a thousandth of the time that encryption takes.
 
 **Signatures** (``paillier.keys=threshold``). No holder of a share can read anything alone, so each is shown the
 ciphertexts themselves. A client signs run, round, attempt, its number and its ciphertext's digest; a holder checks all
@@ -22,32 +22,68 @@ signatures, forms the product itself and gives its part of that product alone.
 
 Masks are HMAC-SHA256 and ChaCha20 (RFC 8439), signatures Ed25519 (RFC 8032). The idea of masks that cancel in the sum
 is of Bonawitz et al. (2017); here the one who opens takes them off, so that nobody's drop-out has to be repaired.
+
+**Enrolment** is how a client and the key holders come to share what binds its ciphertexts to the run, through the
+server. A key holder draws a challenge for each run, and the run is known by the digest of all challenges. A client
+answers with a key for that run alone:
+
+* to an authority, :math:`y = \rho^n \bmod n` for a random :math:`\rho`, and a tag. The tag, and the secret of the
+  client's masks, are :math:`\mathrm{SHAKE256}(\text{statement}, \rho)`. The authority takes the root and compares the
+  tag, so it accepts nothing that was not made of :math:`\rho` for this statement: neither a part of a client's update
+  nor another's enrolment passes for a new one, and whether something was accepted tells nothing of any other
+  (RSA-KEM with key confirmation, Shoup 2001). To take roots is at least as hard as to read ciphertexts (Paillier 1999).
+  It is no Paillier ciphertext on purpose: the authority opens sums for the server, and a server could hide a
+  ciphertext in a row of a sum whose content it knows, and read it there;
+* to holders of shares, the public half of a signature key, and its signature of the statement.
+
+The statement names run, client and rules. A holder that has forgotten a run has forgotten its challenge, so nothing
+that was made for that run can be opened any more, and a run that begins anew needs new enrolments and new replies.
+
+Who a client is, none of this shows: a server could invent clients, and see what is left of a sum without them. Where
+that is to be ruled out, a client also signs with a lasting identity, and each holder's operator lists the identities
+of the true clients. Without a list the guarantee holds while the clients that were enrolled are the true ones.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
+import json
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from tacit.crypto.paillier import PublicKey
+from tacit import foreign
+from tacit.crypto.paillier import NoisePool, PrivateKey, PublicKey
 from tacit.crypto.ring import Rows
+from tacit.crypto.threshold import ThresholdPublic
+from tacit.errors import KeysError, TacitError, WireError
 from tacit.flow import ClientId
 from tacit.wire import Turn
+
+KeyUse = Literal["authority", "threshold", "shared"]  # who holds the private key
+Public = PublicKey | ThresholdPublic
 
 RUN_BYTES = CHALLENGE_BYTES = SECRET_BYTES = 32
 NONCE_BYTES = 16
 PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
-_SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves masks within 2^-128 of uniform
+SEAL_BYTES: dict[KeyUse, int] = {"authority": NONCE_BYTES, "threshold": SIGNATURE_BYTES, "shared": 0}
+
+_SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves numbers within 2^-128 of uniform
+_TAG_BYTES = 32
+_IDENTIFIED_BYTES = PUBLIC_BYTES + SIGNATURE_BYTES
 _STATEMENT = struct.Struct(">32sQQQ")  # run, client, minimum, rounds
 _CONTRIBUTION = struct.Struct(">32sQIH")  # run, client, round, attempt
+_COUNT = struct.Struct(">I")
+_ENTRY = struct.Struct(">QI")  # client, length
+_CLIENT = struct.Struct(">Q")
 _PRIME = 2**255 - 19
 _HEIGHT = 2**255 - 1  # without the sign of the other coordinate
 _EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826  # of a point of order 8
@@ -91,7 +127,7 @@ def masks(secret: bytes, turn: Turn, nonce: bytes, key: PublicKey, count: int) -
     """Return the masks of a reply's rows, a little wider than n; whoever uses them reduces them."""
     facts = _MASK.pack(turn.round_number, turn.attempt, nonce, count)
     seed = hmac.digest(secret, b"tacit paillier masks 1\n" + facts + key.identity, "sha256")
-    width = (key.bits + 7) // 8 + _SPARE_BYTES
+    width = _width(key) + _SPARE_BYTES
     stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), None).encryptor().update(bytes(count * width))
     return np.frombuffer(stream, np.uint8).reshape(count, width)
 
@@ -101,6 +137,10 @@ def unmasked(rows: Rows, taken_off: Iterable[Rows], key: PublicKey, *, workers: 
     for some in taken_off:  # one client's at a time: a long vector's masks take as much memory as it does
         rows = key.residues.affine([(rows, 1), (some, key.n - 1)], 0, workers=workers)
     return rows
+
+
+def _width(key: PublicKey) -> int:
+    return (key.bits + 7) // 8
 
 
 def signing_key(seed: bytes) -> Ed25519PrivateKey:
@@ -117,3 +157,193 @@ def verified(public: bytes, signature: bytes, message: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What a client and an authority share: a number that travels as its n-th power, and what both derive from it.
+
+    Attributes:
+        key: the authority's.
+        number: below n.
+        secret: of the client's masks.
+        tag: shows that whoever sent the power knows the number, and for what it was sent.
+    """
+
+    key: PublicKey
+    number: int = field(repr=False)
+    secret: bytes = field(repr=False)
+    tag: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, root: bytes, key: PublicKey, stated: bytes) -> Agreement:
+        """Return the agreement that a client's root secret gives for what it states."""
+        drawn = hashlib.shake_256(b"tacit paillier enrolment number 1\n" + root).digest(_width(key) + _SPARE_BYTES)
+        return cls.on(int.from_bytes(drawn, "big") % key.n, key, stated)
+
+    @classmethod
+    def on(cls, number: int, key: PublicKey, stated: bytes) -> Agreement:
+        """Return the agreement on a number."""
+        label = b"tacit paillier enrolment 1\n" + key.identity + stated
+        drawn = hashlib.shake_256(label + number.to_bytes(_width(key), "big")).digest(SECRET_BYTES + _TAG_BYTES)
+        return cls(key=key, number=number, secret=drawn[:SECRET_BYTES], tag=drawn[SECRET_BYTES:])
+
+    @property
+    def enrolment(self) -> bytes:
+        """What tells an authority, and nobody else, the number."""
+        return self.key.power(self.number).to_bytes(_width(self.key), "big") + self.tag
+
+
+def secrets_of(enrolments: Mapping[ClientId, tuple[bytes, bytes]], private: PrivateKey) -> dict[ClientId, bytes]:
+    """Return the masks' secrets of the clients whose enrolments are right, given what each has to state."""
+    key = private.public
+    found = {}
+    for client, (body, stated) in enrolments.items():
+        power, tag = int.from_bytes(body[: _width(key)], "big"), body[_width(key) :]
+        if power < key.n and len(body) == length_of(key, signs=False):
+            agreed = Agreement.on(private.root(power), key, stated)
+            if hmac.compare_digest(agreed.tag, tag):
+                found[client] = agreed.secret
+    return found
+
+
+def shown_to_shares(seed: bytes, stated: bytes) -> bytes:
+    """Return an enrolment at holders of shares."""
+    own = signing_key(seed)
+    return own.public_key().public_bytes_raw() + own.sign(stated)
+
+
+def signer_of(body: bytes, stated: bytes) -> bytes | None:
+    """Return the public key of an enrolment at holders of shares, or None where it is not right."""
+    public, signature = body[:PUBLIC_BYTES], body[PUBLIC_BYTES:]
+    return public if len(signature) == SIGNATURE_BYTES and verified(public, signature, stated) else None
+
+
+def identified(body: bytes, stated: bytes, identity: Ed25519PrivateKey) -> bytes:
+    """Return an enrolment that a lasting identity has signed."""
+    return body + identity.public_key().public_bytes_raw() + identity.sign(_vouched(body, stated))
+
+
+def identity_of(body: bytes, stated: bytes, length: int) -> tuple[bytes, bytes | None]:
+    """Return the first ``length`` bytes of an enrolment, and the identity that rightly vouches for them, if any."""
+    own, rest = body[:length], body[length:]
+    public, signature = rest[:PUBLIC_BYTES], rest[PUBLIC_BYTES:]
+    right = len(rest) == _IDENTIFIED_BYTES and verified(public, signature, _vouched(own, stated))
+    return (own, public) if right else (body, None)
+
+
+def length_of(key: PublicKey, *, signs: bool) -> int:
+    """Return how long an enrolment is without an identity."""
+    return PUBLIC_BYTES + SIGNATURE_BYTES if signs else _width(key) + _TAG_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """What a key holder is told of a run: the challenges it is known by, and clients with their enrolments."""
+
+    challenges: Sequence[bytes]
+    enrolments: Mapping[ClientId, bytes]
+
+    def to_bytes(self) -> bytes:
+        """Return the body of an ADMIT frame."""
+        entries = [_ENTRY.pack(client, len(body)) + body for client, body in sorted(self.enrolments.items())]
+        return b"".join([_COUNT.pack(len(self.challenges)), *self.challenges, *entries])
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Admission:
+        """Read what :meth:`to_bytes` wrote."""
+        try:
+            (count,) = _COUNT.unpack_from(body)
+            place = _COUNT.size + count * CHALLENGE_BYTES
+            if place > len(body):
+                raise WireError(f"Expected {count} challenges, got {len(body)} bytes.")
+            challenges = [body[at : at + CHALLENGE_BYTES] for at in range(_COUNT.size, place, CHALLENGE_BYTES)]
+            enrolments: dict[ClientId, bytes] = {}
+            while place < len(body):
+                client, length = _ENTRY.unpack_from(body, place)
+                place += _ENTRY.size + length
+                if client in enrolments or place > len(body):
+                    raise WireError("Expected every client once, with an enrolment as long as it says.")
+                enrolments[client] = body[place - length : place]
+        except struct.error as error:
+            raise WireError(f"Expected challenges and enrolments, got {len(body)} bytes: {error}.") from error
+        return cls(challenges=challenges, enrolments=enrolments)
+
+
+def pack_clients(clients: Sequence[ClientId]) -> bytes:
+    """Return clients' numbers as they travel."""
+    return b"".join(map(_CLIENT.pack, clients))
+
+
+def unpack_clients(body: bytes | memoryview) -> list[ClientId]:
+    """Read what :func:`pack_clients` wrote."""
+    if len(body) % _CLIENT.size:
+        raise WireError(f"Expected clients' numbers of {_CLIENT.size} bytes each, got {len(body)} bytes.")
+    return [number for (number,) in _CLIENT.iter_unpack(body)]
+
+
+def _vouched(body: bytes, stated: bytes) -> bytes:
+    return b"tacit paillier identity 1\n" + stated + hashlib.sha256(body).digest()
+
+
+def encryption_key(public: Public) -> PublicKey:
+    """Return the key that encrypts."""
+    return public if isinstance(public, PublicKey) else public.key
+
+
+def pack_key(public: Public) -> bytes:
+    """Return a public key as it travels."""
+    kind = "paillier" if isinstance(public, PublicKey) else "threshold"
+    return json.dumps({"kind": kind, "key": public.to_dict()}, separators=(",", ":")).encode()
+
+
+@functools.lru_cache(maxsize=4)
+def unpack_key(data: bytes) -> Public:
+    """Read and check a public key; the same bytes give the same object, so that its tables are made once."""
+    try:
+        plain = foreign.json_object(data)
+        kinds: dict[str, type[PublicKey] | type[ThresholdPublic]] = {
+            "paillier": PublicKey,
+            "threshold": ThresholdPublic,
+        }
+        read: Public = kinds[plain["kind"]].from_dict(plain["key"])
+    except (WireError, ValueError, KeyError, TypeError) as error:
+        raise WireError(f"The public key that arrived can't be read: {error!r}.") from error
+    return read
+
+
+def unpack_encryption_key(data: bytes) -> PublicKey:
+    """Read and check a key that encrypts."""
+    key = unpack_key(data)
+    if not isinstance(key, PublicKey):
+        raise WireError("Expected the key that encrypts, got one of a threshold scheme.")
+    return key
+
+
+@functools.lru_cache(maxsize=4)
+def pool_of(key: PublicKey) -> NoisePool:
+    """Return the pool of noise for a key; an entry is used once, by whichever client here comes first."""
+    return NoisePool(key)
+
+
+def check_key(pin: bytes, key: PublicKey, *, insecure_key_size: bool) -> None:
+    """Refuse any key but the pinned one, which is the first that a client saw unless it was given one.
+
+    A server that hands out a key of its own could read everything: whoever runs a client should compare the
+    fingerprint with the key holder's over another channel, and give it to the client as its pin.
+    """
+    if pin and pin != key.identity:
+        raise KeysError(
+            f"the server sent key {key.fingerprint[:23]}…, and {pin.hex(':')[:23]}… is pinned. Nothing was encrypted. "
+            "Ask the key holder for the fingerprint; if the key was changed on purpose, pin the new one"
+        )
+    if key.insecure and not insecure_key_size:
+        raise KeysError(
+            f"the server sent a key of {key.bits} bits, expected at least 2048. Nothing was encrypted. For an "
+            "experiment set paillier.insecure_key_size=true"
+        )
+
+
+def reason(error: TacitError) -> str:
+    """Return an error as the reason in a frame."""
+    return str(error).rstrip(".") + "."

@@ -1,29 +1,41 @@
-"""The Paillier sum: what the server asks, checks, adds and has opened, and what a client answers."""
+"""The server half of the Paillier sum: what it asks, checks, adds and has opened, and who is enrolled in a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from tacit import wire
-from tacit.crypto.paillier import CiphertextVector, Layout
-from tacit.crypto.paillier.public import Noise
+from tacit.crypto.paillier import CiphertextVector, Layout, PublicKey, total
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.crypto.threshold.partial import digest
-from tacit.errors import CipherError, ClientError, ConfigError, DropoutError, KeysError, TacitError, WireError
+from tacit.errors import CipherError, ClientError, ConfigError, DropoutError, KeysError, WireError
 from tacit.flow import ClientId, Flow, Gather, party_name
-from tacit.protocols.paillier.binding import Rules
-from tacit.protocols.paillier.gathering import RunningSum
-from tacit.protocols.paillier.member import Member, unpack_invitation
-from tacit.protocols.paillier.opening import Opening
-from tacit.protocols.paillier.session import SETUP, Session, opened_session
-from tacit.protocols.paillier.terms import KeyUse, Public, check_key, encryption_key, pool_of, reason
-from tacit.protocols.protocol import Contribution, Guarantee, Total
+from tacit.protocols.paillier.binding import (
+    CHALLENGE_BYTES,
+    PUBLIC_BYTES,
+    SEAL_BYTES,
+    Admission,
+    KeyUse,
+    Public,
+    check_key,
+    contribution,
+    encryption_key,
+    run_of,
+    unpack_clients,
+    unpack_key,
+    verified,
+)
+from tacit.protocols.paillier.client import ClientHalf, pack_invitation
+from tacit.protocols.paillier.holders import Opening
+from tacit.protocols.protocol import Guarantee, Refusals, Total
 
+SETUP = wire.Turn(round_number=0)
 Sums = NDArray[np.int64] | NDArray[np.float64]
 Answer = PartialDecryption | NDArray[np.int64]  # a holder's part of a decryption, or an authority's sums
 
@@ -48,46 +60,31 @@ _SEES = {
         outsider="nothing, as long as no client's copy of the key is stolen",
     ),
 }
+_BATCH = 8  # vectors that wait to be added at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaillierSum:
-    """Two trips a round: the task out and ciphertexts back; their sum to the key holders, and its content back.
+class PaillierSum(ClientHalf):
+    """Two trips per round: the task out and ciphertexts back; their sum to the key holders, and its content back.
 
     The server half holds the public key and nothing secret. Before the first round :meth:`setup` asks the key holders
     for the public key, has clients enrol with it and the key holders admit them; run again, it enrols who is new. From
-    then on every ciphertext is bound to run, round and client (:mod:`tacit.protocols.paillier.binding`). A client
-    encrypts to its pinned key only, in the layout that its own settings give.
+    then on every ciphertext is bound to run, round and client (:mod:`tacit.protocols.paillier.binding`). What a client
+    does, and what all sides know, is in :class:`ClientHalf`.
 
     Attributes:
-        minimum_clients: with fewer replies the round fails closed.
-        rounds: how many there are; nobody answers for a later one.
-        layout: makes the layout for a vector's length and a key's bits; it has the clip and the number of summands.
-        keys: who holds the private key: an authority, several by shares, or (legacy) all clients.
         holders: the parties that are asked to open, in this order; empty where the clients share the key.
         needed: how many of them it takes.
         session: what the server knows once it is set up.
         fingerprint: the key's identity, where the server's operator knows it beforehand.
-        insecure_key_size: whether keys below 2048 bits are accepted.
         prove: whether holders of shares have to prove that their parts are right; one who does not is left out.
-        pin: on a client, the identity of the key that its operator trusts; empty to trust the first.
-        identity: on a client, its lasting identity, where it has one.
-        own: the client's own source of noise, on a client that has the private key; never on the server.
     """
 
-    minimum_clients: int
-    rounds: int
-    layout: Callable[[int, int], Layout]
-    keys: KeyUse = "authority"
     holders: tuple[ClientId, ...] = (-1,)
     needed: int = 1
     session: Session | None = None
     fingerprint: str | None = None
-    insecure_key_size: bool = False
     prove: bool = False
-    pin: bytes = b""
-    identity: Ed25519PrivateKey | None = field(default=None, repr=False)
-    own: Noise | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -101,15 +98,10 @@ class PaillierSum:
     def liars(self) -> int:
         """How many holders of shares can help the server to open two sums of a round, and so one client's vector.
 
-        Any t open a sum, and each honest holder gives its part of one sum a round. Two groups of t among l holders
+        Any t open a sum, and each honest holder gives its part of one sum per round. Two groups of t among l holders
         have 2t - l in common at least: where those are all liars, both groups give parts, of different sums.
         """
         return 2 * self.needed - len(self.holders)
-
-    @property
-    def rules(self) -> Rules:
-        """What clients and key holders have to agree on."""
-        return Rules(minimum_clients=self.minimum_clients, rounds=self.rounds)
 
     @property
     def public(self) -> Public | None:
@@ -132,7 +124,7 @@ class PaillierSum:
         session = self.session
         if session is None:
             raise ConfigError("The public key is not known yet: run the protocol's setup first.")
-        layout = self.layout(length, session.key.bits)
+        layout = self.laid_out(length, session.key.bits)
         if len(cohort) > layout.summands:
             raise DropoutError(f"The cohort has {len(cohort)} clients, and the layout room for {layout.summands}.")
         gathered = RunningSum(turn=task.turn, layout=layout, session=session, cohort=cohort)
@@ -140,65 +132,14 @@ class PaillierSum:
         yield Gather(dict.fromkeys(session.members(cohort), request), gathered.receive)
         encrypted = gathered.finish()
         clients = tuple(gathered.clients)
-        gathered.refusals.check(len(clients), asked=len(cohort), minimum=max(self.minimum_clients, 1))
-        assert encrypted is not None
+        refusals, minimum = gathered.refusals, max(self.minimum_clients, 1)
+        if encrypted is None or len(clients) < minimum:
+            raise refusals.too_few(len(clients), asked=len(cohort), minimum=minimum)
         if self.keys != "threshold":  # holders of shares form the very same product
             encrypted = encrypted.rerandomised()
         vector, notes = yield from self._opened(encrypted, clients, task.turn, gathered.opening(encrypted))
-        return Total(
-            vector=vector.astype(np.float64), clients=clients, notes=(*gathered.refusals.notes, *session.told(), *notes)
-        )
-
-    def prepare(self, state: bytes, length: int) -> None:
-        """Begin to make the noise for one vector, so that it is there when training is done."""
-        if self.own is not None or not state:
-            return
-        try:
-            key = Member.from_bytes(state).key
-            rows = self.layout(length, key.bits).rows
-        except TacitError:
-            return  # the client half says what is wrong
-        pool = pool_of(key)
-        pool.fill(pool.wanted + rows)
-
-    def client(
-        self, state: bytes, request: bytes, vector: Contribution | None, *, number: ClientId = 0
-    ) -> tuple[bytes, bytes]:
-        """Enrol, or answer a task with the client's vector, encrypted; the state is secret."""
-        frame = wire.unpack(request)
-        if frame.kind is wire.Kind.ENROL:
-            return self._enrolled(state, frame, number)
-        if vector is None:
-            raise WireError(f"Expected an ENROL or a TASK frame, got {frame.kind.name}: a client answers nothing else.")
-        turn = wire.unpack_task(frame).turn
-        if not state:
-            return state, wire.pack_failure(turn, wire.Failure.NOT_ENROLLED)
-        if not 1 <= turn.round_number <= self.rounds:
-            return state, wire.pack_failure(turn, wire.Failure.BEYOND)
-        if not np.isfinite(vector).all():  # where, and what it is instead, the server must not know
-            return state, wire.pack_failure(turn, wire.Failure.NOT_FINITE)
-        try:
-            member = Member.from_bytes(state)
-            layout = self.layout(len(vector), member.key.bits)
-            noise = pool_of(member.key) if self.own is None else self.own
-            body = member.reply(vector, layout, turn, self.keys, self.rules, noise)
-        except TacitError:  # whose words may be about the client's numbers
-            return state, wire.pack_failure(turn, wire.Failure.REFUSED)
-        return state, wire.pack(wire.Kind.CIPHER, turn, body)
-
-    def _enrolled(self, state: bytes, frame: wire.Frame, number: ClientId) -> tuple[bytes, bytes]:
-        """Enrol in a run, or again in the same one, as an answer may be lost; the key has to be the pinned one."""
-        try:
-            run, key = unpack_invitation(bytes(frame.body))
-            member = Member.from_bytes(state) if state else None
-            pin = self.pin or (b"" if member is None else member.key.identity)
-            check_key(pin, key, insecure_key_size=self.insecure_key_size)
-            if member is None or (member.run, member.number, member.key) != (run, number, key):
-                member = Member.of(run, number, key, self.identity)
-            body = member.enrolment(self.keys, self.rules, self.identity)
-        except TacitError as error:  # about keys and frames: nothing of the client's data is known here
-            return state, wire.pack_failure(frame.turn, wire.Failure.KEY, reason(error))
-        return member.to_bytes(), wire.pack(wire.Kind.ENROL, frame.turn, body)
+        refused = refusals.notes if refusals.reasons else ()
+        return Total(vector=vector.astype(np.float64), clients=clients, notes=(*refused, *session.told(), *notes))
 
     def _check(self, public: Public) -> None:
         """Refuse a key that is not the one the run was set up for."""
@@ -227,7 +168,8 @@ class PaillierSum:
         assert self.session is not None, "clients were asked, so the key is known"
         request = wire.pack(wire.Kind.OPEN, turn, opening.to_bytes())
         there = tuple(holder for holder in self.holders if holder in self.session.challenges)
-        holders, bound = there or clients, digest(encrypted)
+        holders = there or clients
+        bound = digest(encrypted) if self.keys == "threshold" else b""
         answers: dict[ClientId, Answer] = {}
         refused: dict[ClientId, str] = {}
         doubts = ""  # why what has been answered does not combine
@@ -304,3 +246,233 @@ class PaillierSum:
             return ()
         parts = [answer for answer in answers.values() if isinstance(answer, PartialDecryption)]
         return tuple(-index for index in self.public.disproved(encrypted, parts))
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A run of the encrypted sum at the server: who is enrolled in it.
+
+    Clients enrol before the first round, or, if they were away then, when they are first asked. Whoever came first
+    under a number stays: a client that has forgotten its secret is out for the rest of the run, unless it has a lasting
+    identity and comes to the same secret again.
+
+    Attributes:
+        public: the key holders' public key.
+        keys: who holds the private key.
+        challenges: what each key holder drew for the run.
+        needed: how many key holders open a sum.
+        enrolments: what clients answered when they were asked to enrol.
+        admitted: which clients each key holder has taken in.
+        reasons: why clients take no part.
+        remarks: what else people should know, until they are told.
+    """
+
+    public: Public
+    keys: KeyUse
+    challenges: Mapping[ClientId, bytes]
+    needed: int
+    enrolments: dict[ClientId, bytes] = field(default_factory=dict)
+    admitted: dict[ClientId, set[ClientId]] = field(default_factory=dict)
+    reasons: dict[ClientId, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> PublicKey:
+        """The key that encrypts."""
+        return encryption_key(self.public)
+
+    @property
+    def run(self) -> bytes:
+        """The identity of the run."""
+        return run_of(self.challenges.values())
+
+    def members(self, cohort: Sequence[ClientId]) -> list[ClientId]:
+        """Return those of a cohort whose replies can be opened: enough key holders have admitted them."""
+        return [client for client in cohort if client in self.enrolments and self._accepted(client)]
+
+    def signed(self, client: ClientId, turn: wire.Turn, signature: bytes, ciphertext: bytes | memoryview) -> bool:
+        """Return whether an enrolled client has signed a ciphertext for this turn."""
+        public = self.enrolments[client][:PUBLIC_BYTES]
+        return verified(public, signature, contribution(self.run, client, turn, ciphertext))
+
+    def told(self) -> tuple[str, ...]:
+        """Return the remarks, once."""
+        said, self.remarks = tuple(self.remarks), []
+        return said
+
+    def forget(self, client: ClientId) -> None:
+        """Have a client enrol again that says it is not enrolled, such as one that was started anew."""
+        self.enrolments.pop(client, None)
+        for known in self.admitted.values():
+            known.discard(client)
+
+    def enrol(self, cohort: Sequence[ClientId]) -> Flow[None]:
+        """Ask those of a cohort that are not enrolled, and have the key holders admit them."""
+        new = [client for client in cohort if client not in self.enrolments]
+        if not new:
+            return
+        invitation = wire.pack(wire.Kind.ENROL, SETUP, pack_invitation(self.run, self.key))
+        replies = yield dict.fromkeys(new, invitation)
+        came: list[ClientId] = []
+        for client, reply in sorted(replies.items()):
+            try:
+                self.enrolments[client] = bytes(wire.expect(wire.Kind.ENROL, SETUP, client, reply))
+                came.append(client)
+                self.reasons.pop(client, None)
+            except ClientError as error:
+                self.reasons[client] = str(error)
+        if self.keys == "shared" or not came:
+            return
+        for holder in self.challenges:
+            self.admitted.setdefault(holder, set())
+        answers = yield {
+            holder: wire.pack(wire.Kind.ADMIT, SETUP, self._admission(holder).to_bytes()) for holder in self.challenges
+        }
+        for holder, answer in sorted(answers.items(), reverse=True):
+            self._heard(holder, answer)
+        for client in came:
+            if not self._accepted(client):
+                self.reasons[client] = (
+                    f"Client {client} was not admitted by the key holders: another enrolment under its number came "
+                    "first, its settings are others, or its identity is not on their lists."
+                )
+
+    def _admission(self, holder: ClientId) -> Admission:
+        """Return what a holder does not know yet."""
+        unknown = {client: body for client, body in self.enrolments.items() if client not in self.admitted[holder]}
+        return Admission(challenges=list(self.challenges.values()), enrolments=unknown)
+
+    def _heard(self, holder: ClientId, answer: bytes) -> None:
+        try:
+            refused = unpack_clients(wire.expect(wire.Kind.ADMIT, SETUP, holder, answer))
+        except (ClientError, WireError) as error:
+            self.remarks.append(f"{party_name(holder)} admitted nobody: {error}")
+            return
+        self.admitted[holder] |= self.enrolments.keys() - set(refused)
+
+    def _accepted(self, client: ClientId) -> bool:
+        return self.keys == "shared" or sum(client in known for known in self.admitted.values()) >= self.needed
+
+
+def opened_session(
+    holders: Sequence[ClientId], *, needed: int, keys: KeyUse, replies: Mapping[ClientId, bytes]
+) -> Session:
+    """Return the session that the key holders' answers to a request for the key begin.
+
+    As many as open a sum have to tell the same key; they are more than half, so no others can. Whoever answers with
+    garbage, a failure or another key is named and not in the run.
+    """
+    if len(replies) < needed:
+        raise DropoutError(
+            f"{len(replies)} of {len(holders)} key holders answered, {needed} needed. Start them, then run again."
+        )
+    bodies: dict[ClientId, bytes] = {}
+    failed: dict[ClientId, ClientError] = {}
+    for holder, reply in sorted(replies.items(), reverse=True):
+        try:
+            bodies[holder] = bytes(wire.expect(wire.Kind.KEY, SETUP, holder, reply))
+        except ClientError as error:
+            failed[holder] = error
+    told = Counter(body[CHALLENGE_BYTES:] for body in bodies.values())
+    agreed = next((key for key, count in told.items() if count >= needed), None)
+    if agreed is None and failed:
+        raise next(iter(failed.values()))
+    if agreed is None:
+        raise KeysError(
+            f"The key holders {sorted(bodies)} have different public keys. Give all of them shares of one key."
+        )
+    challenges = {holder: body[:CHALLENGE_BYTES] for holder, body in bodies.items() if body[CHALLENGE_BYTES:] == agreed}
+    reasons = [str(error) for error in failed.values()]
+    reasons += [f"{party_name(h)} has another public key than the others." for h in bodies if h not in challenges]
+    return Session(
+        public=unpack_key(agreed),
+        keys=keys,
+        challenges=challenges,
+        needed=needed,
+        remarks=[f"{reason} The run goes on without it." for reason in reasons],
+    )
+
+
+class RunningSum:
+    """Takes replies from any thread; holds at most a few vectors at a time, or all where key holders are shown them.
+
+    A reply that can't be used is left out, and its client is named: see :class:`Refusals`. The order of arrival changes
+    nothing. Of two replies of a client the first counts.
+    """
+
+    def __init__(self, *, turn: wire.Turn, layout: Layout, session: Session, cohort: Iterable[ClientId]) -> None:
+        self._turn, self._layout, self._session = turn, layout, session
+        self._lock = threading.Lock()
+        self._waiting: list[CiphertextVector] = []
+        self._sum: CiphertextVector | None = None
+        self._seals: dict[ClientId, bytes] = {}
+        self._shown: dict[ClientId, memoryview] = {}
+        reasons = {client: session.reasons[client] for client in cohort if client in session.reasons}
+        self.refusals = Refusals(round_number=turn.round_number, reasons=reasons)
+        self.clients: list[ClientId] = []
+
+    def receive(self, client: ClientId, reply: bytes) -> None:
+        """Check a reply and add it, or keep it until there are a few."""
+        try:
+            vector, seal, ciphertext = self._parsed(client, reply)
+        except ClientError as error:
+            with self._lock:
+                self.refusals.add(client, error)
+                if error.failure is wire.Failure.NOT_ENROLLED:
+                    self._session.forget(client)
+            return
+        with self._lock:
+            if client in self.clients or client in self.refusals.reasons:
+                return
+            self.clients.append(client)
+            if seal:
+                self._seals[client] = seal
+            if self._session.keys == "threshold":
+                self._shown[client] = ciphertext
+            self._waiting.append(vector)
+            if len(self._waiting) >= _BATCH:
+                self._fold()
+
+    def finish(self) -> CiphertextVector | None:
+        """Return the sum of all replies that count, or None where there are none."""
+        self._fold()
+        self.clients.sort()
+        return self._sum
+
+    def opening(self, encrypted: CiphertextVector) -> Opening:
+        """Return what key holders are asked: to open the sum, or the replies that holders of shares add themselves."""
+        seals = {client: self._seals[client] for client in self.clients if client in self._seals}
+        shown = [self._shown[client] for client in self.clients if client in self._shown]
+        return Opening(seals=seals, vectors=shown or [encrypted.to_bytes()])
+
+    def _fold(self) -> None:
+        vectors = ([] if self._sum is None else [self._sum]) + self._waiting
+        if self._waiting:
+            self._sum, self._waiting = total(vectors), []
+
+    def _parsed(self, client: ClientId, reply: bytes) -> tuple[CiphertextVector, bytes, memoryview]:
+        """Return a client's vector, what binds it to the turn, and its bytes."""
+        body = wire.expect(wire.Kind.CIPHER, self._turn, client, reply)
+        keys = self._session.keys
+        seal, ciphertext = bytes(body[: SEAL_BYTES[keys]]), body[SEAL_BYTES[keys] :]
+        try:
+            vector = CiphertextVector.from_bytes(ciphertext, self._session.key)
+        except CipherError as error:
+            raise self._blame(client, str(error)) from error
+        if keys == "threshold" and not self._session.signed(client, self._turn, seal, ciphertext):
+            raise self._blame(client, "It is not signed by this client for this round.")
+        if vector.layout != self._layout or vector.summands != 1:
+            raise self._blame(
+                client,
+                f"It has {vector.layout} and {vector.summands} summands, expected {self._layout} and 1. Check that its "
+                "model and settings are the ones of this run.",
+            )
+        return vector, seal, ciphertext
+
+    def _blame(self, client: ClientId, what: str) -> ClientError:
+        number = self._turn.round_number
+        return ClientError(
+            f"Client {client} sent an encrypted vector in round {number} that can't be added. {what}",
+            client=client,
+            round_number=number,
+        )

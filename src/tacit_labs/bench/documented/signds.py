@@ -18,8 +18,7 @@ from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.mechanism import Work
 from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.mechanisms.signds import SignDS
-from tacit.protocols.combinations import code_bits
-from tacit.protocols.reports import Report, ReportCode, Tally
+from tacit.protocols.reports import Report, ReportCode, Tally, code_bits
 from tacit.protocols.signs import SignSum
 from tacit.randomness import Randomness
 from tacit.wire import Task, Turn
@@ -57,7 +56,7 @@ def uploads() -> list[dict[str, Any]]:
         task = wire.pack_task(Task(turn=Turn(round_number=1), model=update, extras=one.public()))
         work = Work(update=update, examples=1, loss=0.0)
         vector = one.on_client(work, SYSTEM)
-        reply = SignSum(minimum_clients=1, named=one.named).client(b"", task, vector)[1]
+        reply = SignSum(minimum_clients=1, named=one.named).client(b"", wire.unpack(task), vector)[1]
         clear = len(wire.pack_vector(Turn(round_number=1), update))
         rows.append(
             {
