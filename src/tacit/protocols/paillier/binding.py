@@ -51,7 +51,7 @@ import hashlib
 import hmac
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,7 +61,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from tacit import foreign
-from tacit.crypto.paillier import NoisePool, PrivateKey, PublicKey
+from tacit.crypto.paillier import Layout, NoisePool, PrivateKey, PublicKey
 from tacit.crypto.ring import Rows
 from tacit.crypto.threshold import ThresholdPublic
 from tacit.errors import KeysError, TacitError, WireError
@@ -284,6 +284,12 @@ def unpack_clients(body: bytes | memoryview) -> list[ClientId]:
 
 def _vouched(body: bytes, stated: bytes) -> bytes:
     return b"tacit paillier identity 1\n" + stated + hashlib.sha256(body).digest()
+
+
+@functools.lru_cache(maxsize=8)
+def laid_out(make: Callable[[int, int], Layout], length: int, key_bits: int) -> Layout:
+    """Return the layout that a party's own settings make for a vector's length and a key's bits, made once per run."""
+    return make(length, key_bits)
 
 
 def encryption_key(public: Public) -> PublicKey:

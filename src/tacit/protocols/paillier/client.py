@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import struct
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from tacit.protocols.paillier.binding import (
     KeyUse,
     Rules,
     check_key,
+    laid_out,
     pack_key,
     pool_of,
     reason,
@@ -69,7 +69,7 @@ class ClientHalf:
 
     def laid_out(self, length: int, key_bits: int) -> Layout:
         """Return the layout of vectors of a length, which is the same in all rounds."""
-        return _layout(self.layout, length, key_bits)
+        return laid_out(self.layout, length, key_bits)
 
     def prepare(self, state: bytes, length: int) -> None:
         """Begin to make the noise for one vector, so that it is there when training is done."""
@@ -207,8 +207,3 @@ def unpack_invitation(body: bytes) -> tuple[bytes, PublicKey]:
     if len(body) < RUN_BYTES:
         raise WireError(f"Expected a run and a key to enrol with, got {len(body)} bytes.")
     return body[:RUN_BYTES], unpack_encryption_key(body[RUN_BYTES:])
-
-
-@functools.lru_cache(maxsize=8)
-def _layout(make: Callable[[int, int], Layout], length: int, key_bits: int) -> Layout:
-    return make(length, key_bits)

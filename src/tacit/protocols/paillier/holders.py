@@ -24,6 +24,7 @@ from tacit.protocols.paillier.binding import (
     Public,
     Rules,
     encryption_key,
+    laid_out,
     pack_key,
     reason,
     run_of,
@@ -162,7 +163,8 @@ class Holder(ABC):
         opening = Opening.from_bytes(frame.body, seal_bytes=SEAL_BYTES[self.keys], each=self.keys == "threshold")
         vector = self._sum(opening, frame.turn)
         layout = vector.layout
-        if self._caution.layout is not None and layout != self._caution.layout(layout.length, self._key.bits):
+        make = self._caution.layout
+        if make is not None and layout != laid_out(make, layout.length, self._key.bits):
             raise CipherError("the sum has another layout than this key holder's settings give, and was not opened")
         register.allow(frame.turn, frame.body, summands=vector.summands, layout=layout)
         return self._content(vector, opening, frame.turn)
