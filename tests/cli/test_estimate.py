@@ -22,7 +22,7 @@ def _run(*arguments: str) -> str:
 
 def test_a_table_for_people() -> None:
     shown = _run("--mode", "paillier", "--parameters", "1e4", "--clients", "7")
-    for words in ("a client encrypts", "bytes a parameter", "7 clients, checks included", "beyond a plain round"):
+    for words in ("a client encrypts", "bytes per parameter", "7 clients, checks included", "beyond a plain round"):
         assert words in shown
 
 

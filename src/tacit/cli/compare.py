@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,22 +34,19 @@ Modes = Annotated[
     str | None,
     typer.Option(help="Modes to run, such as plain,dp,local-dp.", rich_help_panel=_COMPARE, show_default=False),
 ]
-Epsilon = Annotated[
-    float | None,
-    typer.Option(
-        help="Budget of the run, for modes that have one.",
-        rich_help_panel="Privacy",
-        show_default="8 where one is needed",
-    ),
-]
 Out = Annotated[
     Path | None,
     typer.Option(help="Folder of the comparison.", rich_help_panel="Output", show_default="runs/compare-..."),
 ]
 
 
+@options.configured(
+    *options.without(options.RUN, "mode", "out"),
+    words=Words,
+    refused={"mode": "a comparison has several modes. Name them with --modes."},
+)
 def compare(
-    words: Words = None,
+    *,
     modes: Modes = None,
     seeds: Annotated[
         int | None,
@@ -61,29 +58,7 @@ def compare(
             min=1, max=limits.WORKERS, help="Runs at a time.", rich_help_panel=_COMPARE, show_default="one per core"
         ),
     ] = None,
-    data: options.DataName = None,
-    model: options.ModelName = None,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    per_round: options.PerRound = None,
-    sampling: options.Sampling = None,
-    rounds: options.Rounds = None,
-    drop: options.Drop = None,
-    local_epochs: options.LocalEpochs = None,
-    batch_size: options.BatchSize = None,
-    lr: options.Rate = None,
-    clip: options.Clip = None,
-    clip_rule: options.ClipOption = None,
-    sigma: options.Sigma = None,
-    epsilon: Epsilon = None,
-    delta: options.Delta = None,
-    max_epsilon: options.MaxEpsilon = None,
-    encrypted_dp: options.EncryptedDp = None,
-    gpu: options.Gpu = None,
-    seed: options.Seed = None,
-    engine: options.Engine = None,
-    data_dir: options.DataFolder = None,
-    log: options.Log = None,
+    asked: options.Asked,
     out: Out = None,
     force: Annotated[
         bool, typer.Option("--force", help="Begin anew in a folder that holds a comparison.", rich_help_panel="Output")
@@ -93,18 +68,19 @@ def compare(
 ) -> None:
     """Compare protections: same data, split, model and seeds; one table and one page.
 
-    The same command with the same --out goes on with a comparison that was stopped; modes and seeds can be added.
+    Modes that need a budget have epsilon 8 where neither a budget nor a noise is given. The same command with the same
+    --out goes on with a comparison that was stopped; modes and seeds can be added.
 
     Examples:
       tacit compare --modes plain,dp,local-dp --rounds 20 --seeds 3 --out runs/cmp
       tacit compare --modes plain,dp-sgd dp-sgd:optimizer.lr=1 --epsilon 3
       tacit compare runs/a runs/b runs/c
     """
-    given = {key: value for key, value in locals().items() if key not in ("modes", "seeds")}
-    order, folder = _order(words or [], modes, seeds, given)
+    order, named = _order(asked, modes, seeds)
+    folder = out or named
     if order is None:
-        _refuse_settings(given)
-        comparison, folder = _finished(words or [], out)
+        _refuse_settings(asked, force=force, workers=workers, seeds=seeds)
+        comparison, folder = _finished(asked.words, folder)
     else:
         folder = folder or Path("runs") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
         comparison = _made(order, folder, workers=workers, force=force, quiet=quiet, as_json=as_json)
@@ -123,12 +99,11 @@ def compare(
             out_console.print(f"written to {path}", markup=False, emoji=False, soft_wrap=True)
 
 
-def _order(
-    words: Sequence[str], modes: str | None, seeds: int | None, given: dict[str, Any]
-) -> tuple[Order | None, Path | None]:
+def _order(asked: options.Asked, modes: str | None, seeds: int | None) -> tuple[Order | None, Path | None]:
     """Return what is to be run, and where; None where finished runs are given."""
     from tacit.studies.plan import order_of
 
+    words = asked.words
     files = [word for word in words if word.endswith((".yaml", ".yml"))]
     if modes is None and not files and words and not any("=" in word for word in words):
         return None, None
@@ -139,19 +114,19 @@ def _order(
             "settings without folders."
         )
     own = [word for word in words if ":" in word.partition("=")[0]]
-    settings = options.settings([word for word in words if word not in own], given)
+    settings = asked.but([word for word in words if word not in own]).settings()
     chosen = None if modes is None else tuple(mode.strip().lower() for mode in modes.split(",") if mode.strip())
     out = settings.pop("out", None)
     return order_of(settings, modes=chosen, seeds=seeds, words=own), None if out is None else Path(out)
 
 
-def _refuse_settings(given: dict[str, Any]) -> None:
+def _refuse_settings(asked: options.Asked, *, force: bool, workers: int | None, seeds: int | None) -> None:
     """Refuse flags that only make sense where runs are made."""
-    set_ = [name for name in options.FLAGS if given.get(name) not in (None, []) and name != "out"]
-    if set_ or given["force"] or given["workers"] is not None:
-        flag = (set_ or (["force"] if given["force"] else ["workers"]))[0].replace("_", "-")
+    given = [flag.name for flag in asked.flags]
+    given += [name for name, value in (("--force", force), ("--workers", workers), ("--seeds", seeds)) if value]
+    if given:
         raise ConfigError(
-            f"--{flag} has no effect on finished runs. Leave it out, or choose modes to run with --modes."
+            f"{given[0]} has no effect on finished runs. Leave it out, or choose modes to run with --modes."
         )
 
 

@@ -8,11 +8,12 @@ from tacit.cli import options
 from tacit.cli.output import JsonFlag, emit_json
 
 
-def config(words: options.Words = None, as_json: JsonFlag = False) -> None:
+@options.configured()
+def config(asked: options.Asked, as_json: JsonFlag = False) -> None:
     """Print the full effective configuration as YAML, with every default."""
     from tacit.modes.catalogue import resolve
 
-    effective = resolve(options.configuration(words, {}))
+    effective = resolve(asked.config())
     if as_json:
         emit_json(effective.model_dump(mode="json"))
     else:

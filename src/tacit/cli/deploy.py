@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit import limits
 from tacit.cli import options
-from tacit.cli.output import JsonFlag, Quiet, console, emit_json
+from tacit.cli.output import ForceRun, JsonFlag, Quiet, console, emit_json
 from tacit.cli.watching import watching
 
 if TYPE_CHECKING:
@@ -19,30 +19,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run over a network, on Flower.", no_args_is_help=True)
 
+_FLAGS = options.without(options.RUN, "federate.drop", "engine", "log")
+_REFUSED = {
+    "federate.drop": "it simulates drop-outs, and a deployment's clients are real. Use `tacit run`.",
+    "engine": "a deployment's engine is Flower.",
+}
 
-@app.command("new")
+
+@app.command("new", cls=options.Configured)
+@options.configured(*options.without(_FLAGS, "gpu", "data.folder", "out"), refused=_REFUSED)
 def new(
     name: Annotated[Path, typer.Argument(help="The new folder; its name is the app's.", metavar="NAME")],
-    words: options.Words = None,
-    mode: options.Mode = None,
-    data: options.DataName = None,
-    model: options.ModelName = None,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    per_round: options.PerRound = None,
-    sampling: options.Sampling = None,
-    rounds: options.Rounds = None,
-    local_epochs: options.LocalEpochs = None,
-    batch_size: options.BatchSize = None,
-    lr: options.Rate = None,
-    clip: options.Clip = None,
-    clip_rule: options.ClipOption = None,
-    sigma: options.Sigma = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    max_epsilon: options.MaxEpsilon = None,
-    encrypted_dp: options.EncryptedDp = None,
-    seed: options.Seed = None,
+    asked: options.Asked,
+    *,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a small Flower app whose settings are Tacit's.
@@ -51,8 +40,7 @@ def new(
       tacit deploy new my-federation && cd my-federation && flwr run . --stream
       tacit deploy new hospitals --mode paillier paillier.keys=threshold --clients 5
     """
-    given = locals()
-    config, note = _configured(words, given)
+    config, note = _budgeted(asked)
     from tacit.flower.deploy import app as apps
     from tacit.flower.deploy import nodes
     from tacit.modes.catalogue import mode_of
@@ -99,31 +87,11 @@ def certificates(
         console().print(f"{path}  {use}", soft_wrap=True, markup=False)
 
 
-@app.command("local")
+@app.command("local", cls=options.Configured)
+@options.configured(*_FLAGS, refused=_REFUSED)
 def local(
-    words: options.Words = None,
-    mode: options.Mode = None,
-    data: options.DataName = None,
-    model: options.ModelName = None,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    per_round: options.PerRound = None,
-    sampling: options.Sampling = None,
-    rounds: options.Rounds = None,
-    local_epochs: options.LocalEpochs = None,
-    batch_size: options.BatchSize = None,
-    lr: options.Rate = None,
-    clip: options.Clip = None,
-    clip_rule: options.ClipOption = None,
-    sigma: options.Sigma = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    max_epsilon: options.MaxEpsilon = None,
-    encrypted_dp: options.EncryptedDp = None,
-    gpu: options.Gpu = None,
-    seed: options.Seed = None,
-    data_dir: options.DataFolder = None,
-    out: options.Out = None,
+    asked: options.Asked,
+    *,
     port: Annotated[
         int,
         typer.Option(help="Port of the SuperLink; 0 is a free one.", rich_help_panel="Federation", min=0, max=65535),
@@ -136,9 +104,7 @@ def local(
             rich_help_panel="Federation",
         ),
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")
-    ] = False,
+    force: ForceRun = False,
     quiet: Quiet = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -151,8 +117,7 @@ def local(
       tacit deploy local --clients 3 --mode dp
       tacit deploy local --clients 3 --mode paillier paillier.keys=threshold
     """
-    given: dict[str, Any] = locals()
-    config, note = _configured(words, given)
+    config, note = _budgeted(asked)
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
     if note is not None and not quiet:
@@ -167,11 +132,11 @@ def local(
         emit_json(result.to_dict())
 
 
-def _configured(words: list[str] | None, given: dict[str, Any]) -> tuple[RunConfig, str | None]:
+def _budgeted(asked: options.Asked) -> tuple[RunConfig, str | None]:
     """Return the configuration, with the usual budget where the mode needs one and none was given, and say so."""
     from tacit.modes.settings import budgeted
 
-    return budgeted(options.configuration(words, given))
+    return budgeted(asked.config())
 
 
 def _stay(up: Federation) -> None:

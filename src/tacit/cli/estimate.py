@@ -16,15 +16,12 @@ if TYPE_CHECKING:
     from tacit.runs.estimate import Estimate
 
 
+@options.configured(options.MODE, options.ENCRYPTED_DP, options.EPSILON, options.DELTA, options.ROUNDS)
 def estimate(
-    words: options.Words = None,
-    mode: options.Mode = None,
+    asked: options.Asked,
+    *,
     parameters: Annotated[str, typer.Option(help="Parameters of the model, such as 21840 or 1e6.")] = "21840",
     clients: Annotated[int, typer.Option(min=1, max=limits.CLIENTS, help="Clients of a round.")] = 10,
-    encrypted_dp: options.EncryptedDp = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    rounds: options.Rounds = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a round of an encrypted run costs beyond training, from a second of arithmetic on this machine.
@@ -37,8 +34,7 @@ def estimate(
     from tacit.modes.paillier import PAILLIER
     from tacit.runs.estimate import estimate as measure
 
-    given = {name: value for name, value in locals().items() if name not in ("parameters", "clients")}
-    config = options.configuration(words, given)
+    config = asked.config()
     try:
         count = int(float(parameters))
     except (ValueError, OverflowError):
@@ -74,7 +70,7 @@ def _table(cost: Estimate) -> Table:
         (
             "a client uploads",
             bytes_text(cost.upload_bytes),
-            f"{cost.upload_bytes / cost.parameters:.2f} bytes a parameter",
+            f"{cost.upload_bytes / cost.parameters:.2f} bytes per parameter",
         ),
         ("a client downloads", bytes_text(cost.download_bytes), "the model, the key and the layout"),
         ("the server adds", seconds_text(cost.aggregate_seconds), f"{cost.clients} clients, checks included"),

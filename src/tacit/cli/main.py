@@ -32,6 +32,7 @@ from tacit.cli import (
 )
 from tacit.cli import train as training
 from tacit.cli.labs import WithLabs
+from tacit.cli.options import Configured
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -43,18 +44,18 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
-app.command("train")(training.train)
+app.command("run", cls=Configured)(run.run)
+app.command("train", cls=Configured)(training.train)
 app.command("resume")(resume.resume)
-app.command("config")(config.config)
+app.command("config", cls=Configured)(config.config)
 app.command("doctor")(doctor.doctor)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
-app.command("estimate")(estimate.estimate)
+app.command("estimate", cls=Configured)(estimate.estimate)
 app.command("ledger")(ledger.ledger)
 app.command("report")(report.report)
-app.command("sweep")(sweep.sweep)
-app.command("compare")(compare.compare)
+app.command("sweep", cls=Configured)(sweep.sweep)
+app.command("compare", cls=Configured)(compare.compare)
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(data.app, name="data")
 app.add_typer(keys.app, name="keys")
@@ -84,7 +85,7 @@ def main() -> None:
     """Run the command line; a user's mistake gets a sentence on stderr and exit status 1, never a traceback."""
     try:
         try:
-            app()
+            app(prog_name="tacit")
         finally:
             sys.stdout.flush()  # what can't be printed shows here, and not when the interpreter ends
     except TacitError as error:

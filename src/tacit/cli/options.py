@@ -1,17 +1,31 @@
-"""The flags of a run, and how they become a configuration."""
+"""The flags of a run, declared once: a flag names its key of the configuration, which has its help and its default.
+
+A command gets what was asked of it by :func:`configured`, and is registered with ``cls=Configured``::
+
+    @configured(*RUN)
+    def run(asked: Asked, *, force: bool = False) -> None:
+        config = asked.config()
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
+import click
 import typer
+from typer.core import TyperCommand
+
+from tacit.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.config.run_config import RunConfig
 
-_FEDERATION, _TRAINING, _OUTPUT, _PRIVACY = "Federation", "Local training", "Output", "Privacy"
+_FEDERATION, _TRAINING, _OUTPUT, _PRIVACY = "Federation", "Training", "Output", "Privacy"
 
 Words = Annotated[
     list[str] | None,
@@ -21,138 +35,244 @@ Words = Annotated[
         show_default=False,
     ),
 ]
-Mode = Annotated[
-    str | None,
-    typer.Option(
-        help="Protection: plain, dp, local-dp, dp-sgd, paillier, signds or nbafl.",
-        rich_help_panel=_PRIVACY,
-        show_default="plain",
-    ),
-]
-Clip = Annotated[float | None, typer.Option("--C", help="Clip bound C (dp.clip).", rich_help_panel=_PRIVACY)]
-ClipOption = Annotated[
-    str | None, typer.Option("--clip", help="The same, or adaptive.", rich_help_panel=_PRIVACY, show_default="0.5")
-]
-Epsilon = Annotated[
-    float | None, typer.Option(help="Budget of the run; calibrates the noise.", rich_help_panel=_PRIVACY)
-]
-Delta = Annotated[float | None, typer.Option(help="Its delta.", rich_help_panel=_PRIVACY, show_default="1e-05")]
-MaxEpsilon = Annotated[
-    float | None, typer.Option(help="Stop before the round that would exceed this.", rich_help_panel=_PRIVACY)
-]
-Sigma = Annotated[
-    float | None, typer.Option("--sigma", help="Noise multiplier z (dp.noise).", rich_help_panel=_PRIVACY)
-]
-EncryptedDp = Annotated[
-    bool | None,
-    typer.Option("--dp/--no-dp", help="With mode paillier: noise from the clients.", rich_help_panel=_PRIVACY),
-]
-DataName = Annotated[str | None, typer.Option("--data", help="Data set; `tacit data list`.", show_default="mnist")]
-DataFolder = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for its files first.")]
-ModelName = Annotated[
-    str | None,
-    typer.Option("--model", help="cnn, lenet, mlp, logistic or package.module:Class.", show_default="cnn"),
-]
-Split = Annotated[
-    str | None,
-    typer.Option(
-        help="iid, dirichlet:ALPHA, shards:K, natural, power:A.",
-        rich_help_panel=_FEDERATION,
-        show_default="iid",
-    ),
-]
-Clients = Annotated[int | None, typer.Option(help="How many clients.", rich_help_panel=_FEDERATION, show_default="10")]
-PerRound = Annotated[
-    int | None,
-    typer.Option(help="How many take part in a round.", rich_help_panel=_FEDERATION, show_default="all"),
-]
-Sampling = Annotated[
-    str | None, typer.Option(help="all, fixed or poisson.", rich_help_panel=_FEDERATION, show_default=False)
-]
-Rounds = Annotated[int | None, typer.Option(help="How many rounds.", rich_help_panel=_FEDERATION, show_default="6")]
-Drop = Annotated[
-    float | None,
-    typer.Option(help="Simulated drop-outs: probability a client.", rich_help_panel=_FEDERATION, show_default="0"),
-]
-LocalEpochs = Annotated[
-    int | None,
-    typer.Option(help="Passes over its data a client makes.", rich_help_panel=_TRAINING, show_default="1"),
-]
-BatchSize = Annotated[int | None, typer.Option(help="Examples a step.", rich_help_panel=_TRAINING, show_default="16")]
-Rate = Annotated[
-    float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_TRAINING, show_default="0.05")
-]
-Gpu = Annotated[int | None, typer.Option(help="Number of the GPU; -1 is the CPU.", show_default="-1")]
-Seed = Annotated[
-    int | None,
-    typer.Option(help="Make a simulation that can be repeated.", show_default="the system's randomness"),
-]
-Engine = Annotated[str | None, typer.Option(help="What moves the bytes: in-process.", show_default="in-process")]
-Log = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--log", help="Also write rounds to tensorboard or mlflow; both: give it twice.", rich_help_panel=_OUTPUT
-    ),
-]
-Out = Annotated[Path | None, typer.Option(help="Folder of the run.", rich_help_panel=_OUTPUT, show_default="runs/...")]
 
 
-FLAGS = {  # a command's parameter -> the key it sets; of two for one key the later wins
-    "mode": "mode",
-    "data": "data.name",
-    "data_dir": "data.folder",
-    "split": "data.split",
-    "model": "model.name",
-    "clients": "federate.clients",
-    "per_round": "federate.per_round",
-    "sampling": "federate.sampling",
-    "rounds": "federate.rounds",
-    "drop": "federate.drop",
-    "local_epochs": "train.local_epochs",
-    "batch_size": "train.batch_size",
-    "dpsgd_batch": "dpsgd.batch_size",
-    "dpsgd_clip": "dpsgd.clip",
-    "clipping": "dpsgd.clipping",
-    "budget_by": "dpsgd.budget_by",
-    "iterations": "dpsgd.steps",
-    "micro_batch": "dpsgd.micro_batch",
-    "lr": "optimizer.lr",
-    "clip": "dp.clip",
-    "clip_rule": "dp.clip",
-    "sigma": "dp.noise",
-    "epsilon": "dp.epsilon",
-    "delta": "dp.delta",
-    "max_epsilon": "dp.max_epsilon",
-    "encrypted_dp": "paillier.dp",
-    "gpu": "gpu",
-    "seed": "seed",
-    "engine": "engine",
-    "log": "log",
-    "out": "out",
-}
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A flag that sets one key of the configuration."""
+
+    key: str
+    kind: Any = str  # what its word is turned into; the configuration checks the rest
+    names: tuple[str, ...] = ()  # how it is written; by default as the last part of its key
+    panel: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that messages have.
+
+        >>> Flag(key="federate.per_round").name
+        '--per-round'
+        """
+        return self.names[0] if self.names else f"--{self.key.rpartition('.')[2].replace('_', '-')}"
+
+    @property
+    def parameter(self) -> str:
+        """Its name among the parameters of a command."""
+        return self.key.replace(".", "_")
+
+    def written(self) -> set[str]:
+        """Return every way to write it."""
+        return {part for name in self.names or (self.name,) for part in name.split("/")}
 
 
-def settings(words: Sequence[str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings: job file, then overrides, then flags, the later winning.
+MODE = Flag(key="mode", panel=_PRIVACY)
+EPSILON = Flag(key="dp.epsilon", kind=float, panel=_PRIVACY)
+DELTA = Flag(key="dp.delta", kind=float, panel=_PRIVACY)
+ENCRYPTED_DP = Flag(key="paillier.dp", kind=bool, names=("--dp/--no-dp",), panel=_PRIVACY)
+ROUNDS = Flag(key="federate.rounds", kind=int, panel=_FEDERATION)
+DATA_FOLDER = Flag(key="data.folder", kind=Path, names=("--data-dir",))
+GPU = Flag(key="gpu", kind=int)
+OUT = Flag(key="out", kind=Path, panel=_OUTPUT)
+
+_TASK = (Flag(key="data.name", names=("--data",)), Flag(key="model.name", names=("--model",)))
+_BUDGET = (
+    Flag(key="dp.noise", kind=float, names=("--sigma",), panel=_PRIVACY),
+    EPSILON,
+    DELTA,
+    Flag(key="dp.max_epsilon", kind=float, panel=_PRIVACY),
+)
+_MACHINE = (
+    Flag(key="optimizer.lr", kind=float, panel=_TRAINING),
+    GPU,
+    Flag(key="seed", kind=int),
+    DATA_FOLDER,
+    Flag(key="log", kind=list[str], panel=_OUTPUT),
+    OUT,
+)
+RUN = (  # what federations have
+    MODE,
+    *_TASK,
+    Flag(key="data.split", panel=_FEDERATION),
+    Flag(key="federate.clients", kind=int, panel=_FEDERATION),
+    Flag(key="federate.per_round", kind=int, panel=_FEDERATION),
+    Flag(key="federate.sampling", panel=_FEDERATION),
+    ROUNDS,
+    Flag(key="federate.drop", kind=float, panel=_FEDERATION),
+    Flag(key="train.local_epochs", kind=int, panel=_TRAINING),
+    Flag(key="train.batch_size", kind=int, panel=_TRAINING),
+    Flag(key="dp.clip", names=("--C", "--clip"), panel=_PRIVACY),
+    *_BUDGET,
+    ENCRYPTED_DP,
+    Flag(key="engine"),
+    *_MACHINE,
+)
+TRAIN = (  # what a data holder alone has
+    *_TASK,
+    Flag(key="dpsgd.clip", kind=float, names=("--C", "--clip"), panel=_PRIVACY),
+    *_BUDGET,
+    Flag(key="dpsgd.clipping", panel=_PRIVACY),
+    Flag(key="dpsgd.budget_by", panel=_PRIVACY),
+    Flag(key="dpsgd.steps", kind=int, names=("--iterations",), panel=_TRAINING),
+    Flag(key="train.local_epochs", kind=int, names=("--epochs",), panel=_TRAINING),
+    Flag(key="dpsgd.batch_size", kind=int, panel=_TRAINING),
+    Flag(key="dpsgd.micro_batch", kind=int, panel=_TRAINING),
+    *_MACHINE,
+)
+
+
+def without(flags: Sequence[Flag], *keys: str) -> tuple[Flag, ...]:
+    """Return flags but those of some keys."""
+    return tuple(flag for flag in flags if flag.key not in keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a command line asks for: a job file and dotted settings, then flags, the later winning."""
+
+    words: tuple[str, ...] = ()
+    flags: Mapping[Flag, Any] = field(default_factory=dict)  # those that were given
+
+    def settings(self) -> dict[str, Any]:
+        """Return nested settings, as a job file has them."""
+        from tacit.config import overrides
+        from tacit.modes.catalogue import MODES
+
+        parsed = overrides.parse(self.words)
+        for flag, value in self.flags.items():
+            overrides.put(parsed, flag.key, value)
+        mode = MODES.get(str(parsed.get("mode")).lower())
+        if mode is not None and any(flag.key == "train.batch_size" for flag in self.flags):
+            overrides.put(parsed, mode.batch_size, parsed["train"].pop("batch_size"))  # with DP-SGD it is a mean
+        return parsed
+
+    def config(self) -> RunConfig:
+        """Return the configuration."""
+        from tacit.config.run_config import from_mapping
+
+        return from_mapping(self.settings())
+
+    def but(self, words: Sequence[str]) -> Asked:
+        """Return the same with other words, where some of them are no settings."""
+        return replace(self, words=tuple(words))
+
+
+Command = Callable[..., None]
+
+
+def configured(
+    *flags: Flag, words: Any = Words, refused: Mapping[str, str] | None = None
+) -> Callable[[Command], Command]:
+    """Give a command flags; what was asked by them comes as its parameter ``asked``.
 
     Args:
-        words: the positional words.
-        given: a command's parameters by name; None where a flag was not given.
+        flags: the flags, in the order of the help.
+        words: the annotation of the positional words, or None where the command has none.
+        refused: keys that mean nothing to the command, or sections such as ``federate.``, and why not.
     """
-    from tacit.config import overrides
-    from tacit.modes.catalogue import MODES
+    no = dict(refused or {})
 
-    parsed = overrides.parse(words or [])
-    for name, key in FLAGS.items():
-        if given.get(name) not in (None, []):
-            overrides.put(parsed, key, given[name])
-    if given.get("batch_size") is not None and (mode := MODES.get(str(parsed.get("mode")).lower())) is not None:
-        overrides.put(parsed, mode.batch_size, parsed["train"].pop("batch_size"))  # with DP-SGD it is a mean
-    return parsed
+    def decorate(function: Command) -> Command:
+        hints = get_type_hints(function, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.name != "asked":
+                kind = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(parameter.replace(annotation=hints[parameter.name], kind=kind))
+                continue
+            if words is not None:
+                parameters.append(_parameter("words", words))
+            parameters += [_parameter(flag.parameter, _annotation(flag)) for flag in flags]
+
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            said = tuple(given.pop("words", None) or ())
+            _refuse_words(said, no)
+            found = {flag: given.pop(flag.parameter) for flag in flags}
+            kept = {flag: value for flag, value in found.items() if value not in (None, [])}
+            function(asked=Asked(words=said, flags=kept), **given)
+
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        command.flags = flags  # type: ignore[attr-defined]
+        command.refused = no  # type: ignore[attr-defined]
+        return command
+
+    return decorate
 
 
-def configuration(words: Sequence[str] | None, given: Mapping[str, Any]) -> RunConfig:
-    """Build the configuration that words and flags ask for; see :func:`settings`."""
-    from tacit.config.run_config import from_mapping
+class Configured(TyperCommand):
+    """A command whose flags are explained by the configuration, once somebody asks for help."""
 
-    return from_mapping(settings(words, given))
+    @property
+    def flags(self) -> dict[str, Flag]:
+        """Return the flags that name a key, by their parameters."""
+        return {flag.parameter: flag for flag in getattr(self.callback, "flags", ())}
+
+    def explain(self) -> None:
+        """Take help and defaults from the configuration."""
+        from tacit.config.run_config import fields
+
+        known = fields()
+        for parameter in self.params:
+            flag = self.flags.get(parameter.name or "")
+            if flag is not None and isinstance(parameter, click.Option):
+                told = known[flag.key]
+                parameter.help = explained(flag.key).replace("[", r"\[")
+                parameter.show_default = _shown(told.default)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help."""
+        self.explain()
+        super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and say of another command's flag why it is none of this one's."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flag = next((flag for flag in (*RUN, *TRAIN) if error.option_name in flag.written()), None)
+            if flag is None:
+                raise
+            why = _why_not(flag.key, getattr(self.callback, "refused", {}))
+            if why is not None:
+                raise ConfigError(f"{error.option_name} means nothing here: {why}") from error
+            takes_words = any(parameter.name == "words" for parameter in self.params)
+            advice = f"Write {flag.key}=VALUE." if takes_words else "Leave it out."
+            raise ConfigError(f"`{ctx.command_path}` has no flag {error.option_name}. {advice}") from error
+
+
+def explained(key: str) -> str:
+    """Return what a setting is, and the words it may be where its description does not say them."""
+    from tacit.config.run_config import choices, fields
+
+    said = fields()[key].description or ""
+    words = [word for word in choices(key) if word not in ("false", "true")]
+    return said if all(word in said for word in words) else f"{said} One of {', '.join(words)}."
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _annotation(flag: Flag) -> Any:
+    option = typer.Option(*(flag.names or (flag.name,)), rich_help_panel=flag.panel)
+    return Annotated[flag.kind | None, option]
+
+
+def _refuse_words(words: Sequence[str], refused: Mapping[str, str]) -> None:
+    for word in words:
+        why = _why_not(word.partition("=")[0].strip(), refused)
+        if why is not None:
+            raise ConfigError(f"{word} means nothing here: {why}")
+
+
+def _why_not(key: str, refused: Mapping[str, str]) -> str | None:
+    section = key.partition(".")[0] + "."
+    return refused.get(key, refused.get(section))
+
+
+def _shown(default: Any) -> str | bool:
+    """Return a default for people; where there is none, the description says what happens."""
+    if default is None or default is False or default == ():
+        return False
+    return f"{default:g}" if isinstance(default, float) else str(default)

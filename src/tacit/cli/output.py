@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
+ForceRun = Annotated[bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel="Output")]
 
 

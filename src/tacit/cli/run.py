@@ -4,45 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from tacit.cli import options
-from tacit.cli.output import JsonFlag, Quiet, emit_json
+from tacit.cli.output import ForceRun, JsonFlag, Quiet, emit_json
 from tacit.cli.watching import watching
 
 
+@options.configured(*options.RUN)
 def run(
-    words: options.Words = None,
-    mode: options.Mode = None,
-    data: options.DataName = None,
-    model: options.ModelName = None,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    per_round: options.PerRound = None,
-    sampling: options.Sampling = None,
-    rounds: options.Rounds = None,
-    drop: options.Drop = None,
-    local_epochs: options.LocalEpochs = None,
-    batch_size: options.BatchSize = None,
-    lr: options.Rate = None,
-    clip: options.Clip = None,
-    clip_rule: options.ClipOption = None,
-    sigma: options.Sigma = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    max_epsilon: options.MaxEpsilon = None,
-    encrypted_dp: options.EncryptedDp = None,
-    gpu: options.Gpu = None,
-    seed: options.Seed = None,
-    engine: options.Engine = None,
-    data_dir: options.DataFolder = None,
-    log: options.Log = None,
-    out: options.Out = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")
-    ] = False,
+    asked: options.Asked,
+    *,
+    force: ForceRun = False,
     quiet: Quiet = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -56,8 +28,7 @@ def run(
       tacit run --mode dp --epsilon 8 --clients 1000 --per-round 200 --rounds 60
       tacit run --mode paillier paillier.keys=threshold paillier.shares=3/5
     """
-    given = locals()
-    config = options.configuration(words, given)
+    config = asked.config()
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
     from tacit.runs import run as start

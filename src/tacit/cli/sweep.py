@@ -38,28 +38,9 @@ Out = Annotated[
 ]
 
 
+@options.configured(*options.without(options.RUN, "out"), words=Words)
 def sweep(
-    words: Words = None,
-    mode: options.Mode = None,
-    data: options.DataName = None,
-    model: options.ModelName = None,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    per_round: options.PerRound = None,
-    sampling: options.Sampling = None,
-    rounds: options.Rounds = None,
-    drop: options.Drop = None,
-    local_epochs: options.LocalEpochs = None,
-    batch_size: options.BatchSize = None,
-    lr: options.Rate = None,
-    clip: options.Clip = None,
-    clip_rule: options.ClipOption = None,
-    sigma: options.Sigma = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    max_epsilon: options.MaxEpsilon = None,
-    gpu: options.Gpu = None,
-    seed: options.Seed = None,
+    *,
     seeds: Annotated[
         int, typer.Option(min=1, max=limits.SEEDS, help="Run each point with so many seeds.", rich_help_panel=_SWEEP)
     ] = 1,
@@ -69,11 +50,10 @@ def sweep(
             min=1, max=limits.WORKERS, help="Points at a time.", rich_help_panel=_SWEEP, show_default="one per core"
         ),
     ] = None,
+    asked: options.Asked,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw heat maps and surfaces.", rich_help_panel="Output")
     ] = True,
-    engine: options.Engine = None,
-    data_dir: options.DataFolder = None,
     out: Out = None,
     force: Annotated[
         bool, typer.Option("--force", help="Begin anew in a folder that holds a sweep.", rich_help_panel="Output")
@@ -89,17 +69,16 @@ def sweep(
       tacit sweep --mode dp dp.clip=0.1:0.9:5 dp.noise=0.1:0.4:4 --rounds 2 --out runs/sweep
       tacit sweep optimizer.lr=log:0.01:1:5 --seeds 3
     """
-    given = locals()
     from tacit.report import sweep as report
     from tacit.report.page import png
     from tacit.studies import plan
     from tacit.studies import sweep as grids
 
-    axes, others = plan.parse_axes(words or [])
-    settings = options.settings(others, given)
+    axes, others = plan.parse_axes(asked.words)
+    settings = asked.but(others).settings()
     if figures:
         png.check()
-    folder = Path(settings.pop("out", None) or Path("runs") / f"sweep-{datetime.now():%Y%m%d-%H%M%S}")
+    folder = Path(out or settings.get("out") or Path("runs") / f"sweep-{datetime.now():%Y%m%d-%H%M%S}")
     study = plan.of_grid(settings, axes, seeds=seeds)
     again = f"the same command goes on with it, with --out {folder}"
     with watching(quiet=quiet, as_json=as_json, again=again) as watch:

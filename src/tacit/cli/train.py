@@ -4,71 +4,32 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from tacit.cli import options
-from tacit.cli.output import JsonFlag, Quiet, emit_json
+from tacit.cli.output import ForceRun, JsonFlag, Quiet, emit_json
 from tacit.cli.watching import watching
 
-_PRIVACY, _TRAINING = "Privacy", "Training"
 _STRETCHES = 10
+_ALONE = "there is one data holder and no federation. `tacit run --mode dp-sgd` trains with several."
 
 
+@options.configured(
+    *options.TRAIN,
+    refused={
+        "mode": "`tacit train` protects examples by DP-SGD. For other modes: `tacit run --mode ...`.",
+        "engine": "`tacit train` needs none, as nothing travels.",
+        "data.split": _ALONE,
+        "server.": _ALONE,
+        **{f"federate.{name}": _ALONE for name in ("clients", "per_round", "sampling", "minimum_clients", "drop")},
+        **{f"federate.{name}": _ALONE for name in ("retries", "weighting")},
+        "train.batch_size": "DP-SGD draws Poisson batches; their mean size is dpsgd.batch_size (--batch-size).",
+        "paillier.": _ALONE,
+    },
+)
 def train(
-    words: options.Words = None,
-    data: options.DataName = None,
-    model: options.ModelName = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    sigma: options.Sigma = None,
-    max_epsilon: options.MaxEpsilon = None,
-    dpsgd_clip: Annotated[
-        float | None,
-        typer.Option("--C", "--clip", help="Largest norm of an example's gradient.", rich_help_panel=_PRIVACY),
-    ] = None,
-    clipping: Annotated[
-        str | None,
-        typer.Option(help="flat, per-layer or automatic.", rich_help_panel=_PRIVACY, show_default="flat"),
-    ] = None,
-    budget_by: Annotated[
-        str | None,
-        typer.Option(
-            help="How epsilon becomes noise: tight, advanced-composition (the DP-SGD lab's two steps) or "
-            "advanced-composition-exact (its exact root).",
-            rich_help_panel=_PRIVACY,
-            show_default="tight",
-        ),
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option(help="How many steps.", rich_help_panel=_TRAINING, show_default="one epoch")
-    ] = None,
-    local_epochs: Annotated[
-        int | None,
-        typer.Option("--epochs", help="Instead: so many passes, on average.", rich_help_panel=_TRAINING),
-    ] = None,
-    dpsgd_batch: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-size",
-            help="Mean size of a Poisson batch.",
-            rich_help_panel=_TRAINING,
-            show_default="512, or all if fewer",
-        ),
-    ] = None,
-    micro_batch: Annotated[
-        int | None, typer.Option(help="Examples at once, to save memory.", rich_help_panel=_TRAINING)
-    ] = None,
-    lr: options.Rate = None,
-    gpu: options.Gpu = None,
-    seed: options.Seed = None,
-    data_dir: options.DataFolder = None,
-    log: options.Log = None,
-    out: options.Out = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a run in the folder.", rich_help_panel="Output")
-    ] = False,
+    asked: options.Asked,
+    *,
+    force: ForceRun = False,
     quiet: Quiet = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -79,13 +40,12 @@ def train(
       tacit train --data breast-cancer --epsilon 1 --delta 1e-3 --iterations 1000 --lr 0.01
       tacit train examples/dp-sgd/mnist-epsilon-3.yaml
     """
-    given = locals()
     from tacit.config import overrides
     from tacit.config.run_config import from_mapping
     from tacit.modes.dp_sgd import DP_SGD
     from tacit.runs import run as start
 
-    settings = options.settings(words, given)
+    settings = asked.settings()
     overrides.put(settings, "mode", DP_SGD.name)
     overrides.put(settings, "engine", "alone")
     if "rounds" not in settings.get("federate", {}):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import BeforeValidator, ValidationError
+from pydantic.fields import FieldInfo
 
 from tacit import foreign, limits
 from tacit.config.dialects import translated
@@ -40,10 +41,10 @@ _LONGEST = 100  # characters of a value in a message
 
 def _names(value: Any) -> Any:
     """Return a list of names, also from ``a,b``; none twice."""
-    names = value.split(",") if isinstance(value, str) else value
+    names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         return names
-    return tuple(dict.fromkeys(name.strip().lower() for name in names))
+    return tuple(dict.fromkeys(part.strip().lower() for name in names for part in name.split(",")))
 
 
 class RunConfig(Section):
@@ -62,9 +63,9 @@ class RunConfig(Section):
     gpu: Annotated[int, Between(-1, limits.GPUS)] = -1
     """Number of the GPU; -1 is the CPU."""
     out: File | None = None
-    """Folder of the run."""
+    """Folder of the run; a new one below runs/ by default."""
     log: Annotated[tuple[Literal["tensorboard", "mlflow"], ...], BeforeValidator(_names)] = ()
-    """Where rounds are also written: tensorboard (in the run's folder), mlflow, or both."""
+    """Where rounds are also written: tensorboard (in the run's folder), mlflow, or both, separated by a comma."""
     data: Data = Data()
     model: Model = Model()
     federate: Federate = Federate()
@@ -113,16 +114,40 @@ def from_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def fields() -> dict[str, FieldInfo]:
+    """Return every setting by its dotted key: its type, its default, and what it is in words."""
+    found: dict[str, FieldInfo] = {}
+    for name, told in RunConfig.model_fields.items():
+        section = told.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            found |= {f"{name}.{key}": inner for key, inner in section.model_fields.items()}
+        else:
+            found[name] = told
+    return found
+
+
+def choices(key: str) -> tuple[str, ...]:
+    """Return the words that a setting may be, where there are only so many.
+
+    >>> choices("federate.sampling"), choices("dp.per_layer"), choices("federate.rounds")
+    (('all', 'fixed', 'poisson'), ('false', 'true'), ())
+    """
+
+    def within(kind: Any) -> Iterator[str]:
+        if get_origin(kind) is Literal:
+            yield from get_args(kind)
+        elif kind is bool:
+            yield from ("false", "true")
+        else:
+            for inner in get_args(kind):
+                yield from within(inner)
+
+    return tuple(within(fields()[key].annotation))
+
+
 def known_keys() -> list[str]:
     """Return every dotted key."""
-    keys: list[str] = []
-    for name, field in RunConfig.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, Section):
-            keys += [f"{name}.{key}" for key in section.model_fields]
-        else:
-            keys.append(name)
-    return keys
+    return list(fields())
 
 
 def _sections() -> set[str]:

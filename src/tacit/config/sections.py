@@ -46,7 +46,7 @@ class Data(Section):
     split_seed: Seed | None = None
     """Fixes the split alone, so that parties in several places split alike; by default the run's own randomness."""
     split: Text | None = None
-    """iid, dirichlet:ALPHA, shards:K, natural or power:A; by default natural where the data have owners."""
+    """iid, dirichlet:ALPHA, shards:K, natural or power:A; by default natural where the data have owners, else iid."""
     download: bool = True
     """Whether missing files may be fetched."""
     features: Annotated[Literal["none", "scatter"], Lower] = "none"
@@ -61,7 +61,8 @@ class Model(Section):
     """Which model."""
 
     name: Text | None = None
-    """cnn, tanh-cnn, tempered-cnn, lenet, mlp, logistic, or package.module:Class; by default what suits the data."""
+    """cnn, tanh-cnn, tempered-cnn, lenet, mlp, logistic, scatter-linear, scatter-cnn, or package.module:Class; by
+    default what suits the data."""
 
 
 class Federate(Section):
@@ -89,13 +90,13 @@ class Train(Section):
     """Local training."""
 
     local_epochs: Annotated[int, Between(1, limits.PASSES)] = 1
-    """Passes over a client's data in a round."""
+    """Passes over a client's data in a round; with `tacit train` over all data."""
     batch_size: Examples = 16
-    """Examples a step."""
+    """Examples per step."""
     form: Literal["auto", "lanes", "grouped", "vmap", "loop"] = "auto"
     """How a cohort is computed; see docs/architecture.md."""
     workers: Annotated[int, Between(1, limits.WORKERS)] | None = None
-    """Threads that train; one a core by default."""
+    """Threads that train; one per core by default."""
 
 
 class Optimizer(Section):

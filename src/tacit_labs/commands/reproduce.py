@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import limits
-from tacit.cli.options import DataFolder
+from tacit.cli import options
 from tacit.cli.output import JsonFlag, Quiet, console, emit_json
 from tacit.cli.watching import watching
 from tacit.errors import ConfigError, TacitError
@@ -28,17 +28,17 @@ Names = Annotated[
 ]
 
 
+@options.configured(options.GPU, options.DATA_FOLDER, words=None)
 def reproduce(
     names: Names = None,
     *,
+    asked: options.Asked,
     listed: Annotated[
         bool, typer.Option("--list", help="Show what there is: source, experiments and time; run nothing.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, each within a minute or so.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("reproductions"),
     seed: Annotated[int, typer.Option(min=0, max=limits.SEED, help="Same seed, same results (but for times).")] = 1,
-    gpu: Annotated[int, typer.Option(min=-1, max=limits.GPUS, help="Number of the GPU; -1 is the CPU.")] = -1,
-    data_dir: DataFolder = None,
     opened: Annotated[bool, typer.Option("--open", help="Open the pages in a browser.")] = False,
     quiet: Quiet = False,
     as_json: JsonFlag = False,
@@ -63,7 +63,8 @@ def reproduce(
     if not names:
         raise ConfigError("Name what to reproduce, or `all`; `tacit reproduce --list` shows what there is.")
     wanted = catalogue.chosen(names)
-    settings = Settings(quick=quick, out=out, seed=seed, gpu=gpu, data_dir=data_dir)
+    config = asked.config()
+    settings = Settings(quick=quick, out=out, seed=seed, gpu=config.gpu, data_dir=config.data.folder)
     done: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     for name in wanted:
