@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tacit.accounting.events import Event, GaussianEvent, PureEvent, RepeatedEvent, SampledEvent, Sampling
+from tacit.accounting.events import (
+    Event,
+    GaussianEvent,
+    PureEvent,
+    RepeatedEvent,
+    SampledEvent,
+    Sampling,
+    SkellamEvent,
+)
 from tacit.accounting.ledger import Ledger, Neighbours, RunningLedger
 
 _VECTORS = Path(__file__).parents[3] / "shared" / "vectors" / "dp.json"
@@ -45,3 +53,7 @@ def sampled(noise: float, rate: float, rounds: int = 1, sampling: Sampling = "po
 
 def pure(epsilon: float, times: int = 1) -> Event:
     return RepeatedEvent(event=PureEvent(epsilon=epsilon), count=times)
+
+
+def skellam(noise: float, rounds: int = 1, sensitivity: float = 2.0**14) -> Event:
+    return RepeatedEvent(event=SkellamEvent(noise_multiplier=noise, sensitivity=sensitivity), count=rounds)

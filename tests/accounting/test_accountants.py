@@ -13,7 +13,7 @@ from tacit.accounting.accountant import Name
 from tacit.accounting.events import Event
 from tacit.accounting.ledger import Charge, Ledger, Neighbours
 from tacit.errors import ConfigError
-from tests.accounting.common import gaussian, ledger, pure, running_ledger, sampled, vectors
+from tests.accounting.common import gaussian, ledger, pure, running_ledger, sampled, skellam, vectors
 
 
 class Conformance(ABC):
@@ -21,6 +21,7 @@ class Conformance(ABC):
 
     name: ClassVar[Name]
     refused: ClassVar[Event | None] = None
+    advice: ClassVar[str] = "Use pld"
 
     @abstractmethod
     def release(self, noise: float, rounds: int) -> Event: ...
@@ -42,7 +43,7 @@ class Conformance(ABC):
 
     def test_what_it_does_not_cover_is_refused(self) -> None:
         if self.refused is not None:
-            with pytest.raises(ConfigError, match="Use pld"):
+            with pytest.raises(ConfigError, match=self.advice):
                 self.epsilon(ledger(self.refused))
 
     @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])
@@ -109,6 +110,28 @@ class TestRdp(Conformance):
     def test_poisson_needs_add_remove(self) -> None:
         with pytest.raises(ConfigError, match="Use pld for replace-one"):
             self.epsilon(ledger(sampled(1.0, 0.1), neighbours="replace-one"))
+
+
+class TestRenyi(Conformance):
+    name = "renyi"
+    refused = skellam(1.0)
+    advice = "Use rdp-skellam"
+
+    def release(self, noise: float, rounds: int) -> Event:
+        return sampled(noise, 0.1, rounds)
+
+
+class TestSkellam(Conformance):
+    name = "rdp-skellam"
+    refused = sampled(1.0, 0.1)
+    advice = "rdp-skellam knows no amplification by sampling"
+
+    def release(self, noise: float, rounds: int) -> Event:
+        return skellam(noise, rounds)
+
+    def test_it_costs_hardly_more_than_gaussian_noise(self) -> None:
+        exact = accountant.epsilon(ledger(gaussian(4.0, 20)), 1e-5).epsilon
+        assert exact < self.epsilon(ledger(skellam(4.0, 20))) < 1.1 * exact
 
 
 class TestBasic(Conformance):
@@ -219,6 +242,10 @@ def test_an_answer_says_what_it_means() -> None:
     assert (plain["accountant"], plain["neighbours"], plain["sampling"]) == ("pld", "add-remove", "poisson")
     infinite = accountant.epsilon(ledger(gaussian(0.0)), 1e-5).to_dict()
     assert (infinite["epsilon"], infinite["finite"]) == (None, False)
+
+
+def test_every_accountant_is_in_the_suite() -> None:
+    assert {suite.name for suite in Conformance.__subclasses__()} == set(accountant.NAMES)
 
 
 def test_an_unknown_accountant_is_refused() -> None:

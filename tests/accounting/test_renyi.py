@@ -16,13 +16,9 @@ from tacit.accounting.calibration import calibrate, calibrate_skellam
 from tacit.accounting.events import ComposedEvent, Event, RepeatedEvent, SampledEvent, SkellamEvent, from_dict, to_dict
 from tacit.accounting.ledger import Ledger, Neighbours, Tally
 from tacit.errors import ConfigError
-from tests.accounting.common import gaussian, ledger, pure, running_ledger, sampled
+from tests.accounting.common import gaussian, ledger, pure, running_ledger, sampled, skellam
 
 Array = NDArray[np.float64]
-
-
-def skellam(noise: float, rounds: int = 1, sensitivity: float = 2.0**14) -> Event:
-    return RepeatedEvent(event=SkellamEvent(noise_multiplier=noise, sensitivity=sensitivity), count=rounds)
 
 
 def log_law(variance: float, reach: int) -> Array:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tacit.errors import ConfigError
-from tacit.mechanisms import poisson as sampler
-from tacit.mechanisms.poisson import poisson
+from tacit.mechanisms import skellam
+from tacit.mechanisms.skellam import poisson
 from tacit.randomness import Randomness
 from tests.mechanisms.laws import p_value
 
@@ -40,7 +40,7 @@ def test_the_law_keeps_its_digits(rate: float) -> None:
     numbers = np.unique(np.maximum(np.floor(rate + deviations * np.sqrt(rate)), 0.0))
     with mpmath.workdps(60):
         exact = [float(k * mpmath.log(rate) - rate - mpmath.loggamma(k + 1)) for k in map(mpmath.mpf, numbers)]
-    np.testing.assert_allclose(sampler._log_law(numbers, rate), exact, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(skellam._log_law(numbers, rate), exact, rtol=1e-12, atol=1e-13)
 
 
 def test_the_tails_are_not_cut() -> None:
@@ -59,7 +59,7 @@ def test_numbers_repeat_in_a_simulation_only_and_differ_by_purpose() -> None:
 
 @pytest.mark.parametrize("rate", [5.0, 1e4])
 def test_no_two_numbers_share_their_chance(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "_CHUNK", 1000)
+    monkeypatch.setattr(skellam, "_CHUNK", 1000)
     sample = poisson(rate, 20_000, SEEDED, "chunks")
     assert p_value(sample, stats.poisson(rate).cdf) > 1e-3
     for lag in (1, 1000, 2000):
@@ -77,7 +77,7 @@ class Unlucky(Randomness):
 
 
 def test_every_try_is_a_new_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "_CHUNK", 5)
+    monkeypatch.setattr(skellam, "_CHUNK", 5)
     assert len(poisson(7.0, 12, Unlucky(key=bytes(16), simulation=True), "own")) == 12
     assert len(Unlucky.drawn) == 8  # three chunks with their coins, and two more tries
     assert len(set(Unlucky.drawn)) == 8

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tacit.errors import ConfigError
-from tacit.mechanisms import rounding
-from tacit.mechanisms.rounding import ConditionalRounding
+from tacit.mechanisms import skellam
+from tacit.mechanisms.skellam import ConditionalRounding
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 
@@ -43,7 +43,7 @@ def test_a_draw_that_exceeds_the_bound_is_drawn_anew(monkeypatch: pytest.MonkeyP
 
 
 def test_after_too_many_draws_numbers_go_towards_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounding, "_TRIES", 0)
+    monkeypatch.setattr(skellam, "_TRIES", 0)
     way = ConditionalRounding(clip_bound=10.0, parameters=3, scale=1.0)
     assert way.rounded(np.array([1.7, -1.7, 0.4], np.float32), SYSTEM).tolist() == [1, -1, 0]
 

@@ -25,13 +25,34 @@ from tacit.vectors import Vector
 from tacit.wire import Task, Turn
 
 
+def floats(clients: int, length: int, seed: int) -> list[Vector]:
+    return list(np.random.default_rng(seed).normal(size=(clients, length)).astype(np.float32))
+
+
+def signs(clients: int, length: int, seed: int) -> list[Vector]:
+    """Return one sign at a few coordinates each, then a bit, then a one."""
+    generator = np.random.default_rng(seed)
+    found = []
+    for _ in range(clients):
+        vector = np.zeros(length, np.float32)
+        vector[generator.choice(length - 2, _named(length - 2), replace=False)] = generator.choice([-1.0, 1.0])
+        vector[-2:] = generator.integers(2), 1.0
+        found.append(vector)
+    return found
+
+
+def _named(dimensions: int) -> int:
+    return min(2, dimensions)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A protocol, who holds its key, and the largest error of one number of one client."""
+    """A protocol, who holds its key, the largest error of one number of one client, and what clients contribute."""
 
     protocol: SumProtocol
     holders: Mapping[ClientId, KeyHolder] = field(default_factory=dict)
     error: float = 0.0
+    contributions: Callable[[int, int, int], list[Vector]] = floats
 
 
 @functools.cache
@@ -74,7 +95,9 @@ PROTOCOLS: dict[str, Make] = {
     "paillier, authority": functools.partial(encrypted, keys="authority"),
     "paillier, threshold": functools.partial(encrypted, keys="threshold"),
     "paillier, shared": functools.partial(encrypted, keys="shared"),
+    "signs": lambda minimum: Parts(protocol=SignSum(minimum_clients=minimum, named=_named), contributions=signs),
 }
+OF_FLOATS = [name for name in PROTOCOLS if name != "signs"]  # those whose clients may contribute any number
 TURN = Turn(round_number=3, attempt=1)
 TASK = Task(turn=TURN, model=np.arange(4, dtype=np.float32))
 
@@ -83,6 +106,11 @@ TASK = Task(turn=TURN, model=np.arange(4, dtype=np.float32))
 def make(request: pytest.FixtureRequest) -> Make:
     chosen: Make = request.param
     return chosen
+
+
+@pytest.fixture(params=OF_FLOATS)
+def make_of_floats(request: pytest.FixtureRequest) -> Make:
+    return PROTOCOLS[request.param]
 
 
 class Clients:
@@ -123,16 +151,15 @@ class Clients:
         return reply
 
 
-def _vectors(clients: int, length: int = 6) -> list[Vector]:
-    generator = np.random.default_rng(8)
-    return list(generator.normal(size=(clients, length)).astype(np.float32))
+def _vectors(make: Make, clients: int, length: int = 6) -> list[Vector]:
+    return make(1).contributions(clients, length, 8)
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(1, 12), st.integers(1, 50), st.integers(0, 10_000), st.sampled_from(sorted(PROTOCOLS)))
+@given(st.integers(1, 12), st.integers(3, 50), st.integers(0, 10_000), st.sampled_from(sorted(PROTOCOLS)))
 def test_the_sum_is_numpys(clients: int, length: int, seed: int, name: str) -> None:
-    vectors = list(np.random.default_rng(seed).normal(size=(clients, length)).astype(np.float32))
     parts = PROTOCOLS[name](1)
+    vectors = parts.contributions(clients, length, seed)
     total = Clients(parts, vectors).sum(length=length)
     exact = np.sum(vectors, axis=0, dtype=np.float64)
     np.testing.assert_allclose(total.vector, exact, rtol=1e-12, atol=1e-12 + clients * parts.error)
@@ -141,20 +168,20 @@ def test_the_sum_is_numpys(clients: int, length: int, seed: int, name: str) -> N
 
 
 def test_the_clients_get_the_model(make: Make) -> None:
-    clients = Clients(make(1), _vectors(3))
+    clients = Clients(make(1), _vectors(make, 3))
     clients.sum()
     assert [model.tolist() for model in clients.models] == [[0.0, 1.0, 2.0, 3.0]] * 3
 
 
 def test_who_dropped_out_is_not_in_the_sum(make: Make) -> None:
-    vectors = _vectors(5)
+    vectors = _vectors(make, 5)
     total = Clients(make(2), vectors, lambda r: {c: f for c, f in r.items() if c not in (0, 3)}).sum()
     assert total.clients == (1, 2, 4)
     np.testing.assert_allclose(total.vector, np.sum([vectors[c] for c in (1, 2, 4)], axis=0), rtol=1e-6, atol=1e-6)
 
 
 def test_the_order_in_which_replies_arrive_changes_nothing(make: Make) -> None:
-    vectors = _vectors(9, length=100)
+    vectors = _vectors(make, 9, length=100)
     straight = Clients(make(1), vectors).sum()
     reversed_ = Clients(make(1), vectors, lambda r: dict(reversed(list(r.items())))).sum()
     assert straight.vector.tobytes() == reversed_.vector.tobytes()
@@ -162,13 +189,13 @@ def test_the_order_in_which_replies_arrive_changes_nothing(make: Make) -> None:
 
 @pytest.mark.parametrize("replied", [0, 1, 2])
 def test_too_few_replies_fail_closed(make: Make, replied: int) -> None:
-    clients = Clients(make(3), _vectors(5), lambda r: {c: f for c, f in r.items() if c < replied})
+    clients = Clients(make(3), _vectors(make, 5), lambda r: {c: f for c, f in r.items() if c < replied})
     with pytest.raises(DropoutError, match=rf"{replied} of 5 clients sent a reply that counts in round 3, 3 needed"):
         clients.sum()
 
 
 def test_just_enough_replies_are_enough(make: Make) -> None:
-    total = Clients(make(3), _vectors(5), lambda r: {c: f for c, f in r.items() if c < 3}).sum()
+    total = Clients(make(3), _vectors(make, 5), lambda r: {c: f for c, f in r.items() if c < 3}).sum()
     assert total.clients == (0, 1, 2)
 
 
@@ -187,26 +214,26 @@ def _without(total: Total, vectors: Sequence[Vector], *dropped: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_number_that_is_none_is_dropped_and_named(make: Make, bad: float) -> None:
-    vectors = _vectors(4)
+def test_a_number_that_is_none_is_dropped_and_named(make_of_floats: Make, bad: float) -> None:
+    vectors = _vectors(make_of_floats, 4)
     vectors[2][5] = bad
-    total = Clients(make(3), vectors).sum()
+    total = Clients(make_of_floats(3), vectors).sum()
     _without(total, vectors, 2)
     assert "optimizer.lr" in total.notes[0]
 
 
-def test_infinities_that_cancel_are_seen(make: Make) -> None:
-    vectors = _vectors(4)
+def test_infinities_that_cancel_are_seen(make_of_floats: Make) -> None:
+    vectors = _vectors(make_of_floats, 4)
     vectors[1][0], vectors[2][0] = np.inf, -np.inf
-    _without(Clients(make(2), vectors).sum(), vectors, 1, 2)
+    _without(Clients(make_of_floats(2), vectors).sum(), vectors, 1, 2)
 
 
-def test_where_too_many_diverge_the_round_fails_with_the_reasons(make: Make) -> None:
-    vectors = _vectors(9)
+def test_where_too_many_diverge_the_round_fails_with_the_reasons(make_of_floats: Make) -> None:
+    vectors = _vectors(make_of_floats, 9)
     for client in range(7):
         vectors[client][0] = np.nan
     with pytest.raises(DropoutError) as caught:
-        Clients(make(3), vectors).sum()
+        Clients(make_of_floats(3), vectors).sum()
     text = str(caught.value)
     assert text.startswith("2 of 9 clients sent a reply that counts in round 3, 3 needed")
     assert all(f"Client {client} " in text for client in range(5))
@@ -215,11 +242,11 @@ def test_where_too_many_diverge_the_round_fails_with_the_reasons(make: Make) -> 
 
 
 @pytest.mark.parametrize("length", [0, 5, 7])
-def test_a_vector_of_another_length_is_dropped_and_named(make: Make, length: int) -> None:
-    vectors = _vectors(4)
+def test_a_vector_of_another_length_is_dropped_and_named(make_of_floats: Make, length: int) -> None:
+    vectors = _vectors(make_of_floats, 4)
     sent = list(vectors)
     sent[1] = np.ones(length, np.float32)
-    _without(Clients(make(3), sent).sum(length=6), vectors, 1)
+    _without(Clients(make_of_floats(3), sent).sum(length=6), vectors, 1)
 
 
 GARBAGE = {
@@ -239,21 +266,16 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("change", GARBAGE.values(), ids=list(GARBAGE))
-@pytest.mark.parametrize("name", [*PROTOCOLS, "signs"])
-def test_garbage_from_one_client_is_dropped_and_named(name: str, change: Callable[[bytes], bytes]) -> None:
-    parts = Parts(protocol=SignSum(minimum_clients=4, named=lambda _: 2)) if name == "signs" else PROTOCOLS[name](4)
-    vectors = _vectors(5)
-    if name == "signs":
-        vectors = [np.array([1, 0, 1, 0, 1, 1], np.float32) for _ in range(5)]
-    _without(Clients(parts, vectors, _replace(3, change)).sum(), vectors, 3)
-    parts = Parts(protocol=SignSum(minimum_clients=5, named=lambda _: 2)) if name == "signs" else PROTOCOLS[name](5)
+def test_garbage_from_one_client_is_dropped_and_named(make: Make, change: Callable[[bytes], bytes]) -> None:
+    vectors = _vectors(make, 5)
+    _without(Clients(make(4), vectors, _replace(3, change)).sum(), vectors, 3)
     with pytest.raises(DropoutError, match=r"4 of 5 clients sent a reply that counts in round 3, 5 needed.*lient 3 "):
-        Clients(parts, vectors, _replace(3, change)).sum()
+        Clients(make(5), vectors, _replace(3, change)).sum()
 
 
 def test_a_failures_words_can_not_steer_a_terminal_or_fill_a_journal(make: Make) -> None:
     long = wire.pack_failure(TURN, wire.Failure.REFUSED, "\x1b[2J\x07\nWell " + 100_000 * "é")
-    (note,) = Clients(make(1), _vectors(5), _replace(3, lambda _: long)).sum().notes
+    (note,) = Clients(make(1), _vectors(make, 5), _replace(3, lambda _: long)).sum().notes
     assert note.isprintable()
     assert "Well éé" in note
     assert len(note) < 700
@@ -261,7 +283,7 @@ def test_a_failures_words_can_not_steer_a_terminal_or_fill_a_journal(make: Make)
 
 @pytest.mark.parametrize("turn", [Turn(round_number=3, attempt=0), Turn(round_number=2, attempt=1)])
 def test_a_replayed_reply_is_dropped_and_named(make: Make, turn: Turn) -> None:
-    vectors = _vectors(5)
+    vectors = _vectors(make, 5)
     old: dict[int, bytes] = {}
 
     def keep(replies: Frames) -> Frames:
@@ -275,7 +297,7 @@ def test_a_replayed_reply_is_dropped_and_named(make: Make, turn: Turn) -> None:
 
 
 def test_a_reply_from_outside_the_cohort_is_refused(make: Make) -> None:
-    clients = Clients(make(1), _vectors(3), lambda r: {**r, 17: r[0]})
+    clients = Clients(make(1), _vectors(make, 3), lambda r: {**r, 17: r[0]})
     with pytest.raises(RemoteError, match="17"):
         clients.sum()
 
