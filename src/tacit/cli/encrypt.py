@@ -120,7 +120,7 @@ def _show(output: Path, encrypted: CiphertextVector, size: int, shape: tuple[int
     kind = "integer" if layout.step is None else "float"
     out.print(
         f"{output}: {plural(layout.length, kind)} in {plural(layout.rows, 'ciphertext')}, {bytes_text(size)} "
-        f"({size / layout.length:.1f} bytes a number)",
+        f"({size / layout.length:.1f} bytes per number)",
         markup=False,
     )
     if len(shape) != 1:

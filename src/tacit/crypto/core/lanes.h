@@ -1,4 +1,4 @@
-/* Eight numbers a register: the types and the two instructions everything is made of.
+/* Eight numbers per register: the types and the two instructions everything is made of.
  *
  * A number is K limbs of 52 bits, least significant first, and limb j of eight numbers is one register: every
  * instruction does the same to eight independent numbers. AVX-512 IFMA multiplies two 52-bit limbs and adds the

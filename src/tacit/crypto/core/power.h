@@ -1,6 +1,6 @@
 /* Every base to one exponent, by digits of a fixed window.
  *
- * The time depends on the exponent's length only: as many squarings as bits, one product a digit, zero digits
+ * The time depends on the exponent's length only: as many squarings as bits, one product per digit, zero digits
  * included. A secret digit is looked up by reading all 2^w powers and keeping one by masks. */
 
 #ifndef TACIT_POWER_H

@@ -1,4 +1,4 @@
-/* Powers of one base to many exponents: base^e = prod_i base^(e_i 256^i), one entry a byte (Brickell et al. 1992).
+/* Powers of one base to many exponents: base^e = prod_i base^(e_i 256^i), one entry per byte (Brickell et al. 1992).
  *
  * The exponents are secret, and eight lanes have eight digits. Entries are stored byte by byte: the 256 values of one
  * byte of one limb are adjacent, four registers, and two permutations (vpermi2b, 128 bytes each) and a blend by the

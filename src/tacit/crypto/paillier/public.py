@@ -77,7 +77,7 @@ class PublicKey:
 
     With :math:`g = n + 1` the message costs one multiplication, and with :math:`h = (-x^2)^n \bmod n^2` fixed by the
     key, the noise :math:`h^s` is a product of entries of a table, without squarings (Damgård, Jurik and Nielsen 2010).
-    The table is made once a key and kept. Whoever has the private key encrypts faster: :class:`PrivateKey`.
+    The table is made once per key and kept. Whoever has the private key encrypts faster: :class:`PrivateKey`.
 
     A key is only as good as the way it came: compare its :attr:`fingerprint` with the owner's over another channel.
 
