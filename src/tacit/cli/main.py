@@ -91,6 +91,14 @@ def main() -> None:
     except TacitError as error:
         _complain(str(error))
         sys.exit(1)
+    except ModuleNotFoundError as error:  # an installation with less than all that training takes
+        package = (error.name or "tacit").partition(".")[0]
+        if package.startswith("tacit"):
+            raise
+        _complain(
+            f"This command needs the package {package}, which is not installed. Get all of them: pip install tacit."
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         _complain("Stopped.")
         sys.exit(130)

@@ -46,8 +46,9 @@ that kind.
 
 **What is not claimed.** This is about sums of honest ciphertexts. Who may choose what is opened gets n-th roots modulo
 n of numbers of its choice, which is more than decryptions: nothing is shown of ciphertexts that were not opened then.
-So, as ever with Paillier, never decrypt on request: each holder checks that it is a sum of enough clients, once a
-round. More than half of the holders are needed (2t > l), so that no two groups of them open two sums of a round.
+So, as ever with Paillier, never decrypt on request: each holder checks that it is a sum of enough clients, and
+opens one per round. More than half of the holders are needed (2t > l), so that no two groups of them open two sums of a
+round.
 
 The dealer who generates the key knows it for that moment; choose whom you trust with that, and erase its machine.
 """
