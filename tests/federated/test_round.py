@@ -106,11 +106,11 @@ class Marking:
     def length(self, parameters: int) -> int:
         return parameters
 
-    def public(self) -> bytes:
+    def public_state(self) -> bytes:
         return bytes([self.rounds])
 
-    def told(self, public: bytes) -> Marking:
-        return Marking(rounds=public[0])
+    def with_state(self, state: bytes) -> Marking:
+        return Marking(rounds=state[0])
 
     def on_client(self, work: Work, randomness: Randomness) -> Vector:
         return work.update + np.float32(self.rounds + randomness.stream("mark").random())

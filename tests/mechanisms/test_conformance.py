@@ -77,7 +77,7 @@ def _work(client: int, scale: float = 0.1) -> Work:
 
 
 def _contribution(mechanism: Mechanism, work: Work, client: int = 0) -> Vector:
-    told = mechanism.told(mechanism.public())
+    told = mechanism.with_state(mechanism.public_state())
     return np.asarray(told.on_client(work, RANDOMNESS.within("client", client)))
 
 
@@ -116,8 +116,8 @@ def test_the_next_round_has_a_mechanism_of_the_same_kind_and_cost(mechanism: Mec
 
 def test_what_is_told_is_all_that_changes_from_round_to_round(mechanism: Mechanism) -> None:
     following = _release(mechanism).mechanism
-    assert mechanism.told(following.public()) == following
-    assert mechanism.told(mechanism.public()) == mechanism
+    assert mechanism.with_state(following.public_state()) == following
+    assert mechanism.with_state(mechanism.public_state()) == mechanism
 
 
 def test_fitting_twice_is_fitting_once(mechanism: Mechanism) -> None:

@@ -130,7 +130,7 @@ def test_a_small_bound_grows_as_the_paper_says() -> None:
 
 def test_the_noise_uses_the_bound_the_updates_were_clipped_with() -> None:
     mechanism = adaptive(0.1)
-    told = mechanism.told(mechanism.public())
+    told = mechanism.with_state(mechanism.public_state())
     assert told == mechanism
     release = mechanism.on_server(
         np.append(np.zeros(20_000), -50.0), SEEDED, clients=4
@@ -154,14 +154,14 @@ def test_denoising_pulls_pure_noise_towards_zero(denoise: str) -> None:
 
 @pytest.mark.parametrize("mechanism", [CENTRAL, LOCAL, adaptive(0.3)], ids=["central", "local", "adaptive"])
 def test_what_clients_are_told_is_enough(mechanism: Mechanism) -> None:
-    assert mechanism.told(mechanism.public()) == mechanism
+    assert mechanism.with_state(mechanism.public_state()) == mechanism
 
 
 def test_a_damaged_clip_bound_is_refused() -> None:
     with pytest.raises(WireError, match="Expected 8 bytes"):
-        CENTRAL.told(b"123")
+        CENTRAL.with_state(b"123")
     with pytest.raises(ConfigError, match="clip_bound=nan"):
-        CENTRAL.told(b"\x7f\xf8" + bytes(6))
+        CENTRAL.with_state(b"\x7f\xf8" + bytes(6))
 
 
 @pytest.mark.parametrize(

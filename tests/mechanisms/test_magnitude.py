@@ -105,13 +105,13 @@ def test_mindspores_own_constants_can_be_set() -> None:
 
 def test_the_state_travels() -> None:
     moved = replace(FIRST, estimate=0.25, contracting=True, settled=7)
-    assert FIRST.told(moved.state()) == moved
+    assert FIRST.with_state(moved.state()) == moved
     with pytest.raises(WireError, match="Expected 13 bytes"):
-        FIRST.told(b"")
+        FIRST.with_state(b"")
     for bad in (0.0, -1.0, math.nan, math.inf):
         state = np.array(bad, ">f8").tobytes() + moved.state()[8:]
         with pytest.raises(WireError, match="finite magnitude above 0"):
-            FIRST.told(state)
+            FIRST.with_state(state)
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_the_mean_of_the_weights_becomes_the_model() -> None:
     np.testing.assert_allclose(release.update, updates.mean(axis=0), atol=1e-6)
     assert release.train_loss is None
     assert release.mechanism == mechanism
-    assert mechanism.told(mechanism.public()) == mechanism.fitted((3,)) == mechanism
+    assert mechanism.with_state(mechanism.public_state()) == mechanism.fitted((3,)) == mechanism
 
 
 def test_it_needs_the_model_that_was_sent() -> None:

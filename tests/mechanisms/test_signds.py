@@ -71,7 +71,7 @@ def test_the_sources_worked_example_number_for_number() -> None:
             for client, request in requests.items()
         }
 
-    task = Task(turn=Turn(round_number=1), model=np.zeros(8, np.float32), extras=mechanism.public())
+    task = Task(turn=Turn(round_number=1), model=np.zeros(8, np.float32), extras=mechanism.public_state())
     total = drive(protocol.server(range(3), task, 10), InProcessEngine(answer=answer))
     assert total.vector[:8].tolist() == [1, -1, 0, -1, 1, 1, 1, 1]
     update = mechanism.on_server(total.vector, ROOT, clients=8).update
@@ -201,19 +201,21 @@ def test_what_a_report_costs() -> None:
 def test_the_plan_and_the_estimate_travel() -> None:
     server = signds(magnitude=replace(ESTIMATE, estimate=0.3, settled=4)).fitted((66_404,))
     assert (server.chosen, server.threshold) == (14, 9)
-    client = signds().told(server.public())
+    client = signds().with_state(server.public_state())
     assert client == server
     assert client.selection(66_404).chosen == 14
     fixed = signds(magnitude=None).fitted((66_404,))
-    assert signds(magnitude=None).told(fixed.public()) == fixed
-    assert signds().told(signds().public()).selection(2_000).chosen == 14  # not told: it finds out by itself
+    assert signds(magnitude=None).with_state(fixed.public_state()) == fixed
+    assert (
+        signds().with_state(signds().public_state()).selection(2_000).chosen == 14
+    )  # not told: it finds out by itself
     for bad in (b"", b"1234567"):
         with pytest.raises(WireError, match="at least 8 bytes"):
-            signds().told(bad)
+            signds().with_state(bad)
     with pytest.raises(WireError, match="Expected no estimate"):
-        signds(magnitude=None).told(server.public())
+        signds(magnitude=None).with_state(server.public_state())
     with pytest.raises(WireError, match="13 bytes"):
-        signds().told(fixed.public())
+        signds().with_state(fixed.public_state())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -145,8 +145,8 @@ def test_without_the_others_a_client_has_its_own_share() -> None:
 
 def test_it_has_no_state_and_sends_nothing_but_the_update() -> None:
     mechanism: Mechanism = MECHANISM
-    assert mechanism.public() == b""
-    assert mechanism.told(b"") is mechanism
+    assert mechanism.public_state() == b""
+    assert mechanism.with_state(b"") is mechanism
     assert mechanism.length(7) == 7
 
 

@@ -26,7 +26,7 @@ def test_the_mean_is_weighted_by_examples() -> None:
     np.testing.assert_allclose(release.update, np.average(updates, axis=0, weights=weights), rtol=1e-5, atol=1e-6)
     assert release.train_loss == pytest.approx(np.average(losses, weights=weights))
     assert release.update.dtype == np.float32
-    assert release.mechanism == mechanism.told(mechanism.public()) == mechanism
+    assert release.mechanism == mechanism.with_state(mechanism.public_state()) == mechanism
 
 
 def test_uniform_weights_count_everyone_once() -> None:

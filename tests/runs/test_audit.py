@@ -146,7 +146,7 @@ def observe(
     ).answer
     engine = InProcessEngine(answer=wrap(answer, randomness))
     before = Checkpoint(
-        round_number=0, model=MODEL, state={}, mechanism=plan.mechanism.public(), seconds={}, record=None
+        round_number=0, model=MODEL, state={}, mechanism=plan.mechanism.public_state(), seconds={}, record=None
     )
     amplified = plan.claim is not None and plan.claim.amplified
     rows: list[tuple[float, ...]] = []

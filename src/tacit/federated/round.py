@@ -52,7 +52,7 @@ def broadcast(plan: Plan, mechanism: Mechanism, model: Vector, turn: Turn) -> Ta
     """Return what every client is asked: the model, as injectors leave it, and what the mechanism tells."""
     for inject in plan.injectors:
         model = np.asarray(inject(model, turn.round_number), np.float32)
-    return Task(turn=turn, model=model, extras=mechanism.public())
+    return Task(turn=turn, model=model, extras=mechanism.public_state())
 
 
 def sum_flow(plan: Plan, mechanism: Mechanism, cohort: Sequence[ClientId], task: Task) -> Flow[Total]:
@@ -149,7 +149,7 @@ class LocalClients:
         self, task: Task, request: wire.Frame, clients: list[ClientId], send: Callable[[ClientId, bytes], None]
     ) -> None:
         turn = task.turn
-        mechanism = self._mechanism.told(task.extras)
+        mechanism = self._mechanism.with_state(task.extras)
         if len(clients) < self._trainer.workers:  # a core is free while they train
             length = mechanism.length(len(task.model))
             for client in clients:

@@ -64,11 +64,11 @@ class BoundedMean:
         """Return three more than the model has."""
         return parameters + _EXTRA
 
-    def public(self) -> bytes:
+    def public_state(self) -> bytes:
         """Return nothing: clients know their weight."""
         return b""
 
-    def told(self, public: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
         """Return the mechanism."""
         return self
 

@@ -116,15 +116,15 @@ class GaussianMechanism:
         """Return the model's length, and one more for the clipping bit."""
         return parameters + (self.adaptive is not None)
 
-    def public(self) -> bytes:
+    def public_state(self) -> bytes:
         """Return the clip bound of the round."""
         return _PUBLIC.pack(self.clip_bound)
 
-    def told(self, public: bytes) -> Self:
+    def with_state(self, state: bytes) -> Self:
         """Return the mechanism with the clip bound of the round."""
-        if len(public) != _PUBLIC.size:
-            raise WireError(f"Expected {_PUBLIC.size} bytes with the clip bound, got {len(public)}.")
-        return replace(self, clip_bound=_PUBLIC.unpack(public)[0])
+        if len(state) != _PUBLIC.size:
+            raise WireError(f"Expected {_PUBLIC.size} bytes with the clip bound, got {len(state)}.")
+        return replace(self, clip_bound=_PUBLIC.unpack(state)[0])
 
     def on_client(self, work: Work, randomness: Randomness) -> Vector:  # noqa: ARG002
         """Return the clipped update, weighted where a cap is set, and the clipping bit."""
@@ -135,14 +135,14 @@ class GaussianMechanism:
             return update
         return np.append(update, np.float32(within - 0.5))
 
-    def accepted(self, public: bytes, vector: Vector) -> Vector:
-        """Return what the server adds of a client's vector in a round with this ``public``.
+    def accepted(self, state: bytes, vector: Vector) -> Vector:
+        """Return what the server adds of a client's vector in a round with this public state.
 
         What honest clients send is within these bounds and stays as it is. One that does not clip counts no more than
         one that does: it can neither stop a run nor take the model or the clip bound out of the floats' range.
         """
         parameters = len(vector) - (self.adaptive is not None)
-        update, _ = clipped(vector[:parameters], self.told(public).clip_bound)
+        update, _ = clipped(vector[:parameters], self.with_state(state).clip_bound)
         return update if self.adaptive is None else np.append(update, np.clip(vector[parameters:], -0.5, 0.5))
 
     def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
@@ -220,11 +220,11 @@ class LocalGaussianMechanism:
         """Return the model's length."""
         return parameters
 
-    def public(self) -> bytes:
+    def public_state(self) -> bytes:
         """Return nothing: the clip bound is fixed."""
         return b""
 
-    def told(self, public: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
         """Return the mechanism."""
         return self
 

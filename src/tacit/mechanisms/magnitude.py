@@ -85,7 +85,7 @@ class MagnitudeEstimate:
         """Return what changes from round to round."""
         return _STATE.pack(self.estimate, self.contracting, self.settled)
 
-    def told(self, state: bytes) -> Self:
+    def with_state(self, state: bytes) -> Self:
         """Return the estimate in the state that :meth:`state` wrote."""
         if len(state) != _STATE.size:
             raise WireError(f"Expected {_STATE.size} bytes with the magnitude's estimate, got {len(state)}.")

@@ -52,12 +52,15 @@ class Mechanism(Protocol):
         """Return the length of the vectors that are summed, for a model of ``parameters``."""
         ...
 
-    def public(self) -> bytes:
-        """Return what clients have to know this round; it travels with the task."""
+    def public_state(self) -> bytes:
+        """Return all that changes from round to round.
+
+        It is public: it travels with the task to the clients, and a checkpoint keeps it.
+        """
         ...
 
-    def told(self, public: bytes) -> Self:
-        """Return the mechanism as a client that was told ``public`` applies it."""
+    def with_state(self, state: bytes) -> Self:
+        """Return the mechanism of the round that ``state`` was taken from, as a client or a resumed run applies it."""
         ...
 
     def on_client(self, work: Work, randomness: Randomness) -> Vector | NDArray[np.int64]:

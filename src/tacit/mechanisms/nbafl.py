@@ -117,11 +117,11 @@ class NbAFL:
         """Return one more than the model has, to count messages by."""
         return parameters + 1
 
-    def public(self) -> bytes:
+    def public_state(self) -> bytes:
         """Return nothing: all numbers are settings."""
         return b""
 
-    def told(self, public: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
         """Return the mechanism."""
         return self
 

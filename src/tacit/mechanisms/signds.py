@@ -112,18 +112,18 @@ class SignDS:
         """Return two more than the model has: the bit, and a one to count reports by."""
         return parameters + _EXTRA
 
-    def public(self) -> bytes:
+    def public_state(self) -> bytes:
         """Return how many coordinates to name, their threshold, and the magnitude's estimate of the round."""
         return _PLAN.pack(self.chosen, self.threshold) + (self.magnitude.state() if self.magnitude else b"")
 
-    def told(self, public: bytes) -> Self:
+    def with_state(self, state: bytes) -> Self:
         """Return the mechanism with the plan and estimate of the round; whatever they are, a report costs the same."""
-        if len(public) < _PLAN.size:
-            raise WireError(f"Expected at least {_PLAN.size} bytes with the plan, got {len(public)}.")
-        (chosen, threshold), state = _PLAN.unpack_from(public), public[_PLAN.size :]
-        if self.magnitude is None and state:
-            raise WireError(f"Expected no estimate with a fixed step, got {len(state)} bytes.")
-        magnitude = self.magnitude and self.magnitude.told(state)
+        if len(state) < _PLAN.size:
+            raise WireError(f"Expected at least {_PLAN.size} bytes with the plan, got {len(state)}.")
+        (chosen, threshold), estimate = _PLAN.unpack_from(state), state[_PLAN.size :]
+        if self.magnitude is None and estimate:
+            raise WireError(f"Expected no estimate with a fixed step, got {len(estimate)} bytes.")
+        magnitude = self.magnitude and self.magnitude.with_state(estimate)
         return replace(self, chosen=chosen, threshold=threshold, magnitude=magnitude)
 
     def on_client(self, work: Work, randomness: Randomness) -> Vector:

@@ -122,11 +122,11 @@ class SkellamMechanism:
         """Return the model's length."""
         return parameters
 
-    def public(self) -> bytes:
+    def public_state(self) -> bytes:
         """Return nothing: all is fixed before the first round."""
         return b""
 
-    def told(self, public: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
         """Return the mechanism."""
         return self
 

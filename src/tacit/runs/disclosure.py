@@ -59,7 +59,7 @@ class Disclosure:
         if not self.sizes:
             expected = self.plan.sampler.expected
             up = round(expected * wire.vector_bytes(mechanism.length(parameters)))
-            down = round(expected * wire.task_bytes(parameters, extras=len(mechanism.public())))
+            down = round(expected * wire.task_bytes(parameters, extras=len(mechanism.public_state())))
         return {"bytes_up": up, "bytes_down": down, "bytes_holders": counted.bytes_holders}
 
     def time(self, stages: Mapping[Stage, float], wall: float) -> dict[str, Any]:

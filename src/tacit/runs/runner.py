@@ -100,7 +100,7 @@ class Runner:
             round_number=0,
             model=layout.read(job.module).cpu().numpy(),
             state=self._first_state(layout.size),
-            mechanism=job.plan.mechanism.public(),
+            mechanism=job.plan.mechanism.public_state(),
             seconds={},
             record=None,
         )
@@ -163,7 +163,7 @@ class Runner:
         start = time.perf_counter()
         self._stopwatch.restart()
         traffic = Traffic()
-        mechanism = self._job.plan.mechanism.told(before.mechanism)
+        mechanism = self._job.plan.mechanism.with_state(before.mechanism)
         outcome, cohort, attempts = self._attempts(engine, number, before, mechanism, traffic)
         score = self._evaluate(outcome.model, number, last=last)
         wall = time.perf_counter() - start
@@ -184,7 +184,7 @@ class Runner:
             round_number=number,
             model=outcome.model,
             state=outcome.state,
-            mechanism=outcome.mechanism.public(),
+            mechanism=outcome.mechanism.public_state(),
             seconds=self._spent(before, wall),
             record={"type": "round"} | asdict(record) | self._tells.dropped(cohort, outcome.clients),
         )

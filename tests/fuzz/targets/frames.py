@@ -102,11 +102,11 @@ def _plans() -> tuple[Plan, ...]:
 
 def _told_seeds() -> list[bytes]:
     plans = _plans()
-    return [bytes([place]) + plan.mechanism.fitted((40,)).public() for place, plan in enumerate(plans)]
+    return [bytes([place]) + plan.mechanism.fitted((40,)).public_state() for place, plan in enumerate(plans)]
 
 
 def _told(data: bytes) -> None:
-    mechanism = _plans()[data[0] % 4 if data else 0].mechanism.told(data[1:])
+    mechanism = _plans()[data[0] % 4 if data else 0].mechanism.with_state(data[1:])
     zeros = np.zeros(40, np.float32)
     work = Work(update=np.linspace(-1, 1, 40, dtype=np.float32), examples=10, loss=1.0, sent=zeros)
     given = mechanism.on_client(work, Randomness.of(seed=1))

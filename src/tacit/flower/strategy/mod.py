@@ -185,7 +185,7 @@ def _worked(
     sent = next(iter(message.content.array_records.values())).copy()  # the app may change the record it is handed
     shape = Shape.of(sent)
     memory.change(lambda kept: kept.held_to({"the model's arrays": digest(repr(shape).encode())}))
-    mechanism = plan.mechanism.told(task.extras).fitted(shape.layers)
+    mechanism = plan.mechanism.with_state(task.extras).fitted(shape.layers)
     protocol.prepare(state, mechanism.length(sum(shape.layers)))
     reply = _trained(message, context, call_next)
     if reply.has_error():

@@ -123,7 +123,7 @@ class Session:
 
     def _round(self, cohort: Sequence[ClientId], turn: wire.Turn) -> Flow[tuple[Total, Release]]:
         mechanism = self._mechanism
-        task = wire.Task(turn=turn, model=_NO_MODEL, extras=mechanism.public())
+        task = wire.Task(turn=turn, model=_NO_MODEL, extras=mechanism.public_state())
         length = mechanism.length(sum(self.shape.layers))
         total = yield from self._plan.protocol.server(cohort, task, length)
         with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is released

@@ -53,7 +53,7 @@ def uploads() -> list[dict[str, Any]]:
     for name, dimensions, epsilon in (("LeNet", 66_404, 100.0), ("CNN", 21_840, 10.0), ("CNN", 21_840, 100.0)):
         one = mechanism(epsilon).fitted((dimensions,))
         update = GENERATOR.normal(size=dimensions).astype(np.float32)
-        task = wire.pack_task(Task(turn=Turn(round_number=1), model=update, extras=one.public()))
+        task = wire.pack_task(Task(turn=Turn(round_number=1), model=update, extras=one.public_state()))
         work = Work(update=update, examples=1, loss=0.0)
         vector = one.on_client(work, SYSTEM)
         reply = SignSum(minimum_clients=1, named=one.named).client(b"", wire.unpack(task), vector)[1]
