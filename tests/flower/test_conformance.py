@@ -69,7 +69,8 @@ class Nodes:
         clients = len(job.holdings.rows)
         run = uuid4().hex
         (self.folder / run).mkdir()
-        keys = write_keys(job.config.paillier, self.folder / run) if job.plan.mode == "paillier" else {}
+        files = write_keys(job.config.paillier, self.folder / run) if job.plan.mode == "paillier" else None
+        keys = {} if files is None else {number: str(path) for number, path in files.secret.items()}
         told = {
             "run": run,
             "settings": job.config.to_yaml(),
@@ -77,6 +78,7 @@ class Nodes:
             "simulation": randomness.simulation,
             "clients": clients,
             "keys": keys,
+            "pin": "" if files is None else str(files.public),
         }
         (self.folder / "told.json").write_text(json.dumps(told))
         engine = FlowerEngine(grid=self.grid, deadline=120.0, on_trip=timed(watch.stopwatch, 2), note=watch.note)

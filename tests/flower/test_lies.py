@@ -13,8 +13,7 @@ from flwr.clientapp import ClientApp
 
 from tacit import wire
 from tacit.flower import envelope, private_mod
-from tacit.flower.strategy.pairing import GREETING, Terms
-from tacit.flower.strategy.settings import Numbers
+from tacit.flower.hello import GREETING, Numbers, Terms
 from tests.flower.common import app
 
 TEXT = '{"dp.clip": 1.0, "dp.noise": 1.0, "mode": "local-dp"}'

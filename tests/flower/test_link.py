@@ -4,20 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message, RecordDict
 
 import tacit
-from tacit.errors import RunError
+from tacit.errors import RunError, WireError
 from tacit.flow import ClientId, Stopwatch
-from tacit.flower import envelope, hello
+from tacit.flower import envelope
 from tacit.flower.engine import FlowerEngine
+from tacit.flower.hello import Introduction
 from tacit.flower.link import Link, timed
 from tests.flower.grid import Respond, grid
 from tests.runs.common import digits
 
 
 def _node(*parties: ClientId, version: str = tacit.__version__, examples: int | None = None) -> Respond:
-    said = hello.introduce(hello.Introduction(version=version, parties=parties, examples=examples))
+    said = Introduction(version=version, parties=parties, examples=examples).to_frame()
 
     def respond(message: Message) -> list[Message]:
         frame = envelope.frame_of(message)
@@ -91,6 +92,18 @@ def test_a_client_that_was_missing_may_come_and_a_stranger_stops_nothing() -> No
     made.nodes |= {33: _node(2), 40: _node(7), 41: _node(0, version="0.0.1"), 42: lambda _: []}
     assert link.exchange({2: b"x" * 20}) == {2: b"work"}
     assert sum("is left out" in note for note in notes) == 2
+
+
+def test_a_stranger_whose_answer_is_nothing_of_tacits_stops_nothing_either() -> None:
+    link, made, notes = _link({31: _node(0), 32: _node(1)}, {0, 1, 2})
+    _assemble(link)
+    made.nodes[40] = lambda message: [Message(RecordDict({"arrays": ArrayRecord()}), reply_to=message)]
+    made.nodes[41] = lambda message: [envelope.reply(message, b"no frame", {})]
+    assert link.exchange({0: b"x" * 20, 2: b"x" * 20}) == {0: b"work"}
+    assert sum("came and is left out" in note for note in notes) == 2
+    late, _, _ = _link({31: _node(0), 40: made.nodes[40]}, {0, 1})
+    with pytest.raises(WireError, match=r"node 40\) sent something else"):
+        _assemble(late)
 
 
 def test_a_stranger_that_never_answers_does_not_hold_up_every_round() -> None:

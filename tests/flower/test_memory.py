@@ -14,8 +14,8 @@ from torch import nn
 
 from tacit import wire
 from tacit.errors import StorageError
-from tacit.flower import hello
 from tacit.flower.envelope import Answer, Call
+from tacit.flower.hello import GREETING, Terms
 from tacit.flower.memory import InFile, InState, Memory, kept_in
 from tacit.flower.node import Node, Own
 from tacit.flower.refusals import RefusalError
@@ -44,7 +44,8 @@ def _task(number: int = 1, attempt: int = 0) -> bytes:
 
 
 def _ask(frame: bytes, own: Own | None = None, **changes: Any) -> Answer:
-    call = Call(party=1, frame=frame, node={"partition-id": 1}, run=RUN, run_id=5)
+    said = Terms.of(configuration(changes.get("run", RUN))).to_record()
+    call = Call(party=1, frame=frame, said=said, node={"partition-id": 1}, run=RUN, run_id=5)
     return Node(own=own or _own())(replace(call, **changes))
 
 
@@ -80,7 +81,7 @@ def test_a_node_answers_for_itself_only() -> None:
     ids=["noise", "mode", "rounds", "clients", "retries"],
 )
 def test_settings_hold_from_the_first_message_on(changes: dict[str, Any]) -> None:
-    frame = _ask(hello.greeting(configuration(RUN))).frame
+    frame = _ask(GREETING).frame
     assert wire.unpack(frame).kind is wire.Kind.HELLO
     run = {key: value for key, value in {**RUN, **changes}.items() if changes.get("mode") is None or key[:2] != "dp"}
     assert _said(_ask(_task(), run=run)) is wire.Failure.CHANGED

@@ -13,8 +13,8 @@ from torch import nn
 from tacit import wire
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile
-from tacit.flower import hello
 from tacit.flower.envelope import Answer, Call
+from tacit.flower.hello import GREETING, Introduction, Terms
 from tacit.flower.node import Node, Own
 from tacit.modes.catalogue import resolve
 from tacit.protocols.paillier.client import pack_invitation
@@ -46,8 +46,14 @@ def _config(settings: dict[str, Any]) -> RunConfig:
     return configuration(settings)
 
 
+def _said(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what the server says of a run with these settings."""
+    return dict(Terms.of(_config(settings)).to_record())
+
+
 def _ask(frame: bytes, *, party: int = 1, node: dict[str, Any] | None = None, **changes: Any) -> Answer:
-    call = Call(party=party, frame=frame, node=NODE if node is None else node, run=SETTINGS, run_id=5)
+    said = _said(changes.pop("says", changes.get("run", SETTINGS)))
+    call = Call(party=party, frame=frame, said=said, node=NODE if node is None else node, run=SETTINGS, run_id=5)
     return Node()(replace(call, **changes))
 
 
@@ -71,10 +77,6 @@ def _task(**changes: Any) -> bytes:
     return wire.pack_task(wire.Task(turn=TURN, model=np.zeros(PARAMETERS, np.float32), **changes))
 
 
-def _greeting(settings: dict[str, Any] = SETTINGS) -> bytes:
-    return hello.greeting(_config(settings))
-
-
 def _invitation() -> bytes:
     return wire.pack(wire.Kind.ENROL, wire.Turn(round_number=0), pack_invitation(bytes(32), key_pair()[0]))
 
@@ -83,7 +85,7 @@ def _invitation() -> bytes:
 
 
 def test_a_client_says_its_number() -> None:
-    assert hello.introduced(7, _ask(_greeting()).frame).parties == (1,)
+    assert Introduction.read(7, _ask(GREETING).frame).parties == (1,)
 
 
 def test_a_node_can_be_a_client_and_hold_a_share(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_node_can_be_a_client_and_hold_a_share(tmp_path: Path) -> None:
     settings = ENCRYPTED | {"paillier.keys": "threshold"}
     keyfile.save(tmp_path / "public.key", key_shares()[1].public)
     node = NODE | {"tacit-key": str(tmp_path / "share.key"), "tacit-pin": str(tmp_path / "public.key")}
-    assert hello.introduced(7, _ask(_greeting(settings), node=node, run=settings).frame).parties == (1, -2)
+    assert Introduction.read(7, _ask(GREETING, node=node, run=settings).frame).parties == (1, -2)
 
 
 @pytest.mark.parametrize(
@@ -104,17 +106,17 @@ def test_a_node_can_be_a_client_and_hold_a_share(tmp_path: Path) -> None:
     ],
 )
 def test_a_node_that_is_nobody_says_so(node: dict[str, Any], what: str, log: pytest.LogCaptureFixture) -> None:
-    assert _failure(_ask(_greeting(), node=node)) is wire.Failure.SETTINGS
+    assert _failure(_ask(GREETING, node=node)) is wire.Failure.SETTINGS
     assert re.search(what, log.text)
 
 
 def test_other_settings_are_refused_on_the_first_message(log: pytest.LogCaptureFixture) -> None:
-    assert _failure(_ask(_greeting(SETTINGS | {"optimizer.lr": 0.7}))) is wire.Failure.SETTINGS
+    assert _failure(_ask(GREETING, says=SETTINGS | {"optimizer.lr": 0.7})) is wire.Failure.SETTINGS
     assert "optimizer.lr: the server has 0.7, this node 0.05" in log.text
 
 
 def test_an_unknown_setting_is_refused(log: pytest.LogCaptureFixture) -> None:
-    assert _failure(_ask(_greeting(), run=SETTINGS | {"federate.runds": 3})) is wire.Failure.SETTINGS
+    assert _failure(_ask(GREETING, says=SETTINGS, run=SETTINGS | {"federate.runds": 3})) is wire.Failure.SETTINGS
     assert "Did you mean 'federate.rounds'" in log.text
 
 
@@ -133,7 +135,7 @@ def test_a_node_trains_with_the_defaults_of_its_mode() -> None:
     settings = SETTINGS | {"mode": "dp-sgd", "dp.noise": 1.0}
     call = Call(party=1, frame=_task(), node=NODE, run=settings, run_id=5)
     node = Node()
-    job, _ = node._job(call, node._config(call))
+    job, _ = node._job(call, node._config(call, Terms.of(_config(settings))))
     assert job.config.optimizer.lr == resolve(_config(settings)).optimizer.lr == 0.5
     assert resolve(RunConfig()).optimizer.lr == 0.05  # which other modes have
 
@@ -161,13 +163,14 @@ def test_a_client_brings_its_own_model_and_data() -> None:
     own = Own(model=lambda: nn.Linear(4, 2), data=data)
     task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(10, np.float32)))
     run: dict[str, Any] = {"mode": "plain", "federate.clients": 3}
-    answer = Node(own=own)(Call(party=1, frame=task, node=NODE, run=run, run_id=5))
+    answer = Node(own=own)(Call(party=1, frame=task, said=_said(run), node=NODE, run=run, run_id=5))
     assert wire.unpack(answer.frame).kind is wire.Kind.VECTOR
-    said = Node(own=own)(Call(party=1, frame=_greeting(run), node=NODE, run=run, run_id=5))
-    assert hello.introduced(7, said.frame).examples is None  # how many it holds is its own affair
+    said = Node(own=own)(Call(party=1, frame=GREETING, said=_said(run), node=NODE, run=run, run_id=5))
+    assert Introduction.read(7, said.frame).examples is None  # how many it holds is its own affair
     private = run | {"mode": "dp-sgd", "dpsgd.noise": 1.0}
-    said = Node(own=own)(Call(party=1, frame=_greeting(private), node=NODE, run=private, run_id=6))
-    assert hello.introduced(7, said.frame).examples == 4  # but where it sets the sampling rate
+    call = Call(party=1, frame=GREETING, said=_said(private), node=NODE, run=private, run_id=6)
+    said = Node(own=own)(call)
+    assert Introduction.read(7, said.frame).examples == 4  # but where it sets the sampling rate
 
 
 # Keys

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tacit import wire
-from tacit.flower import hello
 from tacit.flower.envelope import Answer, Call
+from tacit.flower.hello import GREETING, Introduction, Terms
 from tacit.flower.node import Node
 from tacit.flower.serve import configuration
 
@@ -20,7 +20,8 @@ def _greet(number: int, count: int, simulated: bool = True, **more: Any) -> Answ
     node: dict[str, Any] = {"partition-id": number, "num-partitions": count}
     call = Call(
         party=0,
-        frame=hello.greeting(configuration(run)),
+        frame=GREETING,
+        said=Terms.of(configuration(run)).to_record(),
         node=node,
         run=run,
         run_id=1,
@@ -31,19 +32,19 @@ def _greet(number: int, count: int, simulated: bool = True, **more: Any) -> Answ
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_clients_share_the_nodes_evenly_however_many_there_are(count: int) -> None:
-    parties = [hello.introduced(number, _greet(number, count).frame).parties for number in range(count)]
+    parties = [Introduction.read(number, _greet(number, count).frame).parties for number in range(count)]
     assert sorted(party for some in parties for party in some) == [0, 1, 2, 3, 4]
     assert max(map(len, parties)) - min(map(len, parties)) <= 1
 
 
 def test_a_seed_is_no_danger_where_nobody_is_real() -> None:
-    assert hello.introduced(0, _greet(0, 2, seed=3).frame).parties == (0, 2, 4)
+    assert Introduction.read(0, _greet(0, 2, seed=3).frame).parties == (0, 2, 4)
 
 
 def test_a_real_node_does_not_become_a_simulated_one_by_its_settings() -> None:
     frame = wire.unpack(_greet(0, 2, simulated=False, seed=3).frame)
     assert wire.unpack_failure(frame)[0] is wire.Failure.PREDICTABLE
-    assert hello.introduced(1, _greet(1, 2, simulated=False).frame).parties == (1,)
+    assert Introduction.read(1, _greet(1, 2, simulated=False).frame).parties == (1,)
 
 
 def test_encryption_needs_somebody_to_hold_keys() -> None:

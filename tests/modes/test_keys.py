@@ -80,7 +80,7 @@ def test_where_subgroup_keys_are_asked_for_subgroup_keys_are_made(tmp_path: Path
     settings = _config(keys=keys, kind="subgroup", bits=1024).paillier
     (key,) = secret_keys(settings)
     files = write_keys(settings, tmp_path)
-    written = keyfile.load_private(files[-1 if keys == "authority" else 0], insecure_key_size=True)
+    written = keyfile.load_private(files.secret[-1 if keys == "authority" else 0], insecure_key_size=True)
     for made in (key, written):
         assert isinstance(made, paillier.PrivateKey)
         assert (made.public.kind, made.public.bits) == ("subgroup", 1024)
@@ -90,9 +90,11 @@ def test_the_shares_are_as_many_as_were_asked_for(tmp_path: Path) -> None:
     settings = _config(shares="2/3").paillier
     assert [share.index for share in secret_keys(settings) if isinstance(share, threshold.KeyShare)] == [1, 2, 3]
     files = write_keys(settings, tmp_path)
-    assert files == {-number: str(tmp_path / f"share-{number}.key") for number in (1, 2, 3)}
+    assert files.secret == {-number: tmp_path / f"share-{number}.key" for number in (1, 2, 3)}
     named = settings.model_copy(update={"key": tmp_path})
-    assert write_keys(named, tmp_path / "elsewhere") == files
+    again = write_keys(named, tmp_path / "elsewhere")
+    assert again.secret == files.secret
+    assert again.public.read_text() == files.public.read_text()
     protocol = plan_of(_config(shares="2/3"), 3).protocol
     assert sorted(key_parties(named, protocol, clients=3).holders) == [-3, -2, -1]
 

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecordValues, Error, Message
 from flwr.serverapp import Grid
 
 from tacit.errors import LinkError, WireError
-from tacit.flow import ClientId, Frames, Gather
+from tacit.flow import ClientId, Frames, Gather, party_name
 from tacit.flower import envelope
 
 Seconds = Mapping[str, float]
@@ -29,7 +29,7 @@ class FlowerEngine:
 
     Attributes:
         nodes: Flower's number of each party's node; one node can be several parties.
-        more: what else every request says beside the party's number.
+        terms: what every request says of the run beside the party's number.
         failures: of the last trip, the errors that nodes answered with.
     """
 
@@ -64,7 +64,7 @@ class FlowerEngine:
         self._on_trip = on_trip
         self._pause = pause
         self._message_type = message_type
-        self.more: Mapping[str, ConfigRecordValues] = {}
+        self.terms: Mapping[str, ConfigRecordValues] = {}
         self.nodes: dict[ClientId, int] = {}
         self.failures: dict[int, Error] = {}
 
@@ -77,27 +77,27 @@ class FlowerEngine:
             if party in self.nodes:
                 asked.append((party, self.nodes[party], frame))
             else:
-                self._note(f"{_title(party)} has dropped out: no node answers for it.")
-        for party, _, frame in self._trip(asked, forgiving=True):
-            send(party, frame)
+                self._note(f"{party_name(party)} has dropped out: no node answers for it.")
+        for party, _, reply in self._trip(asked):
+            if isinstance(reply, WireError):  # one node must not end a round by what it sends
+                self._note(f"{reply} It counts as a drop-out.")
+            else:
+                send(party, reply)
         return replies
 
-    def greet(self, frame: bytes, nodes: Iterable[int]) -> dict[int, bytes]:
-        """Ask nodes, of which it is not known yet who they are; return what they answered by their numbers."""
+    def greet(self, frame: bytes, nodes: Iterable[int]) -> dict[int, bytes | WireError]:
+        """Ask nodes, of which it is not known yet who they are.
+
+        Returns what each answered by its number: a frame, or what is wrong with what no node of Tacit's sends.
+        """
         return {node: reply for _, node, reply in self._trip([(0, node, frame) for node in nodes])}
 
     def present(self) -> frozenset[int]:
         """Return the nodes that are connected."""
         return frozenset(self._insist(self._grid.get_node_ids))
 
-    def _trip(
-        self, asked: Sequence[tuple[ClientId, int, bytes]], *, forgiving: bool = False
-    ) -> Iterator[tuple[ClientId, int, bytes]]:
-        """Send all requests, then yield party, node and frame of each reply.
-
-        A reply that no node of Tacit's sends is an error, or a drop-out where the trip is ``forgiving``: one node must
-        not end a round by what it sends.
-        """
+    def _trip(self, asked: Sequence[tuple[ClientId, int, bytes]]) -> Iterator[tuple[ClientId, int, bytes | WireError]]:
+        """Send all requests, then yield party, node and frame of each reply, or the error that it is no frame."""
         start = time.monotonic()
         self.failures = {}
         waiting = self._push(asked)
@@ -113,15 +113,16 @@ class FlowerEngine:
                 party, node = known
                 if not message.has_error():
                     worked.append(envelope.seconds_of(message))
-                frame = self._frame(message, party, node, forgiving=forgiving)
-                if frame is not None:
+                frame = self._frame(message, party, node)
+                if isinstance(frame, bytes):
                     self._on_reply()
+                if frame is not None:
                     yield party, node, frame
             if waiting:
                 pause = FIRST_PAUSE if arrived else min(1.3 * pause, LONGEST_PAUSE)
                 self._pause(pause)
         for party, node in waiting.values():
-            self._note(f"{_title(party)} (node {node}) has dropped out: no answer within {self._deadline:g} s.")
+            self._note(f"{party_name(party)} (node {node}) has dropped out: no answer within {self._deadline:g} s.")
         self._on_trip(time.monotonic() - start, worked)
 
     def _push(self, asked: Sequence[tuple[ClientId, int, bytes]]) -> dict[str, tuple[ClientId, int]]:
@@ -134,7 +135,7 @@ class FlowerEngine:
                 node=node,
                 ttl=self._deadline,
                 message_type=self._message_type,
-                more=self.more,
+                terms=self.terms,
             )
             for party, node, frame in asked
         ]
@@ -144,14 +145,14 @@ class FlowerEngine:
             if message.metadata.message_id in sent:
                 waiting[message.metadata.message_id] = party, node
             else:
-                self._note(f"{_title(party)} (node {node}) has dropped out: it is not connected.")
+                self._note(f"{party_name(party)} (node {node}) has dropped out: it is not connected.")
         return waiting
 
-    def _frame(self, message: Message, party: ClientId, node: int, *, forgiving: bool) -> bytes | None:
+    def _frame(self, message: Message, party: ClientId, node: int) -> bytes | WireError | None:
         if message.has_error():
             reason = (message.error.reason or f"error {message.error.code}").strip()[:_LONGEST_REASON]
             self.failures[node] = message.error
-            self._note(f"{_title(party)} (node {node}) has dropped out: {reason}")
+            self._note(f"{party_name(party)} (node {node}) has dropped out: {reason}")
             return None
         if message.metadata.src_node_id != node:
             self._note(f"Node {message.metadata.src_node_id} answered for node {node}; the answer is not used.")
@@ -159,11 +160,7 @@ class FlowerEngine:
         try:
             return envelope.frame_of(message)
         except WireError as error:
-            text = f"{_title(party)} (node {node}) sent something else: {error}"
-            if not forgiving:
-                raise WireError(text) from error
-            self._note(f"{text} It counts as a drop-out.")
-            return None
+            return WireError(f"{party_name(party)} (node {node}) sent something else: {error}")
 
     def _insist(self, call: Callable[[], _Found]) -> _Found:
         """Call the SuperLink, again where it can't be reached."""
@@ -181,7 +178,3 @@ class FlowerEngine:
                 self._note(f"The SuperLink can't be reached: {what}. Trying again in {wait:g} s.")
                 self._pause(wait)
         raise AssertionError("unreachable: the last try returns or raises")
-
-
-def _title(party: ClientId) -> str:
-    return f"Client {party}" if party >= 0 else f"Key holder {-party}"

@@ -1,9 +1,9 @@
-"""How a frame travels in a Flower message.
+"""How a frame travels in a Flower message, and how it reaches whoever answers at a node.
 
 A frame is the data of an Array, which Flower sends in chunks; the records beside it are small::
 
     tacit.frame      ArrayRecord   frame: uint8
-    tacit.call       ConfigRecord  party: whom of a node the request is for, and what else the sides agree on (requests)
+    tacit.call       ConfigRecord  party: whom of a node a request is for, and the run's terms, see hello.py (requests)
     tacit.seconds    MetricRecord  train, protect, ...: how long the node worked (replies)
 """
 
@@ -13,7 +13,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    ConfigRecordValues,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 
 from tacit.errors import WireError
@@ -23,6 +33,7 @@ MESSAGE_TYPE = "train.tacit"
 ACTION = MESSAGE_TYPE.partition(".")[2]
 FRAME, CALL = "tacit.frame", "tacit.call"
 _SECONDS, _MEMORY = "tacit.seconds", "tacit.memory"
+_APP_FAILED = "The app failed; what it said is in the node's log."
 
 Value = bool | bytes | float | int | str  # of a node's config, or a run's
 
@@ -39,10 +50,10 @@ def request(
     node: int,
     ttl: float,
     message_type: str = MESSAGE_TYPE,
-    more: Mapping[str, ConfigRecordValues] | None = None,
+    terms: Mapping[str, ConfigRecordValues] | None = None,
 ) -> Message:
-    """Return the message that asks one party of a node; ``more`` stands beside the party's number."""
-    content = RecordDict({FRAME: record, CALL: ConfigRecord({"party": party, **(more or {})})})
+    """Return the message that asks one party of a node; the run's ``terms`` stand beside the party's number."""
+    content = RecordDict({FRAME: record, CALL: ConfigRecord({"party": party, **(terms or {})})})
     return Message(content, node, message_type, ttl=ttl)
 
 
@@ -91,6 +102,7 @@ class Call:
     Attributes:
         party: whom of the node it is for.
         frame: the request.
+        said: what the server says of the run beside it, see :class:`tacit.flower.hello.Terms`.
         node: the node's own settings (``--node-config``), which its operator wrote.
         run: the run's settings, which came with the app.
         run_id: Flower's number of the run.
@@ -100,20 +112,34 @@ class Call:
 
     party: ClientId
     frame: bytes
+    said: Mapping[str, ConfigRecordValues] = field(default_factory=dict)
     node: Mapping[str, Value]
     run: Mapping[str, Value]
     run_id: int
     simulated: bool = False
     memory: bytes = b""
 
+    @property
+    def plays(self) -> bool:
+        """Whether the node is a virtual one, or one whose operator takes part in simulations."""
+        return self.simulated or self.node.get("tacit-simulation") is True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What goes back, what is to be remembered, and where the seconds went."""
+    """What goes back, what is to be remembered, and where the seconds went.
 
-    frame: bytes
+    Attributes:
+        frame: the reply.
+        memory: what to hand over with the next request.
+        seconds: how long the node worked, by stage.
+        error: Flower's code, where somebody else's app failed; its words stay in the node's log.
+    """
+
+    frame: bytes = b""
     memory: bytes = b""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    error: int | None = None
 
 
 Handler = Callable[[Call], Answer]
@@ -125,23 +151,37 @@ def client_app(handler: Handler) -> ClientApp:
 
     @app.train(ACTION)
     def answer(message: Message, context: Context) -> Message:
-        party = party_of(message)
-        who = f"{context.run_id}.{party}"  # Flower hands a state on from run to run of a series
-        call = Call(
-            party=party,
-            frame=frame_of(message),
-            memory=_kept(context, who),
-            node=dict(context.node_config),
-            run=dict(context.run_config),
-            run_id=context.run_id,
-            simulated=in_simulation(),
-        )
-        given = handler(call)
-        if given.memory != call.memory:
-            _keep(context, who, given.memory)
-        return reply(message, given.frame, given.seconds)
+        return answered(message, context, handler, party=party_of(message))
 
     return app
+
+
+def answered(message: Message, context: Context, handler: Handler, *, party: ClientId) -> Message:
+    """Hand a request to ``handler``, keep what is to be remembered, and return the reply.
+
+    Args:
+        message: Flower's.
+        context: Flower's, with the node's settings, the run's and the state.
+        handler: what answers.
+        party: whom of this node the request is for.
+    """
+    who = f"{context.run_id}.{party}"  # Flower hands a state on from run to run of a series
+    call = Call(
+        party=party,
+        frame=frame_of(message),
+        said={name: value for name, value in message.content.config_records[CALL].items() if name != "party"},
+        memory=_kept(context, who),
+        node=dict(context.node_config),
+        run=dict(context.run_config),
+        run_id=context.run_id,
+        simulated=in_simulation(),
+    )
+    given = handler(call)
+    if given.memory != call.memory:
+        _keep(context, who, given.memory)
+    if given.error is not None:
+        return Message(Error(code=given.error, reason=_APP_FAILED), reply_to=message)
+    return reply(message, given.frame, given.seconds)
 
 
 def _kept(context: Context, who: str) -> bytes:

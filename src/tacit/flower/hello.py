@@ -1,7 +1,16 @@
-"""The greeting before the first round: who is there, which version, and whether all were set up for the same run.
+"""The greeting: what a server says of a run, who a node says it is, and the one check of each.
 
-The server sends its version and its settings; a node answers with its own version and who it is, or refuses with a
-code. Which settings differ, and what each side has, is in the node's log. Nothing secret is in it.
+Every request carries the run's terms beside its frame (:mod:`tacit.flower.envelope`), whether Tacit's own app answers
+or the mod around somebody else's::
+
+    {"version": ..., "settings": ..., "weighted-by": ..., "numbers": [clients, per round, rounds]}
+
+A node answers nothing before it has read them and compared them with its own. Before it gets its first task it is
+greeted, with a frame that says no more than HELLO, and introduces itself::
+
+    {"version": ..., "parties": [0, -1], "examples": null, "simulated": false}
+
+or refuses with a code: which settings differ, and what each side has, is in the node's log. Nothing secret is in it.
 """
 
 from __future__ import annotations
@@ -11,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flwr.app import ConfigRecordValues
+
 import tacit
 from tacit import foreign, wire
 from tacit.config.run_config import RunConfig
@@ -19,98 +30,157 @@ from tacit.flow import ClientId
 from tacit.flower.refusals import RefusalError
 from tacit.flower.settings import agreed
 
-TURN = wire.Turn(round_number=0)
+GREETING = wire.pack(wire.Kind.HELLO, wire.Turn(round_number=0), b"")
+_TURN = wire.Turn(round_number=0)
 _SHOWN = 4  # settings that an error names
+_ADVICE = "Use one configuration on all sides."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What the server of a wrapped strategy counts once, before the first round, and tells the clients.
+
+    Attributes:
+        clients: how many there are.
+        per_round: how many a round asks; what a mean is divided by under differential privacy.
+        rounds: how many there will be.
+    """
+
+    clients: int
+    per_round: int
+    rounds: int
+
+    def to_text(self) -> str:
+        """Return the numbers for people."""
+        return f"{self.clients}, {self.per_round}, {self.rounds}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a server says of a run with every request; a party holds it to what it said first.
+
+    Attributes:
+        settings: as a JSON text, by dotted keys.
+        weighted_by: the metric of an app that says how many examples a client has; empty where Tacit trains.
+        numbers: what the server counted; None where the settings have it all, and in the greeting of a strategy.
+    """
+
+    settings: str
+    weighted_by: str = ""
+    numbers: Numbers | None = None
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Terms:
+        """Return the terms of a run whose app carries the settings to every party."""
+        return cls(settings=json.dumps(agreed(config), sort_keys=True))
+
+    def to_record(self) -> dict[str, ConfigRecordValues]:
+        """Return the entries of a message's record."""
+        entries: dict[str, ConfigRecordValues] = {"version": tacit.__version__, "settings": self.settings}
+        if self.weighted_by:
+            entries["weighted-by"] = self.weighted_by
+        if self.numbers is not None:
+            entries["numbers"] = [self.numbers.clients, self.numbers.per_round, self.numbers.rounds]
+        return entries
+
+    @classmethod
+    def read(cls, record: Mapping[str, ConfigRecordValues]) -> Terms:
+        """Read the server's terms at a node, and refuse a server of another version."""
+        version = str(record.get("version", "unknown"))
+        _same_version(f"The server runs tacit {version}", version, "this node")
+        if "settings" not in record:
+            raise WireError("Expected the run's settings beside the request, got none.")
+        numbers = record.get("numbers")
+        return cls(
+            settings=str(record["settings"]),
+            weighted_by=str(record.get("weighted-by", "")),
+            numbers=None if numbers is None else _numbers(numbers),
+        )
+
+    def agree(self, ours: RunConfig, *, theirs: RunConfig | None = None, advice: str = _ADVICE) -> None:
+        """Refuse settings of the server's that differ from this node's, and say which and what each side has.
+
+        Args:
+            ours: how this node was set up.
+            theirs: the settings, where they leave out what was not set; by default they name all that is to be shared.
+            advice: what to do where they differ.
+        """
+        here = agreed(ours)
+        if theirs is None and self.settings == json.dumps(here, sort_keys=True):
+            return
+        there = foreign.json_object(self.settings) if theirs is None else agreed(theirs)
+        differ = [key for key in sorted(here.keys() | there.keys()) if here.get(key) != there.get(key)]
+        if differ:
+            named = [f"{key}: the server has {there.get(key)!r}, this node {here.get(key)!r}" for key in differ]
+            more = f" (and {len(differ) - _SHOWN} more)" if len(differ) > _SHOWN else ""
+            raise RefusalError(
+                wire.Failure.SETTINGS,
+                f"The server and this node were set up differently. {'; '.join(named[:_SHOWN])}{more}. {advice}",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Introduction:
-    """What a node says of itself."""
+    """What a node says of itself.
 
-    version: str
-    parties: tuple[ClientId, ...]  # the client's number, and below zero the key it holds
+    Attributes:
+        parties: whom it answers for: a client's number, and below zero the key, or the share, that it holds.
+        examples: how many it holds, where that is public because it sets the rate that is accounted.
+        simulated: whether the node is a virtual one, or takes part in simulations.
+        version: of its Tacit.
+    """
+
+    parties: tuple[ClientId, ...]
     examples: int | None = None
+    simulated: bool = False
+    version: str = tacit.__version__
+
+    def to_frame(self) -> bytes:
+        """Return the node's answer to the greeting."""
+        body = {
+            "version": self.version,
+            "parties": self.parties,
+            "examples": self.examples,
+            "simulated": self.simulated,
+        }
+        return wire.pack(wire.Kind.HELLO, _TURN, json.dumps(body).encode())
+
+    @classmethod
+    def read(cls, node: int, frame: bytes) -> Introduction:
+        """Read at the server what a node said of itself, or raise what it refused; another version is refused."""
+        try:
+            body = foreign.json_object(wire.expect(wire.Kind.HELLO, _TURN, node, frame))
+            said = cls(
+                parties=tuple(_whole(party) for party in body["parties"]),
+                examples=None if body.get("examples") is None else _whole(body["examples"]),
+                simulated=body.get("simulated") is True,
+                version=str(body["version"]),
+            )
+        except ClientError as error:
+            raise RunError(str(error).replace(f"Client {node} failed in round 0", f"Node {node} refused")) from error
+        except (WireError, KeyError, TypeError, ValueError) as error:
+            raise WireError(f"Node {node} did not say who it is: {error!r}.") from error
+        _same_version(f"Node {node} runs tacit {said.version}", said.version, "the server")
+        return said
 
 
-def greeting(config: RunConfig) -> bytes:
-    """Return the server's greeting."""
-    body = {"version": tacit.__version__, "settings": agreed(config)}
-    return wire.pack(wire.Kind.HELLO, TURN, json.dumps(body).encode())
-
-
-def check(frame: bytes, config: RunConfig) -> None:
-    """Check a greeting on a node that was set up as ``config`` says."""
-    body = _parsed(wire.unpack(frame))
-    same_version(f"the server runs tacit {body.get('version')}", str(body.get("version")), "this node")
-    theirs, ours = body.get("settings"), agreed(config)
-    if not isinstance(theirs, dict):
-        raise WireError("Expected settings in the greeting, got none.")
-    same_settings(theirs, ours)
-
-
-def same_settings(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuse settings of the server's that differ from this node's, and say which and what each side has."""
-    differ = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
-    if differ:
-        named = [f"{key}: the server has {theirs.get(key)!r}, this node {ours.get(key)!r}" for key in differ]
-        more = f" (and {len(differ) - _SHOWN} more)" if len(differ) > _SHOWN else ""
-        raise RefusalError(
-            wire.Failure.SETTINGS,
-            f"The server and this node were set up differently. {'; '.join(named[:_SHOWN])}{more}. "
-            "Use one configuration on all sides.",
-        )
-
-
-def introduce(introduction: Introduction) -> bytes:
-    """Return a node's answer."""
-    body = {
-        "version": introduction.version,
-        "parties": introduction.parties,
-        "examples": introduction.examples,
-    }
-    return wire.pack(wire.Kind.HELLO, TURN, json.dumps(body).encode())
-
-
-def introduced(node: int, frame: bytes) -> Introduction:
-    """Read what a node said of itself, and refuse one of another version."""
-    try:
-        body = _parsed(wire.unpack(_hello(node, frame)))
-        given = Introduction(
-            version=str(body["version"]),
-            parties=tuple(whole(party) for party in body["parties"]),
-            examples=None if body.get("examples") is None else whole(body["examples"]),
-        )
-    except (WireError, KeyError, TypeError, ValueError) as error:
-        raise WireError(f"Node {node} did not say who it is: {error}") from error
-    same_version(f"node {node} runs tacit {given.version}", given.version, "the server")
-    return given
-
-
-def whole(value: Any) -> int:
-    """Return a number that a peer said, where it is a whole one and no longer than numbers of parties and examples."""
-    if type(value) is not int or abs(value) >= 1 << 63:
-        raise WireError(f"Expected a whole number below 2^63, got {value!r:.40}.")
+def _whole(value: Any) -> int:
+    """Return a number that a peer said, where it is a whole one and no longer than Flower's numbers of nodes."""
+    if type(value) is not int or abs(value) >= 1 << 64:
+        raise WireError(f"Expected a whole number below 2^64, got {value!r:.40}.")
     return value
 
 
-def _hello(node: int, frame: bytes) -> bytes:
-    try:
-        wire.expect(wire.Kind.HELLO, TURN, node, frame)
-    except ClientError as error:
-        raise RunError(str(error).replace(f"Client {node} failed in round 0", f"Node {node} refused")) from error
-    return frame
+def _numbers(given: ConfigRecordValues) -> Numbers:
+    if not isinstance(given, list) or len(given) != 3 or not all(type(n) is int and n > 0 for n in given):
+        raise WireError(f"Expected three numbers above zero, got {given!r}.")
+    clients, per_round, rounds = (int(number) for number in given)
+    return Numbers(clients=clients, per_round=per_round, rounds=rounds)
 
 
-def _parsed(frame: wire.Frame) -> Mapping[str, Any]:
-    if frame.kind is not wire.Kind.HELLO:
-        raise WireError(f"Expected a HELLO frame, got {frame.kind.name}.")
-    return foreign.json_object(frame.body)
-
-
-def same_version(theirs: str, version: str, we: str) -> None:
-    """Refuse another side's version of tacit."""
+def _same_version(theirs: str, version: str, we: str) -> None:
+    """Refuse another side's version of Tacit."""
     if version != tacit.__version__:
         raise RefusalError(
-            wire.Failure.VERSION,
-            f"{theirs[0].upper()}{theirs[1:]}, {we} {tacit.__version__}. Install the same version on all sides.",
+            wire.Failure.VERSION, f"{theirs}, {we} {tacit.__version__}. Install the same version on all sides."
         )

@@ -12,15 +12,18 @@ import fcntl
 import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from tacit.config.run_config import RunConfig
 from tacit.config.sections import Paillier
-from tacit.errors import ConfigError, KeysError, StorageError
+from tacit.crypto.paillier import PrivateKey
+from tacit.crypto.paillier.public import Noise
+from tacit.errors import KeysError, StorageError
 from tacit.flow import ClientId
 from tacit.flower.envelope import Value
-from tacit.flower.operator import clients_of, floor_of, private_file
-from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, ShareHolder
-from tacit.protocols.protocol import KeyHolder
+from tacit.flower.operator import clients_of, floor_of, key_of, private_file
+from tacit.modes.catalogue import mode_of
+from tacit.modes.keys import holder_of, read_key
+from tacit.protocols.paillier import Caution, PaillierSum
 from tacit.storage import write_atomically
 from tacit.wire import Frame
 
@@ -47,11 +50,18 @@ def answer(
             clients=clients_of(node),
             memory=memory.read_bytes() if memory.exists() else b"",
         )
-        holder = _holder(key, settings, caution)
+        holder = holder_of(read_key(private_file(key), settings), settings, caution)
         reply = holder.answer(request)
         if holder.memory:
             write_atomically(memory, holder.memory, mode=0o600, advice="Nothing was opened. Free some space.")
     return reply
+
+
+def numbers(node: Mapping[str, Value], config: RunConfig) -> tuple[ClientId, ...]:
+    """Return the number of the key holder that a node is, by the key file in its settings; none where it is none."""
+    if "tacit-key" not in node or not mode_of(config.mode).encrypted or config.paillier.keys == "shared":
+        return ()
+    return (number_of(key_of(node, config.paillier), config.paillier),)
 
 
 def number_of(path: Path, settings: Paillier) -> ClientId:
@@ -68,25 +78,11 @@ def number_of(path: Path, settings: Paillier) -> ClientId:
 
 
 @functools.lru_cache(maxsize=1)
-def own_key(path: str, insecure_key_size: bool) -> Any:
+def own_key(path: Path, settings: Paillier) -> Noise:
     """Return the key of a client that shares it with all others (legacy); it makes noise faster."""
-    from tacit.crypto import keyfile
-
-    return keyfile.load_private(private_file(Path(path)), insecure_key_size=insecure_key_size)
-
-
-def _holder(key: Path, settings: Paillier, caution: Caution) -> KeyHolder:
-    from tacit.crypto import keyfile, paillier
-
-    private_file(key)
-    if settings.keys == "threshold":
-        share = keyfile.load_share(key, insecure_key_size=settings.insecure_key_size)
-        return ShareHolder(share=share, caution=caution, prove=settings.prove)
-    private = keyfile.load_private(key, insecure_key_size=settings.insecure_key_size)
-    if not isinstance(private, paillier.PrivateKey):
-        raise ConfigError(f"The key file {key} holds no private Paillier key.")
-    kind = KeyCopy if settings.keys == "shared" else Authority
-    return kind(private=private, caution=caution)
+    key = read_key(private_file(path), settings)
+    assert isinstance(key, PrivateKey), "keys that are shared are no shares"
+    return key
 
 
 @contextlib.contextmanager

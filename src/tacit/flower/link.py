@@ -4,18 +4,54 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from flwr.app import Error
 
 from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, WireError
 from tacit.flow import ClientId, Frames, Stage, Stopwatch
-from tacit.flower import hello
 from tacit.flower.engine import FlowerEngine, Seconds
+from tacit.flower.hello import GREETING, Introduction, Terms
 
 _PAUSE = 0.5
 _GREETINGS = 3  # of a node that does not answer: each takes as long as a trip may, and who never answers is no party
 _OF_NODES: tuple[Stage, ...] = ("train", "protect", "recover")
+
+
+@dataclass(kw_only=True)
+class Door:
+    """Greets the nodes of a run, each until it has said who it is.
+
+    Attributes:
+        engine: moves the frames, and says the run's terms with each.
+        tries: how often a node is asked that does not answer.
+        failures: of the last greeting, the errors that Flower, or an app of another kind, answered with.
+    """
+
+    engine: FlowerEngine
+    tries: int = _GREETINGS
+    failures: Mapping[int, Error] = field(default_factory=dict)
+    _known: set[int] = field(default_factory=set)
+    _asked: Counter[int] = field(default_factory=Counter)
+
+    def greet(self, present: Iterable[int]) -> Iterator[tuple[int, Introduction | RunError | WireError]]:
+        """Greet who is new, and yield what each said of itself, or why it can't take part."""
+        new = sorted(node for node in set(present) - self._known if self._asked[node] < self.tries)
+        self.failures = {}
+        if not new:
+            return
+        self._asked.update(new)
+        replies = self.engine.greet(GREETING, new)
+        self.failures = self.engine.failures
+        for node, reply in sorted(replies.items()):
+            self._known.add(node)
+            yield node, reply if isinstance(reply, WireError) else _introduced(node, reply)
+
+    def again(self) -> None:
+        """Ask those once more that never answered, when next somebody looks."""
+        self._asked.clear()
 
 
 @dataclass(kw_only=True)
@@ -37,11 +73,13 @@ class Link:
     engine: FlowerEngine
     config: RunConfig
     parties: frozenset[ClientId]
-    introductions: dict[ClientId, hello.Introduction] = field(default_factory=dict)
+    introductions: dict[ClientId, Introduction] = field(default_factory=dict)
     note: Callable[[str], None] = lambda _: None
-    _greeted: set[int] = field(default_factory=set)
-    _asked: Counter[int] = field(default_factory=Counter)
     _assembled: bool = False
+
+    def __post_init__(self) -> None:
+        self.engine.terms = Terms.of(self.config).to_record()
+        self._door = Door(engine=self.engine)
 
     @property
     def name(self) -> str:
@@ -83,24 +121,18 @@ class Link:
         self.note(f"{_named(missing)} did not come; the run goes on without.")
 
     def _greet(self, present: Iterable[int]) -> None:
-        new = sorted(node for node in set(present) - self._greeted if self._asked[node] < _GREETINGS)
-        if not new:
-            return
-        self._asked.update(new)
-        replies = self.engine.greet(hello.greeting(self.config), new)
-        for node, frame in sorted(replies.items()):
+        for node, said in self._door.greet(present):
             try:
-                said = hello.introduced(node, frame)
-                self._greeted.add(node)
+                if not isinstance(said, Introduction):
+                    raise said
                 for party in said.parties:
                     self._welcome(party, node, said)
             except (RunError, WireError) as error:
                 if not self._assembled:
                     raise
-                self._greeted.add(node)  # a stranger does not stop a run that is under way
-                self.note(f"Node {node} came and is left out: {error}")
+                self.note(f"Node {node} came and is left out: {error}")  # a stranger stops no run that is under way
 
-    def _welcome(self, party: ClientId, node: int, said: hello.Introduction) -> None:
+    def _welcome(self, party: ClientId, node: int, said: Introduction) -> None:
         if party not in self.parties:
             raise RunError(
                 f"Node {node} says it is {_named([party])}, and the run has {_named(self.parties)}. "
@@ -120,6 +152,13 @@ class Link:
             )
         self.engine.nodes[party] = node
         self.introductions[party] = said
+
+
+def _introduced(node: int, frame: bytes) -> Introduction | RunError | WireError:
+    try:
+        return Introduction.read(node, frame)
+    except (RunError, WireError) as error:
+        return error
 
 
 def timed(stopwatch: Stopwatch, side_by_side: int | None) -> Callable[[float, Sequence[Seconds]], None]:

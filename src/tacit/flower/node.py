@@ -20,30 +20,26 @@ Nodes of Flower's own simulation (``flwr run``) have no operator and hold no key
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flwr.clientapp import ClientApp
 
-import tacit
-from tacit import foreign, wire
+from tacit import foreign
 from tacit.config.run_config import RunConfig, from_mapping
-from tacit.errors import ConfigError, WireError
+from tacit.errors import ConfigError
 from tacit.federated.round import LocalClients, Timed
 from tacit.flow import ClientId, Stopwatch
-from tacit.flower import envelope, hello
-from tacit.flower import key_holder as holder
+from tacit.flower import envelope, key_holder
 from tacit.flower.envelope import Answer, Call, Value
-from tacit.flower.memory import InFile, InState, Memory, announce, kept_in
-from tacit.flower.operator import identity_of, key_of, pin_of, refuse_predictable
-from tacit.flower.refusals import RefusalError, failure, without_details
-from tacit.flower.settings import agreed, from_dotted, promise
+from tacit.flower.hello import Terms
+from tacit.flower.party import Party, Request
+from tacit.flower.refusals import without_details
+from tacit.flower.settings import from_dotted
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import holder_numbers
-from tacit.protocols.paillier import PaillierSum
+from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
 from tacit.runs.observer import Silent
 
@@ -66,6 +62,7 @@ class Virtual:
         simulation: whether the run was given a seed.
         clients: how many of the nodes are clients; the others hold keys.
         keys: the key files of the others, by number.
+        pin: the public key file, where there are keys.
     """
 
     settings: str
@@ -73,6 +70,15 @@ class Virtual:
     simulation: bool
     clients: int
     keys: Mapping[ClientId, str]
+    pin: str = ""
+
+    def operated(self, call: Call) -> Call:
+        """Return the request at a node whose operator gave the party its key and the clients' pin."""
+        given: dict[str, Value] = {"tacit-pin": self.pin} if self.keys else {}
+        number = min(call.party, 0)  # 0 stands for all clients, where they share the key
+        if number in self.keys:
+            given["tacit-key"] = self.keys[number]
+        return replace(call, node={**call.node, **given})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +95,10 @@ class Own:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
-    """Answers for the parties at one node; in a simulation, for whichever node Flower says.
+class Node(Party):
+    """A node that runs Tacit's own app; in a simulation, whichever node Flower says.
+
+    The run's settings come with the app, and Tacit trains: on data that they name, or on the node's own.
 
     Attributes:
         virtual: what a simulated node is told; None at a real one.
@@ -101,75 +109,35 @@ class Node:
     own: Own | None = None
 
     def __call__(self, call: Call) -> Answer:
-        """Answer a request; of what is wrong on this side a code is told, and the rest is in the node's log."""
-        turn = wire.Turn(round_number=0)
-        memory = self._memory(call)
-        try:
-            frame = wire.unpack(call.frame)
-            turn = frame.turn
-            config = self._config(call)
-            if frame.kind is wire.Kind.HELLO:
-                answer = Answer(frame=self._introduce(call, config, memory))
-            elif frame.kind in wire.FOR_HOLDERS:
-                self._held_to(config, memory)
-                answer = self._hold(call, frame, config)
-            elif frame.kind is wire.Kind.ENROL:
-                answer = self._enrol(call, frame, config, memory)
-            else:
-                answer = self._work(call, config, frame, memory)
-        except Exception as error:  # whatever it is, its words could tell of this node's data
-            answer = Answer(frame=failure(turn, error))
-        return answer if isinstance(memory, InFile) else replace(answer, memory=memory.data)
+        """Answer a request."""
+        return super().__call__(call if self.virtual is None else self.virtual.operated(call))
 
-    def _memory(self, call: Call) -> InFile | InState:
-        """Return what this node remembers of the run."""
-        if self.virtual is not None or call.simulated or call.node.get("tacit-simulation") is True:
-            return InState(call.memory)
-        who = str(call.node.get("partition-id", "holder"))  # not call.party, which is the server's word
-        return kept_in(call.node, f"run-{call.run_id}-{who}")
+    def _plays(self, call: Call) -> bool:
+        return self.virtual is not None or call.plays
 
-    def _held_to(self, config: RunConfig, memory: InFile | InState, **more: str) -> None:
-        """Hold the run to what was said of it first."""
-        said = {"settings": json.dumps(agreed(config), sort_keys=True), **more}
-        announce(memory, said, lambda: promise(config), about="settings")
+    def _who(self, call: Call) -> str:
+        return str(call.node.get("partition-id", "holder"))  # not call.party, which is the server's word
 
-    def _config(self, call: Call) -> RunConfig:
+    def _config(self, call: Call, terms: Terms) -> RunConfig:
         if self.virtual is not None:
-            return _from_yaml(self.virtual.settings)
-        own = {key: call.node[name] for name, key in _OWN.items() if name in call.node}
-        config = from_dotted({**call.run, **own})
-        if not call.simulated:
-            refuse_predictable(config.seed, call.node)
+            config = _from_yaml(self.virtual.settings)
+        else:
+            own = {key: call.node[name] for name, key in _OWN.items() if name in call.node}
+            config = from_dotted({**call.run, **own})
+        terms.agree(config)
         return config
 
-    def _introduce(self, call: Call, config: RunConfig, memory: InFile | InState) -> bytes:
-        hello.check(call.frame, config)
-        self._held_to(config, memory)
-        parties = self._parties(call, config)
-        client = max(parties, default=-1) >= 0
-        if client and mode_of(config.mode).encrypted and self.virtual is None:
-            pin_of(call.node, config.paillier)  # what is wrong with it is better told before the first round
-        examples = None
-        if (
-            self.own is not None and mode_of(config.mode).examples == "always" and client
-        ):  # public there: it sets the rate
-            from tacit.training.examples import tensors
-
-            examples = len(tensors(self.own.data(call.node), "this client")[1])
-        return hello.introduce(hello.Introduction(version=tacit.__version__, parties=parties, examples=examples))
-
-    def _parties(self, call: Call, config: RunConfig) -> tuple[ClientId, ...]:
-        number = call.node.get("partition-id")
+    def _parties(self, request: Request) -> tuple[ClientId, ...]:
+        node, config = request.call.node, request.config
         clients = resolve(config).federate.clients or 0
-        if self.virtual is not None or call.simulated:
-            return self._share(call, config, clients)
-        parties = []
+        if self.virtual is not None or request.call.simulated:
+            return self._share(request, clients)
+        number, parties = node.get("partition-id"), []
         if number is not None:
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < clients:
                 raise ConfigError(f"partition-id={number!r} in the node's config: expected 0 to {clients - 1}")
             parties.append(number)
-        if "tacit-key" in call.node and mode_of(config.mode).encrypted and config.paillier.keys != "shared":
-            parties.append(holder.number_of(Path(str(call.node["tacit-key"])), config.paillier))
+        parties += key_holder.numbers(node, config)
         if not parties:
             raise ConfigError(
                 "This node is neither a client (partition-id in its config) nor a key holder (tacit-key). "
@@ -177,93 +145,54 @@ class Node:
             )
         return tuple(parties)
 
-    def _share(self, call: Call, config: RunConfig, clients: int) -> tuple[ClientId, ...]:
+    def _share(self, request: Request, clients: int) -> tuple[ClientId, ...]:
         """Return the parties of a simulated node: they are dealt out evenly, however many nodes there are."""
-        number, count = call.node.get("partition-id"), call.node.get("num-partitions")
+        node = request.call.node
+        number, count = node.get("partition-id"), node.get("num-partitions")
         if not isinstance(number, int) or not isinstance(count, int):
             raise ConfigError("A simulated node was not told its number (partition-id and num-partitions)")
         everyone = list(range(clients if self.virtual is None else self.virtual.clients))
-        if mode_of(config.mode).encrypted:
+        if mode_of(request.config.mode).encrypted:
             if self.virtual is None:
                 raise ConfigError(
-                    f"mode={config.mode} needs keys, and nodes of Flower's simulation have no operator to hold them. "
-                    "Use `tacit run --engine flower`, `tacit deploy local`, or real nodes"
+                    f"mode={request.config.mode} needs keys, and nodes of Flower's simulation have no operator to hold "
+                    "them. Use `tacit run --engine flower`, `tacit deploy local`, or real nodes"
                 )
-            everyone += holder_numbers(config.paillier)[0]
+            everyone += holder_numbers(request.config.paillier)[0]
         return tuple(everyone[number::count])
 
-    def _hold(self, call: Call, request: wire.Frame, config: RunConfig) -> Answer:
-        watch = Stopwatch()
-        with watch.measure("recover"):
-            frame = holder.answer(
-                request,
-                key=self._key(call, config),
-                settings=config.paillier,
-                protocol=_protocol(config),
-                run_id=call.run_id,
-                node=call.node,
-            )
-        return Answer(frame=frame, seconds={"recover": watch.seconds["recover"]})
+    def _examples(self, request: Request) -> int | None:
+        if self.own is None or mode_of(request.config.mode).examples != "always":
+            return None
+        from tacit.training.examples import tensors
 
-    def _key(self, call: Call, config: RunConfig) -> Path:
-        if self.virtual is not None:
-            return Path(self.virtual.keys[min(call.party, 0)])
-        return key_of(call.node, config.paillier)
+        return len(tensors(self.own.data(request.call.node), "this client")[1])  # public there: it sets the rate
 
-    def _enrol(self, call: Call, request: wire.Frame, config: RunConfig, memory: InFile | InState) -> Answer:
-        """Enrol the client that this node is by its own settings: as nobody else, so that it counts once in a sum."""
-        self._check_party(call, config)
-        self._held_to(config, memory)
-        protocol = self._as_client(call, config, _protocol(config))
-        replies: list[bytes] = []
+    def _protocol(self, request: Request) -> SumProtocol:
+        config = resolve(request.config)
+        if config.federate.clients is None:
+            raise ConfigError("federate.clients has to be set, so that key holders know how many a sum needs")
+        return plan_of(config, config.federate.clients).protocol
 
-        def enrolled(kept: Memory) -> Memory:
-            state, reply = protocol.client(kept.state, request, None, number=call.party)
-            replies.append(reply)
-            return replace(kept, state=state)
-
-        memory.change(enrolled)
-        return Answer(frame=without_details(replies[0]))
-
-    def _as_client(self, call: Call, config: RunConfig, protocol: PaillierSum) -> PaillierSum:
-        """Return the protocol with what this client's operator gave it."""
-        if self.virtual is not None:
-            return protocol
-        return replace(protocol, pin=pin_of(call.node, config.paillier), identity=identity_of(call.node))
-
-    def _check_party(self, call: Call, config: RunConfig) -> None:
-        if call.party not in self._parties(call, config):
-            raise RefusalError(wire.Failure.PARTY, f"This node was asked as party {call.party}, which it is not")
-
-    def _work(self, call: Call, config: RunConfig, frame: wire.Frame, memory: InFile | InState) -> Answer:
-        self._check_party(call, config)
-        self._held_to(config, memory)
-        if frame.kind is wire.Kind.TASK:
-            federate = resolve(config).federate
-            memory.change(lambda kept: kept.answering(frame.turn, rounds=federate.rounds, retries=federate.retries))
-        job, randomness = self._job(call, config)
-        if self.own is not None and mode_of(config.mode).examples == "always":  # it sets the rate that is accounted
-            self._held_to(config, memory, examples=str(len(job.holdings.rows[call.party])))
-        protocol = job.plan.protocol
-        states = {call.party: memory.change(lambda kept: kept)[0].state}  # which a task does not change
-        if isinstance(protocol, PaillierSum):
-            protocol = self._as_client(call, config, protocol)
-            if config.paillier.keys == "shared":
-                own = holder.own_key(str(self._key(call, config)), config.paillier.insecure_key_size)
-                protocol = replace(protocol, own=own)
+    def _work(self, request: Request) -> Answer:
+        party, memory = request.call.party, request.memory
+        job, randomness = self._job(request.call, request.config)
+        if self.own is not None and mode_of(request.config.mode).examples == "always":  # it sets the rate
+            examples = str(len(job.holdings.rows[party]))
+            memory.change(lambda kept: kept.held_to({"examples": examples}))
         watch = Stopwatch()
         timed = Timed(trainer=job.trainer, stopwatch=watch)
         clients = LocalClients(
             plan=job.plan,
-            protocol=protocol,
+            protocol=self._as_client(request, job.plan.protocol),
             trainer=timed,
-            examples={call.party: len(job.holdings.rows[call.party])},
+            examples={party: len(job.holdings.rows[party])},
             randomness=randomness,
-            states=states,
+            states={party: memory.change(lambda kept: kept)[0].state},  # which a task does not change
         )
-        replies = timed.answers(clients.answer)({call.party: call.frame})
+        replies = timed.answers(clients.answer)({party: request.call.frame})
         seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
-        return Answer(frame=without_details(replies[call.party]), seconds=seconds)
+        return Answer(frame=without_details(replies[party]), seconds=seconds)
 
     def _job(self, call: Call, config: RunConfig) -> tuple[jobs.Job, Randomness]:
         if self.own is not None:
@@ -319,14 +248,3 @@ def _job(settings: str, key: bytes, simulation: bool) -> tuple[jobs.Job, Randomn
         randomness = Randomness(key=key, simulation=simulation)
         config = config.model_copy(update={"train": config.train.model_copy(update={"workers": 1})})
     return jobs.build(config, randomness, Silent()), randomness
-
-
-def _protocol(config: RunConfig) -> PaillierSum:
-    """Return the protocol as a key holder knows it: how many clients a sum needs is its own settings' word."""
-    config = resolve(config)
-    if config.federate.clients is None:
-        raise ConfigError("federate.clients has to be set, so that key holders know how many a sum needs")
-    protocol = plan_of(config, config.federate.clients).protocol
-    if not isinstance(protocol, PaillierSum):
-        raise WireError(f"A key or an opening was asked for, and mode {config.mode!r} has none")
-    return protocol

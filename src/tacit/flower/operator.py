@@ -32,9 +32,9 @@ _FINGERPRINT_BYTES = 32
 _OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def refuse_predictable(seed: int | None, node: Mapping[str, Value]) -> None:
-    """Refuse a run with a seed, whose noise others can predict, unless the operator takes part in simulations."""
-    if seed is not None and node.get("tacit-simulation") is not True:
+def refuse_predictable(seed: int | None) -> None:
+    """Refuse a run with a seed, whose noise others can predict, at a node that takes part in real runs only."""
+    if seed is not None:
         raise RefusalError(
             wire.Failure.PREDICTABLE,
             f"The run has seed={seed}, so that its noise can be predicted, and this node takes part in real "

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.errors import ConfigError, RunError
 from tacit.federated.round import Unreliable
-from tacit.flow import ClientId, Engine
-from tacit.modes.keys import write_keys
+from tacit.flow import Engine
+from tacit.modes.keys import KeyFiles, write_keys
 from tacit.protocols.paillier import PaillierSum
 from tacit.randomness import Randomness
 from tacit.runs.connection import Watch
@@ -66,9 +66,10 @@ class Simulation:
             key=randomness.key,
             simulation=randomness.simulation,
             clients=clients,
-            keys=self._keys,
+            keys={} if self._keys is None else {party: str(path) for party, path in self._keys.secret.items()},
+            pin="" if self._keys is None else str(self._keys.public),
         )
-        holders = [party for party in self._keys if party < 0]
+        holders = [party for party in virtual.keys if party < 0]
         parties = frozenset(range(clients)) | frozenset(holders)
         app = client_app(Node(virtual=virtual))
         with (
@@ -86,10 +87,10 @@ class Simulation:
             link.assemble(minimum_clients=clients)
             yield _Unreliable(link, job, randomness) if job.config.federate.drop else link
 
-    def _key_files(self, job: Job) -> dict[ClientId, str]:
-        """Return the file of each key holder; 0 stands for all clients where they share the key."""
+    def _key_files(self, job: Job) -> KeyFiles | None:
+        """Leave the keys of the key holders in the folder, where the protocol has any."""
         if not isinstance(job.plan.protocol, PaillierSum):
-            return {}
+            return None
         return write_keys(job.config.paillier, Path(self._folder.name))
 
 

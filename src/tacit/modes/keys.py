@@ -1,4 +1,4 @@
-"""The key holders of an encrypted run in this process: they make the keys, or read them from files."""
+"""The keys of an encrypted run and who holds them: made by one function, read by one function, wherever it runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tacit.protocols.protocol import KeyHolder, SumProtocol
 
 if TYPE_CHECKING:
     from tacit.crypto.new_keys import KeyOptions
-    from tacit.crypto.paillier import PrivateKey
-    from tacit.crypto.threshold import KeyShare
+    from tacit.crypto.new_keys import Secret as SecretKey
+    from tacit.protocols.paillier import Caution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,47 +67,58 @@ def key_parties(settings: Paillier, protocol: SumProtocol, *, clients: int) -> K
     In one process all parties live side by side; each is an object of its own, and they talk in frames.
     """
     from tacit.crypto import threshold
-    from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, ShareHolder
+    from tacit.protocols.paillier import Caution, PaillierSum
 
     assert isinstance(protocol, PaillierSum)
     caution = Caution(rules=protocol.rules, layout=protocol.layout)
-    keys = secret_keys(settings)
     holders: dict[ClientId, KeyHolder] = {}
-    for key in keys:
-        if isinstance(key, threshold.KeyShare):
-            holders[-key.index] = ShareHolder(share=key, caution=caution, prove=settings.prove)
-        elif settings.keys == "authority":
-            holders[-1] = Authority(private=key, caution=caution)
-        else:
-            holders |= {client: KeyCopy(private=key, caution=caution) for client in range(clients)}
+    for key in secret_keys(settings):
+        if settings.keys == "shared":
+            holders = {client: holder_of(key, settings, caution) for client in range(clients)}
+            assert not isinstance(key, threshold.KeyShare), "keys that are shared are no shares"
             return KeyParties(holders=holders, protocol=replace(protocol, own=key))
+        number = -key.index if isinstance(key, threshold.KeyShare) else -1
+        holders[number] = holder_of(key, settings, caution)
     return KeyParties(holders=holders, protocol=protocol)
 
 
-def secret_keys(settings: Paillier) -> tuple[PrivateKey | KeyShare, ...]:
+def holder_of(key: SecretKey, settings: Paillier, caution: Caution) -> KeyHolder:
+    """Return the party that answers for a key, or a share of one, as the settings say who holds it."""
+    from tacit.crypto import threshold
+    from tacit.protocols.paillier import Authority, KeyCopy, ShareHolder
+
+    if isinstance(key, threshold.KeyShare):
+        return ShareHolder(share=key, caution=caution, prove=settings.prove)
+    return (KeyCopy if settings.keys == "shared" else Authority)(private=key, caution=caution)
+
+
+def secret_keys(settings: Paillier) -> tuple[SecretKey, ...]:
     """Return the private key or the shares that the settings name, or new ones."""
+    if settings.key is None:
+        return key_options(settings).make()[1]
+    return tuple(read_key(path, settings) for path in key_files(settings).values())
+
+
+def read_key(path: Path, settings: Paillier) -> SecretKey:
+    """Read a private key or a share, in this process or at a node; one of another kind than was asked for is refused.
+
+    What the keys of a run rest on is told by its settings: they have to be true of the file.
+    """
     from tacit.crypto import keyfile, paillier
 
-    options = key_options(settings)
-    if settings.key is None:
-        return options.make()[1]
-    found: list[PrivateKey | KeyShare] = []
-    for path in key_files(settings).values():
-        if options.shares is not None:
-            found.append(keyfile.load_share(path, insecure_key_size=settings.insecure_key_size))
-            continue
-        private = keyfile.load_private(path, insecure_key_size=settings.insecure_key_size)
-        if not isinstance(private, paillier.PrivateKey):
-            raise ConfigError(f"paillier.key={settings.key} holds no private Paillier key.")
-        made = private.public
-        if (made.kind, made.exponents) != (settings.kind, settings.exponents):
-            raise ConfigError(
-                f"paillier.key={settings.key} is of kind {made.kind} with {made.exponents} exponents, and "
-                f"paillier.kind={settings.kind} with paillier.exponents={settings.exponents} was asked for. Set these "
-                "as the key was made: they say what its security rests on."
-            )
-        found.append(private)
-    return tuple(found)
+    if settings.keys == "threshold":
+        return keyfile.load_share(path, insecure_key_size=settings.insecure_key_size)
+    private = keyfile.load_private(path, insecure_key_size=settings.insecure_key_size)
+    if not isinstance(private, paillier.PrivateKey):
+        raise ConfigError(f"The key file {path} holds no private Paillier key.")
+    made = private.public
+    if (made.kind, made.exponents) != (settings.kind, settings.exponents):
+        raise ConfigError(
+            f"The key file {path} is of kind {made.kind} with {made.exponents} exponents, and "
+            f"paillier.kind={settings.kind} with paillier.exponents={settings.exponents} was asked for. Set these "
+            "as the key was made: they say what its security rests on."
+        )
+    return private
 
 
 def key_notes(settings: Paillier) -> tuple[str, ...]:
@@ -127,8 +138,21 @@ def key_notes(settings: Paillier) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def write_keys(settings: Paillier, folder: Path) -> dict[ClientId, str]:
-    """Make the keys that the settings ask for, or check those they name, and return each holder's file."""
+@dataclass(frozen=True, kw_only=True)
+class KeyFiles:
+    """Key files of the parties on one machine.
+
+    Attributes:
+        secret: each key holder's by its number; 0 stands for all clients where they share the key.
+        public: what clients pin.
+    """
+
+    secret: Mapping[ClientId, Path]
+    public: Path
+
+
+def write_keys(settings: Paillier, folder: Path) -> KeyFiles:
+    """Make the keys that the settings ask for, or check those they name, and leave what is new in ``folder``."""
     from tacit.crypto import keyfile
 
     keys = secret_keys(settings)
@@ -138,4 +162,6 @@ def write_keys(settings: Paillier, folder: Path) -> dict[ClientId, str]:
         )
         for path, key in zip(key_files(settings).values(), keys, strict=True):
             keyfile.save(path, key)
-    return {number: str(path) for number, path in key_files(settings).items()}
+    files = KeyFiles(secret=key_files(settings), public=folder / "public.key")
+    keyfile.save(files.public, keys[0].public)
+    return files

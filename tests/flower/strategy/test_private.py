@@ -412,11 +412,10 @@ def test_a_forged_reply_names_its_node_and_the_others_count(
         grid.tamper = lambda answer: _frame(answer, change) if answer.metadata.src_node_id == 103 else answer
         return grid
 
-    Private(quiet(), mode=mode, paillier=ENCRYPTED, out=tmp_path).start(forging(), start(), num_rounds=1)
+    keys = {"paillier": ENCRYPTED} if mode == "paillier" else {}
+    Private(quiet(), mode=mode, out=tmp_path, **keys).start(forging(), start(), num_rounds=1)
     assert re.search(rf"Client 103.*{message}.*The sum is without it", caplog.text)
-    few = Private(
-        quiet(), mode=mode, paillier=ENCRYPTED, federate={"retries": 0, "minimum_clients": 4}, out=tmp_path / "few"
-    )
+    few = Private(quiet(), mode=mode, federate={"retries": 0, "minimum_clients": 4}, out=tmp_path / "few", **keys)
     with pytest.raises(DropoutError, match=f"3 of 4 clients.*Client 103.*{message}"):
         few.start(forging(), start(), num_rounds=1)
     assert [record["type"] for record in _records(tmp_path / "few")] == ["attempt", "failed"]

@@ -6,7 +6,8 @@ import pytest
 
 from tacit.errors import ConfigError
 from tacit.flower import Private
-from tacit.flower.strategy.settings import Numbers, from_run, from_text, given, plan, to_text
+from tacit.flower.hello import Numbers
+from tacit.flower.strategy.settings import from_run, from_text, given, plan, to_text
 from tests.flower.common import quiet
 
 NUMBERS = Numbers(clients=100, per_round=10, rounds=5)

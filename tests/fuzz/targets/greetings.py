@@ -10,14 +10,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-import tacit
 from tacit import foreign, wire
 from tacit.config.sections import Paillier
 from tacit.crypto import keyfile
 from tacit.errors import TacitError, WireError
-from tacit.flower import hello, operator
+from tacit.flower import operator
+from tacit.flower.hello import Introduction, Numbers, Terms
 from tacit.flower.settings import agreed
-from tacit.flower.strategy import pairing, settings
+from tacit.flower.strategy import settings
 from tests.fuzz.fixed import PUBLIC
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder, written
@@ -29,18 +29,29 @@ _OURS = digits(mode="dp", dp={"noise": 1.0})
 
 def greeted(body: bytes) -> bytes:
     """Return a body in a frame: what is changed is the JSON, and now and then the frame."""
-    return body if body[:3] == b"TCT" else wire.pack(wire.Kind.HELLO, hello.TURN, body)
+    return body if body[:3] == b"TCT" else wire.pack(wire.Kind.HELLO, wire.Turn(round_number=0), body)
 
 
 def _body(frame: bytes) -> bytes:
     return frame[_HEADER:]
 
 
+def _record(data: bytes) -> dict[str, Any]:
+    """What Flower carries is a mapping of numbers, texts and lists of one kind: other values never arrive."""
+    record: dict[str, Any] = foreign.json_object(data)
+    if not all(isinstance(value, str | int | float | list) for value in record.values()):
+        raise WireError("Flower would not carry it.")
+    return record
+
+
 def _check(data: bytes) -> None:
-    frame = greeted(data)
-    hello.check(frame, _OURS)
-    theirs = foreign.json_object(_body(frame))["settings"]
-    assert _given(theirs) == _given(agreed(_OURS)), "nothing else is agreed to"
+    terms = Terms.read(_record(data))
+    terms.agree(_OURS)
+    assert _given(foreign.json_object(terms.settings)) == _given(agreed(_OURS)), "nothing else is agreed to"
+
+
+def _greetings() -> list[bytes]:
+    return [json.dumps(Terms.of(_OURS).to_record()).encode()]
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -49,50 +60,32 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _introduction() -> list[bytes]:
     return [
-        _body(hello.introduce(hello.Introduction(version=tacit.__version__, parties=(2, -1), examples=60))),
-        _body(hello.introduce(hello.Introduction(version=tacit.__version__, parties=(0,)))),
-        wire.pack_failure(hello.TURN, wire.Failure.REFUSED, "other settings"),
+        _body(Introduction(parties=(2, -1), examples=60).to_frame()),
+        _body(Introduction(parties=(1 << 63,), simulated=True).to_frame()),
+        wire.pack_failure(wire.Turn(round_number=0), wire.Failure.REFUSED, "other settings"),
     ]
 
 
 def _introduced(data: bytes) -> None:
-    said = hello.introduced(7, greeted(data))
-    assert all(type(party) is int and abs(party) < 1 << 63 for party in said.parties)
-    assert hello.introduced(7, hello.introduce(said)) == said
-
-
-def _guests() -> list[bytes]:
-    return [
-        _body(pairing.Introduction(client=True, holder=None, simulated=False).to_frame()),
-        _body(pairing.Introduction(client=False, holder=-1, simulated=True).to_frame()),
-        wire.pack_failure(hello.TURN, wire.Failure.REFUSED, "no mod"),
-    ]
-
-
-def _guest(data: bytes) -> None:
-    said = pairing.Introduction.read(7, greeted(data))
-    assert said.holder is None or abs(said.holder) < 1 << 63
-    assert pairing.Introduction.read(7, said.to_frame()) == said
+    said = Introduction.read(7, greeted(data))
+    assert all(type(party) is int and abs(party) < 1 << 64 for party in said.parties)
+    assert Introduction.read(7, said.to_frame()) == said
 
 
 def _terms() -> list[bytes]:
     config = settings.given(mode="dp", sections={"dp": {"noise": 1.0}, "federate": {"clients": 5, "rounds": 2}})
-    numbers = settings.Numbers(clients=5, per_round=5, rounds=2)
+    numbers = Numbers(clients=5, per_round=5, rounds=2)
     told = (
-        pairing.Terms(settings=settings.to_text(config), weighted_by="num-examples"),
-        pairing.Terms(settings=settings.to_text(config), weighted_by="num-examples", numbers=numbers),
+        Terms(settings=settings.to_text(config), weighted_by="num-examples"),
+        Terms(settings=settings.to_text(config), weighted_by="num-examples", numbers=numbers),
     )
     return [json.dumps(terms.to_record()).encode() for terms in told]
 
 
 def _told(data: bytes) -> None:
-    """What Flower carries is a mapping of numbers, texts and lists of one kind: other values never arrive."""
-    record: dict[str, Any] = foreign.json_object(data)
-    if not all(isinstance(value, str | int | float | list) for value in record.values()):
-        raise WireError("Flower would not carry it.")
-    terms, config = pairing.Terms.read(record, {})
-    assert settings.from_text(terms.settings) == config
-    assert pairing.Terms.read(terms.to_record(), {})[0] == terms
+    terms = Terms.read(_record(data))
+    settings.from_text(terms.settings)
+    assert Terms.read(terms.to_record()) == terms
 
 
 @functools.cache
@@ -118,9 +111,8 @@ def _operated(data: bytes) -> None:
 
 
 TARGETS = (
-    Target(name="greetings", seeds=lambda: [_body(hello.greeting(_OURS))], check=_check, form="json", inputs=1500),
+    Target(name="greetings", seeds=_greetings, check=_check, form="json", inputs=1500),
     Target(name="introductions", seeds=_introduction, check=_introduced, form="json", inputs=4000),
-    Target(name="guests", seeds=_guests, check=_guest, form="json", inputs=4000),
     Target(name="operators", seeds=_operator_files, check=_operated, inputs=1500),
     Target(name="pairings", seeds=_terms, check=_told, form="json", inputs=1000),
 )

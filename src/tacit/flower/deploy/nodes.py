@@ -76,9 +76,13 @@ def nodes_of(config: RunConfig, folder: Path) -> dict[str, NodeConfig]:
     holders: dict[str, NodeConfig] = {}
     if mode_of(config.mode).encrypted:
         keys = write_keys(config.paillier, folder)
-        pin = _public(next(iter(keys.values())), folder, config)
-        encrypts = {"tacit-pin": str(pin), **({"tacit-key": keys[0]} if 0 in keys else {})}
-        holders = {f"holder-{-number}": {"tacit-key": path, **common} for number, path in keys.items() if number < 0}
+        encrypts = {"tacit-pin": str(keys.public)}
+        for number, path in keys.secret.items():
+            holds: NodeConfig = {"tacit-key": str(path)}
+            if number == 0:
+                encrypts = {**encrypts, **holds}
+            else:
+                holders[f"holder-{-number}"] = {**holds, **common}
     return {f"client-{number}": {"partition-id": number, **encrypts, **common} for number in range(clients)} | holders
 
 
@@ -93,13 +97,3 @@ def node_words(config: NodeConfig) -> str:
         text = f'"{value}"' if isinstance(value, str) else str(value).lower()
         words.append(f"{key}={text}")
     return " ".join(words)
-
-
-def _public(key: str, folder: Path, config: RunConfig) -> Path:
-    """Write the public half of a key to a file, for clients to pin."""
-    from tacit.crypto import keyfile
-
-    path = folder / "public.key"
-    found = keyfile.read(Path(key).absolute(), insecure_key_size=config.paillier.insecure_key_size)
-    keyfile.save(path, found.public)
-    return path

@@ -21,7 +21,7 @@ from tacit.errors import ConfigError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.flower import envelope
 from tacit.flower.refusals import RefusalError
-from tacit.flower.strategy.pairing import without_mod
+from tacit.flower.strategy.settings import without_mod
 from tacit.vectors import Vector
 
 

@@ -14,7 +14,8 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, WireError
 from tacit.flow import ClientId, Frames
 from tacit.flower.engine import FlowerEngine
-from tacit.flower.strategy.pairing import GREETING, Introduction, without_mod
+from tacit.flower.link import Door
+from tacit.flower.strategy.settings import MOD, without_mod
 from tacit.modes.keys import key_parties
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.protocol import KeyHolder, SumProtocol
@@ -36,8 +37,7 @@ class Guests(Grid):
         self.grid = grid
         self._engine = engine
         self._clients: set[int] = set()
-        self._greeted: set[int] = set()
-        self._silent: set[int] = set()
+        self._door = Door(engine=engine, tries=1)  # a round waits for nobody twice
         self.holders: dict[ClientId, int] = {}
         self.simulated = True
         self.shown: frozenset[int] = frozenset()
@@ -45,38 +45,39 @@ class Guests(Grid):
     def get_node_ids(self) -> list[int]:
         """Return the clients that are there."""
         present = sorted(self._engine.present())
-        self._greet([node for node in present if node not in self._greeted | self._silent])
+        self._greet(present)
         there = [node for node in present if node in self._clients]
         self.shown = frozenset(there)
         return there
 
     def look_again(self) -> None:
         """Greet nodes that did not answer once more, when next somebody asks who is there."""
-        self._silent.clear()
+        self._door.again()
 
-    def _greet(self, nodes: list[int]) -> None:
-        if not nodes:
-            return
-        try:
-            replies = self._engine.greet(GREETING, nodes)
-        except WireError as error:
-            raise RunError(f"{error} Its app needs tacit.flower.private_mod.") from error
-        for node, failure in self._engine.failures.items():
+    def _greet(self, present: list[int]) -> None:
+        arrived = list(self._door.greet(present))
+        for node, failure in self._door.failures.items():
             if failure.code not in _AWAY:
                 raise without_mod(node, f"{failure.reason or failure.code}".strip()[:_LONGEST_REASON])
-        self._silent |= set(nodes) - replies.keys()
-        for node, frame in replies.items():
-            said = Introduction.read(node, frame)
-            self._greeted.add(node)
+        for node, said in arrived:
+            if isinstance(said, WireError):
+                raise RunError(f"{said} Its app needs {MOD}.") from said
+            if isinstance(said, RunError):
+                raise said
             self.simulated = self.simulated and said.simulated
-            if said.client:
-                self._clients.add(node)
-                self._engine.nodes[node] = node
-            if said.holder is not None:
-                other = self.holders.get(said.holder, node)
-                if other != node and other in self._engine.present():
-                    raise RunError(f"Nodes {other} and {node} hold the same key, number {-said.holder}. One has to go.")
-                self.holders[said.holder] = self._engine.nodes[said.holder] = node
+            for party in said.parties:
+                self._welcome(party, node)
+
+    def _welcome(self, party: ClientId, node: int) -> None:
+        """Note a client, which is known by its node's number, or a key holder."""
+        if party >= 0:
+            self._clients.add(node)
+            self._engine.nodes[node] = node
+            return
+        other = self.holders.get(party, node)
+        if other != node and other in self._engine.present():
+            raise RunError(f"Nodes {other} and {node} hold the same key, number {-party}. One has to go.")
+        self.holders[party] = self._engine.nodes[party] = node
 
     def set_run(self, run: Any) -> None:
         """Pass on."""

@@ -19,12 +19,11 @@ from tacit.flow import ClientId
 from tacit.flower import envelope
 from tacit.flower.engine import FlowerEngine
 from tacit.flower.envelope import Value
+from tacit.flower.hello import Numbers, Terms
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape, broadcast, frames_of
 from tacit.flower.strategy.guests import Guests, exchange_for
-from tacit.flower.strategy.pairing import Terms
 from tacit.flower.strategy.session import Exchange, Session
-from tacit.flower.strategy.settings import Numbers
 from tacit.modes.catalogue import mode_of
 
 _LOG = logging.getLogger("flwr")
@@ -242,7 +241,7 @@ class Private(Strategy):
             self._engine = FlowerEngine(
                 grid=grid, deadline=self._config.flower.deadline, note=_note, message_type=MessageType.TRAIN
             )
-            self._engine.more = self._terms().to_record()
+            self._engine.terms = self._terms().to_record()
             self._guests = Guests(grid=grid, engine=self._engine)
         return self._guests
 
@@ -259,7 +258,7 @@ class Private(Strategy):
             )
         if self._session is None:
             assert self._engine is not None
-            self._engine.more = self._terms().to_record()
+            self._engine.terms = self._terms().to_record()
             plan = settings.plan(self._text, self._numbers)
             exchange = exchange_for(plan.protocol, self._config, guests=guests, engine=self._engine, note=_note)
             self._session = Session(

@@ -5,21 +5,23 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from tacit import foreign, wire
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.config.sections import Section
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, RunError
 from tacit.federated.plan import Plan
 from tacit.flower.envelope import Value
+from tacit.flower.hello import Numbers
 from tacit.flower.refusals import RefusalError
 from tacit.flower.settings import from_dotted
 from tacit.modes.catalogue import MODES, mode_of, plan_of
 from tacit.modes.mode import Mode
 
 PREFIX = "tacit."
+STRATEGY, MOD = "tacit.flower.Private", "tacit.flower.private_mod"
 _USED = {"mode", "seed", "out", "dp", "flower.deadline", "flower.patience"}
 _USED |= {f"federate.{key}" for key in ("clients", "per_round", "rounds", "minimum_clients", "retries", "weighting")}
 _CHOOSES = "The strategy chooses who takes part: no amplification by sampling is claimed."
@@ -30,25 +32,6 @@ _INSTEAD = (
     "A round asks a part of the clients, and where one is asked another is not: what one client holds can move a sum "
     "by 2C (replace-one). How many there are, and who is asked, must not follow from their data."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Numbers:
-    """What the server counts once, before the first round, and tells the clients.
-
-    Attributes:
-        clients: how many there are.
-        per_round: how many a round asks; what a mean is divided by under differential privacy.
-        rounds: how many there will be.
-    """
-
-    clients: int
-    per_round: int
-    rounds: int
-
-    def to_text(self) -> str:
-        """Return the numbers for people."""
-        return f"{self.clients}, {self.per_round}, {self.rounds}"
 
 
 def given(*, mode: str | None, sections: Mapping[str, Any]) -> RunConfig:
@@ -125,6 +108,14 @@ def plan(text: str, numbers: Numbers) -> Plan:
     )
     made = plan_of(config.model_copy(update={"federate": federate}), clients)
     return made if made.claim is None else replace(made, claim=replace(made.claim, notes=made.claim.notes + notes))
+
+
+def without_mod(node: int, what: str) -> RunError:
+    """Return the error on a node whose app has no mod."""
+    return RunError(
+        f"The server's strategy is {STRATEGY}, and node {node} answers without {MOD} ({what}). Make its app "
+        f"ClientApp(mods=[{MOD}]), the mod first in the list."
+    )
 
 
 def _of_a_part(config: RunConfig) -> RunConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -15,10 +14,9 @@ from flwr.serverapp.strategy import FedAvg
 
 import tacit
 from tacit import wire
-from tacit.errors import ClientError, ConfigError, RunError, WireError
+from tacit.errors import ClientError, RunError, WireError
 from tacit.flower import Private, envelope, private_mod
-from tacit.flower.strategy.pairing import GREETING, Introduction, Terms
-from tacit.flower.strategy.settings import Numbers
+from tacit.flower.hello import Introduction, Numbers, Terms
 from tests.flower.common import FEW_BITS, app, federation, floats, quiet, start
 
 
@@ -134,19 +132,19 @@ def test_a_server_of_another_version(log: pytest.LogCaptureFixture) -> None:
 
     with pytest.raises(RunError, match="Node 102 refused: it runs another version of tacit"):
         Private(quiet(), **DP).start(_said(older), start(), num_rounds=1)
-    assert "The server's tacit.flower.Private is of tacit 0.0.9, " in log.text
+    assert "The server runs tacit 0.0.9, this node " in log.text
 
 
 def test_a_node_of_another_version() -> None:
     grid = federation()
 
     def older(answer: Message) -> Message:
-        body = json.dumps({"version": "0.0.9", "client": True, "holder": None, "simulated": True}).encode()
-        answer.content[envelope.FRAME] = envelope.record_of(wire.pack(wire.Kind.HELLO, wire.Turn(round_number=0), body))
+        said = Introduction(version="0.0.9", parties=(101,), simulated=True)
+        answer.content[envelope.FRAME] = envelope.record_of(said.to_frame())
         return answer
 
     grid.tamper = older
-    with pytest.raises(RunError, match=rf"private_mod is of tacit 0\.0\.9, the server's .* of {tacit.__version__}"):
+    with pytest.raises(RunError, match=rf"Node 101 runs tacit 0\.0\.9, the server {tacit.__version__}"):
         Private(quiet(), **DP).start(grid, start(), num_rounds=1)
 
 
@@ -165,7 +163,7 @@ def test_a_task_before_the_numbers() -> None:
     wrapped = Private(quiet(), mode="plain", federate={"rounds": 1})
     wrapped._greeting(grid)
     assert wrapped._engine is not None
-    wrapped._engine.more = terms.to_record()
+    wrapped._engine.terms = terms.to_record()
     wrapped._engine.nodes[101] = 101
     frame = wire.pack_task(wire.Task(turn=wire.Turn(round_number=1), model=np.zeros(0, np.float32)))
     (reply,) = wrapped._engine.exchange({101: frame}).values()
@@ -177,18 +175,9 @@ def test_a_task_before_the_numbers() -> None:
 def test_numbers_that_cannot_be(numbers: Any) -> None:
     terms = Terms(settings='{"mode": "plain"}', weighted_by="n", numbers=Numbers(clients=3, per_round=2, rounds=1))
     record = terms.to_record()
-    assert Terms.read(record, {})[0] == terms
-    with pytest.raises((WireError, ConfigError), match="three numbers"):
-        Terms.read(record | {"numbers": numbers}, {})
-
-
-def test_an_introduction_there_and_back() -> None:
-    said = Introduction(client=False, holder=-2, simulated=False)
-    assert Introduction.read(7, said.to_frame()) == said
-    with pytest.raises(WireError, match="Node 7 did not say who it is"):
-        Introduction.read(7, GREETING)
-    with pytest.raises(RunError, match=r"Node 7 refused: no room\."):
-        Introduction.read(7, wire.pack_failure(wire.Turn(round_number=0), wire.Failure.REFUSED, "no room."))
+    assert Terms.read(record) == terms
+    with pytest.raises(WireError, match="three numbers"):
+        Terms.read(record | {"numbers": numbers})
 
 
 def test_a_real_node_refuses_noise_that_can_be_predicted() -> None:
