@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tacit import limits
-from tacit.cli import options
+from tacit.cli import completion, options
 from tacit.cli.output import JsonFlag, Quiet, console, emit_json
 from tacit.cli.watching import watching
 from tacit.errors import ConfigError, RunError
@@ -28,11 +28,17 @@ Words = Annotated[
         help="With --modes: a job file, settings that all modes share, and settings of one mode such as "
         "dp:optimizer.lr=0.1. Without: the folders of finished runs.",
         show_default=False,
+        autocompletion=completion.of_compared,
     ),
 ]
 Modes = Annotated[
     str | None,
-    typer.Option(help="Modes to run, such as plain,dp,local-dp.", rich_help_panel=_COMPARE, show_default=False),
+    typer.Option(
+        help="Modes to run, such as plain,dp,local-dp.",
+        rich_help_panel=_COMPARE,
+        show_default=False,
+        autocompletion=completion.of_modes,
+    ),
 ]
 Out = Annotated[
     Path | None,

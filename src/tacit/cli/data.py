@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tacit import limits
+from tacit.cli import completion
 from tacit.cli.output import JsonFlag, console, emit_json
 
 app = typer.Typer(help="List, get and look at data sets.", no_args_is_help=True)
@@ -17,7 +18,9 @@ Folder = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Look in this folder first (instead of TACIT_DATA's).", metavar="FOLDER"),
 ]
-Name = Annotated[str, typer.Argument(help="A name that `tacit data list` shows.", metavar="NAME")]
+Name = Annotated[
+    str, typer.Argument(help="A name that `tacit data list` shows.", metavar="NAME", autocompletion=completion.of_data)
+]
 
 _DEFAULT_CLIENTS = 10
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.cli import completion
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ledger(
-    folder: Annotated[Path, typer.Argument(help="The run's folder.")],
+    folder: Annotated[Path, typer.Argument(help="The run's folder.", autocompletion=completion.of_runs)],
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a run released, round by round, and what it cost."""

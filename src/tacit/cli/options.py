@@ -20,9 +20,12 @@ import click
 import typer
 from typer.core import TyperCommand
 
+from tacit.cli import completion
 from tacit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tacit.config.run_config import RunConfig
 
 _FEDERATION, _TRAINING, _OUTPUT, _PRIVACY = "Federation", "Training", "Output", "Privacy"
@@ -33,6 +36,7 @@ Words = Annotated[
         metavar="[JOB.yaml] [KEY=VALUE]...",
         help="A job file, and settings over it such as federate.rounds=20. `tacit config` prints every key.",
         show_default=False,
+        autocompletion=completion.of_words,
     ),
 ]
 
@@ -225,6 +229,12 @@ class Configured(TyperCommand):
         self.explain()
         super().format_help(ctx, formatter)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of flags, with their help."""
+        if incomplete.startswith("-"):
+            self.explain()
+        return super().shell_complete(ctx, incomplete)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and say of another command's flag why it is none of this one's."""
         try:
@@ -247,6 +257,7 @@ def explained(key: str) -> str:
 
     said = fields()[key].description or ""
     words = [word for word in choices(key) if word not in ("false", "true")]
+    words += completion.modes() if key == "mode" else ()
     return said if all(word in said for word in words) else f"{said} One of {', '.join(words)}."
 
 
@@ -255,7 +266,9 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
 
 
 def _annotation(flag: Flag) -> Any:
-    option = typer.Option(*(flag.names or (flag.name,)), rich_help_panel=flag.panel)
+    option = typer.Option(
+        *(flag.names or (flag.name,)), rich_help_panel=flag.panel, autocompletion=completion.of_flag(flag)
+    )
     return Annotated[flag.kind | None, option]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli import completion
 from tacit.cli.output import console
 from tacit.errors import ConfigError
 
@@ -14,7 +15,7 @@ _PAGES = (".html", ".htm")
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
+    folder: Annotated[Path, typer.Argument(help="The run's folder.", autocompletion=completion.of_runs, metavar="RUN")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The page; report.html in the run's folder.")] = None,
     png: Annotated[
         Path | None,

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli import completion
 from tacit.cli.output import JsonFlag, Quiet, emit_json
 from tacit.cli.watching import watching
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The run's folder.")],
+    folder: Annotated[Path, typer.Argument(help="The run's folder.", autocompletion=completion.of_runs)],
     quiet: Quiet = False,
     as_json: JsonFlag = False,
 ) -> None:

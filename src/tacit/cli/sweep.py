@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tacit import limits
-from tacit.cli import options
+from tacit.cli import completion, options
 from tacit.cli.output import JsonFlag, Quiet, console, emit_json
 from tacit.cli.watching import watching
 from tacit.errors import RunError
@@ -31,6 +31,7 @@ Words = Annotated[
         help="A job file, settings, and axes: FIRST:LAST:N is N values in equal steps, log:FIRST:LAST:N by equal "
         "factors, A,B,C a list. `tacit config` prints every key.",
         show_default=False,
+        autocompletion=completion.of_words,
     ),
 ]
 Out = Annotated[
