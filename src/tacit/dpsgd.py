@@ -34,8 +34,7 @@ from tacit.training.examples import Examples, tensors
 from tacit.training.private.clipping import Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.private.normalisation import without_batch_norm
-from tacit.training.private.sampling import PoissonBatches
-from tacit.training.private.training import Batch, PrivateSteps
+from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
 from tacit.training.trial import check_fit
 
 __all__ = ["Batch", "PrivateTraining", "Spent", "make_private", "without_batch_norm"]

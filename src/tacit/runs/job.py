@@ -26,10 +26,9 @@ from tacit.training.cohort import CohortTrainer, Holdings, LocalTraining, Loss, 
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import cohort_trainer
 from tacit.training.hooks import Hooks
-from tacit.training.private.clients import PrivateClients
+from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.holder import PrivateHolder
-from tacit.training.private.sampling import PoissonBatches
+from tacit.training.private.steps import PoissonBatches
 from tacit.training.trial import check_batches, check_fit
 
 

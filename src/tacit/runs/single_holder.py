@@ -15,7 +15,7 @@ from tacit.flow import Engine
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.result import RoundRecord
 from tacit.runs.runner import Runner
-from tacit.training.private.holder import PrivateHolder
+from tacit.training.private.clients import PrivateHolder
 from tacit.vectors import first_not_finite
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.training import allocator
+from tacit.training import cpu
 from tacit.training.parameters import Parameters
 from tacit.vectors import Vector
 
@@ -259,7 +259,7 @@ class CohortTrainer:
 
     def _start_worker(self) -> None:
         if self._device.type == "cpu":
-            allocator.keep_pages()
+            cpu.keep_pages()
             if self.workers > 1:
                 torch.set_num_threads(1)
 

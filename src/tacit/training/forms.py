@@ -24,7 +24,7 @@ from torch import nn
 from tacit.errors import ConfigError
 from tacit.training.captured import CapturedTrainer
 from tacit.training.cohort import CohortTrainer, Holdings, LocalTraining, Loss, Trainer
-from tacit.training.cores import cores
+from tacit.training.cpu import cores
 from tacit.training.dropout import use_keys
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.hooks import Hooks

@@ -27,7 +27,7 @@ from tacit.training.program import (
     Pointwise,
     Pool,
     Program,
-    Step,
+    ProgramStep,
 )
 
 
@@ -63,7 +63,7 @@ def _images(features: Tensor) -> Tensor:
 
 
 def _run(  # noqa: PLR0911 - a table of rules
-    step: Step, inputs: Sequence[Tensor], parameters: Sequence[Tensor], keys: Tensor | None, clients: int
+    step: ProgramStep, inputs: Sequence[Tensor], parameters: Sequence[Tensor], keys: Tensor | None, clients: int
 ) -> Tensor:
     value = inputs[0]
     image = len(step.before) == 3

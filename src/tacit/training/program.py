@@ -118,7 +118,7 @@ Operation = Convolution | Linear | Pool | Pointwise | Combine | Dropout | Flatte
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ProgramStep:
     """One operation on earlier values; value 0 is the input, value ``i`` the result of step ``i - 1``."""
 
     operation: Operation
@@ -131,7 +131,7 @@ class Step:
 class Program:
     """The steps of a model, the last one being its output."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
     input_shape: tuple[int, ...]
 
     @property
@@ -231,7 +231,7 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
         raise NoProgram(f"its shapes can't be followed ({_first_line(error)})") from error
     slots = {slot.name: number for number, slot in enumerate(layout.trained)}
     values: dict[fx.Node, int] = {}
-    steps: list[Step] = []
+    steps: list[ProgramStep] = []
     for node in traced.graph.nodes:
         meta = node.meta.get("tensor_meta")
         if node.op == "placeholder":
@@ -256,7 +256,7 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
             if wrong or (len(shape) == 3) != (len(before) == 3 and not isinstance(operation, Flatten)):
                 raise NoProgram(f"{_name(traced, node)} of a value of shape {before} has no rule")
             inputs = tuple(values[source] for source in sources)
-            steps.append(Step(operation=operation, inputs=inputs, before=before, shape=shape))
+            steps.append(ProgramStep(operation=operation, inputs=inputs, before=before, shape=shape))
             values[node] = len(steps)
     used = {slot for step in steps for slot in _weights(step.operation)}
     idle = [slot.name for number, slot in enumerate(layout.slots) if number not in used]

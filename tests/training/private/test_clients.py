@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from tacit.randomness import Randomness
 from tacit.training.cohort import Holdings, LocalTraining, Loss, cross_entropy
-from tacit.training.private.clients import PrivateClients
+from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.holder import PrivateHolder
-from tacit.training.private.sampling import PoissonBatches
+from tacit.training.private.steps import PoissonBatches
 from tacit.vectors import Vector
 
 

@@ -45,7 +45,7 @@ from tacit.training.program import (
     Pointwise,
     Pool,
     Program,
-    Step,
+    ProgramStep,
 )
 from tacit.training.stacked import StackedTrainer
 
@@ -237,7 +237,7 @@ def _fuse(program: Program) -> list[_Instruction]:
     return instructions
 
 
-def _is_relu(step: Step) -> bool:
+def _is_relu(step: ProgramStep) -> bool:
     function = step.operation.function if isinstance(step.operation, Pointwise) else None
     return isinstance(function, nn.ReLU) or function in (torch.relu, F.relu)
 

@@ -1,4 +1,4 @@
-"""Clients that train with DP-SGD, one a core: what each sends is private by its own noise.
+"""Clients that train with DP-SGD, one per core: what each sends is private by its own noise.
 
 A step is a hundred small operations. With several threads in each of them every operation waits for the slowest thread,
 and on cores that other programs use too most of the time goes on waiting; clients that train side by side, each in one
@@ -8,7 +8,7 @@ thread, wait for nobody.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.randomness import Randomness
-from tacit.training import allocator
+from tacit.training import cpu
 from tacit.training.cohort import Finish, Holdings, LocalTraining, Loss, derive_keys
-from tacit.training.cores import cores
+from tacit.training.cpu import cores
 from tacit.training.dropout import KeyedDropout, use_keys
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.sampling import PoissonBatches
-from tacit.training.private.sgd import Sgd
-from tacit.training.private.training import PrivateSteps
+from tacit.training.private.steps import PoissonBatches, PrivateSteps, Sgd
 from tacit.vectors import Vector
+
+_MOMENTUM = "momentum"  # the name of the state that a holder keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,14 @@ class PrivateClients:
             module: the model; a copy of it trains.
             holdings: who holds which examples.
             settings: learning rate, momentum, weight decay and proximal term; epochs and batch size are not used.
-            loss: one loss an example.
+            loss: one loss per example.
             clipping: how an example's gradient is bounded.
             noise_multiplier: z, the same for every client.
             batches: how each client draws its batches.
             steps: how many steps each client takes in a round.
             randomness: draws batches and noise.
             micro_batch: how many examples go through the model at once.
-            workers: how many clients may train at the same time; one a core if None.
+            workers: how many clients may train at the same time; one per core if None.
         """
         self._holdings = holdings
         self._settings = settings
@@ -202,6 +202,69 @@ class PrivateClients:
 
     def _start_worker(self) -> None:
         if self._holdings.features.device.type == "cpu":
-            allocator.keep_pages()
+            cpu.keep_pages()
             if self.workers > 1:
                 torch.set_num_threads(max(1, cores() // self.workers))
+
+
+class PrivateHolder(PrivateClients):
+    """One data holder that trains alone, in stretches; its state between them is a model and a momentum."""
+
+    _side_by_side = False
+
+    def first_state(self, parameters: int) -> dict[str, Vector]:
+        """Return the optimiser's state before the first step, for a model of so many numbers."""
+        return {_MOMENTUM: np.zeros(parameters, np.float32)}
+
+    def advance(
+        self,
+        model: Vector,
+        state: Mapping[str, Vector],
+        *,
+        first: int,
+        last: int,
+        total: int,
+        on_step: Callable[[int], None] = lambda _: None,
+    ) -> tuple[Vector, dict[str, Vector], float]:
+        """Take the steps from ``first`` up to ``last`` of ``total``.
+
+        The learning rate falls in a line from ``lr`` at the first step to ``final * lr`` at the last. Draws are named
+        by the step, so that a simulation that was interrupted goes on as if it had not been.
+
+        Returns:
+            The new model, the optimiser's state, and the mean loss, which no noise protects.
+        """
+        device, settings = self._holdings.features.device, self._settings
+        self.layout.write(self._module, torch.from_numpy(np.array(model)).to(device))
+        parameters = self._gradient.parameters
+        optimizer = Sgd(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+        momentum = self.layout.split(torch.from_numpy(np.array(state[_MOMENTUM])).to(device))
+        for own, part in zip(optimizer.velocity, momentum, strict=False):  # trained slots come first
+            own.copy_(part)
+        steps = PrivateSteps(
+            gradient=self._gradient,
+            optimizer=optimizer,
+            features=self._holdings.features,
+            labels=self._holdings.labels,
+            batches=self._batches[0],
+            noise_multiplier=self._noise_multiplier,
+            clip_bound=self._clipping.bound,
+            randomness=self._randomness.within("alone"),
+            micro_batch=self._micro_batch,
+        )
+        loss, count = torch.zeros((), device=device), 0
+        devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            for step in range(first, last):
+                torch.manual_seed(self._randomness.number("dropout", step))
+                share = step / max(total - 1, 1)
+                optimizer.lr = settings.lr * (1.0 - (1.0 - settings.final) * share)
+                losses = steps.take(step)
+                loss += losses.sum()
+                count += len(losses)
+                on_step(step + 1)
+        after = self.layout.read(self._module).cpu().numpy()
+        kept = self.first_state(self.layout.size)
+        velocity = torch.cat([part.reshape(-1) for part in optimizer.velocity]).cpu().numpy()
+        kept[_MOMENTUM][: len(velocity)] = velocity
+        return after, kept, float(loss) / max(count, 1)

@@ -8,8 +8,7 @@ some of the examples for others. With :math:`x` and :math:`y` two halves of a ba
 
 * outputs and losses of the half that stays must stay, and
 * the gradient must be additive: :math:`G(x, y) - G(x', y) - G(x, y') + G(x', y') = 0`;
-* what the model keeps of a pass (:mod:`tacit.training.private.state`) must not depend on the examples, nor a later pass
-  on those of an earlier one.
+* what the model keeps of a pass must not depend on the examples, nor a later pass on those of an earlier one.
 
 A model that draws random numbers is tried with several seeds. What the probe can't see: a mixture that comes for other
 values, other batch sizes or later steps only, or in fewer than about one pass in eight; and data that are kept outside
@@ -18,10 +17,13 @@ of the model and change no output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -30,8 +32,9 @@ from torch.utils._pytree import tree_leaves
 from tacit.errors import ConfigError
 from tacit.randomness import borrowed_generators
 from tacit.training.cohort import Loss
-from tacit.training.private.state import changed, copied, kept
 
+_TORCHS_OWN = set(vars(nn.Module())) - {"_buffers"}
+_DEEPEST = 6  # how far into a model's own values state is looked for
 _SEEDS = 8
 _CALM = 1e3
 _MIXES = (
@@ -104,17 +107,17 @@ def _two_batches(features: Tensor, labels: Tensor) -> tuple[_Batch, _Batch]:
 
 def _check_state(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
     """Refuse a model that keeps something of its examples, or whose passes depend on earlier ones."""
-    if not _alike(*(_run(copied(model), loss, batch, seed=0) for _ in range(2))):
+    if not _alike(*(_run(_copied(model), loss, batch, seed=0) for _ in range(2))):
         raise ConfigError(
             f"The model ({type(model).__name__}) does not compute the same twice of the same examples: it keeps "
             "something of earlier passes out of sight, or draws random numbers that no seed of torch, NumPy or Python "
             "fixes. Whether it keeps examples apart can't be tried then. Keep no data from step to step, and draw with "
             "torch's own functions."
         )
-    one, two = copied(model), copied(model)
+    one, two = _copied(model), _copied(model)
     for own, history in ((one, batch), (two, other)):
         _run(own, loss, history, seed=0)
-    differing = changed(kept(one), kept(two))
+    differing = _changed(_kept(one), _kept(two))
     if differing is not None:
         buffers, parameters = dict(model.named_buffers()), dict(model.named_parameters())
         what = "parameter" if differing in parameters else "buffer" if differing in buffers else "attribute"
@@ -131,12 +134,12 @@ def _check_state(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> 
 
 def _check_rows(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
     """Refuse a model or loss in which an example that is exchanged changes what is computed of another."""
-    own = copied(model)
+    own = _copied(model)
 
     def run(examples: _Batch, seed: int) -> _Pass:
         nonlocal own
-        if changed(kept(model), kept(own)) is not None:  # it counts its passes, or the like
-            own = copied(model)
+        if _changed(_kept(model), _kept(own)) is not None:  # it counts its passes, or the like
+            own = _copied(model)
         return _run(own, loss, examples, seed=seed)
 
     seeds = 2 if _alike(run(batch, 0), run(batch, 1)) else _SEEDS
@@ -189,7 +192,7 @@ def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
 
 def _outputs(model: nn.Module, features: Tensor, seed: int) -> list[Tensor]:
     with _seeded(features.device, seed), torch.no_grad():
-        return [value for value in _tensors(copied(model)(features)) if value.shape[:1] == features.shape[:1]]
+        return [value for value in _tensors(_copied(model)(features)) if value.shape[:1] == features.shape[:1]]
 
 
 def _culprit(model: nn.Module, batch: _Batch, other: _Batch, stays: Tensor, seed: int) -> str:
@@ -197,7 +200,7 @@ def _culprit(model: nn.Module, batch: _Batch, other: _Batch, stays: Tensor, seed
     calls: list[list[tuple[str, list[Tensor], list[Tensor]]]] = []
     for examples in (batch, other):
         seen: list[tuple[str, list[Tensor], list[Tensor]]] = []
-        own = copied(model)
+        own = _copied(model)
         for name, layer in own.named_modules():
             if next(layer.children(), None) is None:
                 layer.register_forward_hook(_listener(name, seen, len(stays)))
@@ -269,3 +272,72 @@ def _mode(model: nn.Module, training: dict[nn.Module, bool]) -> Iterator[None]:
     finally:
         for part, own in before.items():
             part.training = own
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """Return a copy of the model, tensors that are results of computations included."""
+    computed = {id(value): value.detach().clone() for _, value in _values(model) if _is_result(value)}
+    try:
+        return copy.deepcopy(model, computed)
+    except Exception as error:  # whatever it keeps that has no copy
+        told = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f"The model ({type(model).__name__}) can't be copied ({told}), so that nobody can try whether it keeps "
+            "examples apart. Keep files, locks and the like out of it."
+        ) from error
+
+
+def _kept(model: nn.Module) -> dict[str, Any]:
+    """Return every number, text and array that the model holds, by name: its own, not copies."""
+    return {**dict(model.named_parameters()), **dict(_values(model))}
+
+
+def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Return the name of something that differs between two models' states, or None."""
+    for name in [*one, *other]:
+        if name not in one or name not in other or not _same(one[name], other[name]):
+            return name
+    return None
+
+
+def _values(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for prefix, part in model.named_modules():
+        for name, value in vars(part).items():
+            if name == "_buffers":
+                yield from _leaves(prefix, value, seen, 0)
+            elif name not in _TORCHS_OWN:
+                yield from _leaves(f"{prefix}.{name}" if prefix else name, value, seen, 0)
+
+
+def _leaves(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, nn.Parameter):
+        return
+    if isinstance(value, (Tensor, bool, int, float, complex, str, bytes, np.generic, np.ndarray)):
+        yield name, value
+        return
+    if depth == _DEEPEST or id(value) in seen or isinstance(value, type):
+        return
+    seen.add(id(value))
+    if isinstance(value, Mapping):
+        inner: Iterator[tuple[Any, Any]] = iter(list(value.items()))
+    elif isinstance(value, (Sequence, set, frozenset)) or type(value).__name__ == "deque":
+        yield f"{name} (length)", len(value)
+        inner = enumerate(list(value))
+    else:
+        inner = iter([(key, own) for key, own in getattr(value, "__dict__", {}).items() if key not in _TORCHS_OWN])
+    for key, own in inner:
+        yield from _leaves(f"{name}.{key}" if name else str(key), own, seen, depth + 1)
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.is_leaf
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        alike = one.shape == other.shape and one.dtype == other.dtype
+        return alike and torch.equal(one.detach().nan_to_num(), other.detach().nan_to_num())
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.shape == other.shape and one.tobytes() == other.tobytes()
+    return type(one) is type(other) and repr(one) == repr(other)  # NaN equals itself here

@@ -24,8 +24,7 @@ from tacit.tasks import models
 from tacit.training.cohort import cross_entropy
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import Form, PrivateGradient
-from tacit.training.private.sampling import PoissonBatches
-from tacit.training.private.training import Batch, PrivateSteps
+from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
 
 Step = Callable[[], Any]
 _RATE, _CLIP, _NOISE = 0.05, 1.0, 1.1

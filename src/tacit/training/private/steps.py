@@ -14,22 +14,21 @@ Sums are in double precision, and sum and noise are rounded to one grid before t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.grid import Grid
 from tacit.randomness import Randomness
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.noise import Noise
-from tacit.training.private.sampling import PoissonBatches
-from tacit.training.private.sgd import Sgd
 
+_ahead = ThreadPoolExecutor(1, "tacit-noise")  # draws noise while a GPU computes
 _FITS_A_CACHE = 256  # a step of 2,048 images in parts of 256 took 0.55 times a whole one on a CPU
 
 
@@ -91,7 +90,9 @@ class PrivateSteps:
         self._sizes = [p.numel() for p in gradient.parameters]
         device = gradient.parameters[0].device
         self._grid = Grid.of(bound=clip_bound, size=sum(self._sizes))
-        self._noise = Noise(size=sum(self._sizes), std=self._std, grid=self._grid, randomness=randomness, device=device)
+        self._noise = StepNoise(
+            size=sum(self._sizes), std=self._std, grid=self._grid, randomness=randomness, device=device
+        )
         self._held: tuple[int, Tensor] | None = None  # the step, and what it has accumulated
         self._pull = pull
         self._before_part = before_part
@@ -155,3 +156,111 @@ class PrivateSteps:
         losses = self.accumulate(self.draw(step))
         self.release(step)
         return losses
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonBatches:
+    """Poisson batches of ``expected`` examples on average, out of ``examples``; any size may come, none at all too.
+
+    Each example is drawn by its own coin, which is what the accounting of DP-SGD assumes.
+    The size is drawn first, Binomial(n, q), and then that many examples without replacement: the same law as n coins
+    at a cost that depends on the batch.
+
+    >>> PoissonBatches(examples=1000, expected=10).rate
+    0.01
+    """
+
+    examples: int  # n
+    expected: int  # qn
+
+    def __post_init__(self) -> None:
+        if self.expected < 1:
+            raise ConfigError(f"Expected a batch size of 1 or more, got {self.expected}.")
+        if self.expected > self.examples:
+            raise ConfigError(
+                f"A batch size of {self.expected} is larger than the data, which have {self.examples} examples. "
+                f"Use {self.examples} (every step sees all examples) or less."
+            )
+
+    @property
+    def rate(self) -> float:
+        """The probability q of each coin."""
+        return self.expected / self.examples
+
+    def steps(self, epochs: float) -> int:
+        """Return how many steps see as many examples, on average, as ``epochs`` passes."""
+        return max(1, -(-round(epochs * self.examples) // self.expected))
+
+    def draw(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return the examples of a batch, in ascending order."""
+        if self.expected == self.examples:
+            return np.arange(self.examples)
+        size = int(generator.binomial(self.examples, self.rate))
+        return np.sort(generator.choice(self.examples, size, replace=False, shuffle=False))
+
+
+class StepNoise:
+    """Normal vectors of one standard deviation, one for each step, in double precision and on the grid.
+
+    They come from :meth:`tacit.randomness.Randomness.normal`, a step ahead where a GPU would wait for them.
+    """
+
+    def __init__(self, *, size: int, std: float, grid: Grid, randomness: Randomness, device: torch.device) -> None:
+        self._size = size
+        self._std = std
+        self._grid = grid
+        self._randomness = randomness
+        self._device = device
+        self._next: tuple[int, Future[Tensor]] | None = None
+
+    def of_step(self, step: int) -> Tensor:
+        """Return the noise of a step; in a simulation it depends on the step alone."""
+        if self._device.type != "cuda":
+            return self._draw(step)
+        ready = self._next[1] if self._next is not None and self._next[0] == step else _ahead.submit(self._draw, step)
+        self._next = (step + 1, _ahead.submit(self._draw, step + 1))
+        return ready.result().to(self._device, non_blocking=True)
+
+    def _draw(self, step: int) -> Tensor:
+        standard = self._randomness.normal(self._size, "noise", step)
+        drawn = torch.from_numpy(self._grid.noise(standard, self._std))
+        return drawn.pin_memory() if self._device.type == "cuda" else drawn
+
+
+class Sgd:
+    """Moves parameters against their gradients: ``v = momentum v + g + decay w``, ``w = w - lr v``.
+
+    It is :class:`torch.optim.SGD` with a state one can keep. (The first step of an optimiser of :mod:`torch.optim`
+    loads torch's compiler, which takes seconds; a short run would spend most of its time on that.)
+
+    Attributes:
+        lr: the learning rate; may be changed between steps.
+        velocity: v, tensor by tensor.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+    ) -> None:
+        self._parameters = list(parameters)
+        self.lr = lr
+        self._momentum = momentum
+        self._weight_decay = weight_decay
+        self.velocity = [torch.zeros_like(p) for p in self._parameters]
+
+    def step(self) -> None:
+        """Move the parameters that have a gradient: all of them, after a private step."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        values: list[Tensor] = [p.detach() for p in self._parameters]
+        if self._weight_decay:
+            torch._foreach_add_(gradients, values, alpha=self._weight_decay)
+        if self._momentum:
+            torch._foreach_mul_(self.velocity, self._momentum)
+            torch._foreach_add_(self.velocity, gradients)
+            gradients = self.velocity
+        torch._foreach_add_(values, gradients, alpha=-self.lr)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        del set_to_none
+        for parameter in self._parameters:
+            parameter.grad = None

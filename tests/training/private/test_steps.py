@@ -14,9 +14,7 @@ from tacit.randomness import Randomness
 from tacit.training.cohort import cross_entropy
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.sampling import PoissonBatches
-from tacit.training.private.sgd import Sgd
-from tacit.training.private.training import Batch, PrivateSteps
+from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps, Sgd
 
 SEEDED, SYSTEM = Randomness.of(seed=3), Randomness.of(seed=None)
 
