@@ -81,7 +81,7 @@ def make_private(
         batch_size: the mean size of a batch; 512 by default, or all examples where they are fewer.
         clipping: ``flat``, ``per-layer`` or ``automatic``; see :mod:`tacit.training.private.clipping`.
         micro_batch: how many examples go through the model at once, to save memory.
-        loss: ``cross-entropy``, ``squared-error``, or a function from outputs and labels to one loss an example.
+        loss: ``cross-entropy``, ``squared-error``, or a function from outputs and labels to one loss per example.
         form: ``book-keeping``, ``functional``, or the faster of them that fits.
         seed: makes a simulation that can be repeated; without it batches and noise come from the system.
 

@@ -256,7 +256,7 @@ def test_bad_parts_are_refused_at_once(changes: dict[str, Any], words: str) -> N
         ({"clients": [(X.astype(np.uint8), Y)]}, "torch.uint8"),
         ({"clients": [(X, Y + 1)]}, "out of bounds|2 outputs"),
         ({"clients": [(X, np.array([0, 1, 0, 1, 0, 7]))]}, "2 outputs, but labels run from 0 to 7"),
-        ({"loss": F.cross_entropy}, "one number an example"),
+        ({"loss": F.cross_entropy}, "one number per example"),
         ({"model": nn.ReLU()}, "parameters to train"),
         ({"model": _model().double()}, "float|dtype"),
     ],

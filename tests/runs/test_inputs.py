@@ -154,7 +154,7 @@ BAD_PARTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a number for a loss", {"loss": 3}, ConfigError, "Unknown loss 3"),
     ("a list for a loss", {"loss": []}, ConfigError, "Unknown loss"),
     ("a loss that raises", {"loss": _fail}, ConfigError, "by design"),
-    ("a loss of nothing", {"loss": lambda _o, _l: None}, ConfigError, "one number an example.*got NoneType"),
+    ("a loss of nothing", {"loss": lambda _o, _l: None}, ConfigError, "one number per example.*got NoneType"),
     ("a loss of one number", {"loss": lambda _o, _l: 1.0}, ConfigError, "got float"),
     (
         "a batch of one",

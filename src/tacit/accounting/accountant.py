@@ -4,7 +4,7 @@
 - Poisson samples, pure releases, shuffled reports, and mixtures: privacy loss distributions (``pld/``), or Rényi
   moments (``renyi.py``) where those are the smaller bound.
 - Pure releases alone: basic and advanced composition too, and the smallest of the three.
-- Shuffled passes: nothing better than one full release a pass is proved and tight. Under zero-out a shuffled epoch of
+- Shuffled passes: nothing better than one full release per pass is proved and tight. Under zero-out a shuffled epoch of
   100 batches at noise 1 truly costs between 4.06 and 4.38 at delta = 1e-5, where the Poisson value would claim 0.72.
 - Skellam noise, alone or beside releases without sampling: its Rényi bound.
 - Sets of fixed size: Rényi bounds with their own amplification under replace-one and zero-out, full price under

@@ -58,7 +58,7 @@ class Federation:
             model: the module to train.
             clients: each client's examples.
             test: examples the server tests on after each round.
-            loss: ``cross-entropy``, ``squared-error``, or a function from outputs and labels to one loss an example.
+            loss: ``cross-entropy``, ``squared-error``, or a function from outputs and labels to one loss per example.
             **settings: sections and keys of the configuration, such as ``optimizer={"lr": 0.1}`` or ``seed=1``.
         """
         self._model = model

@@ -46,7 +46,7 @@ class GroupedNetwork:
         Args:
             parameters: the trained tensors, each with a leading client axis.
             features: ``(K, batch, ...)``.
-            keys: one dropout key a client, or None to evaluate.
+            keys: one dropout key per client, or None to evaluate.
         """
         clients = features.shape[0]
         values = [_images(features) if len(self._program.input_shape) == 3 else features]

@@ -52,7 +52,7 @@ class Context:
     features: Tensor | None = None
     labels: Tensor | None = None
     outputs: Tensor | None = None
-    losses: Tensor | None = None  # one an example
+    losses: Tensor | None = None  # one per example
     loss: Tensor | None = None  # their mean, what is differentiated
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ Hook = Callable[[Context], None]
 
 
 class Hooks:
-    """Lists of hooks, one list a point.
+    """Lists of hooks, one list per point.
 
     >>> hooks = Hooks.for_training()
     >>> hooks.register("on_batch_end", lambda context: None)

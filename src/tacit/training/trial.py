@@ -47,7 +47,7 @@ def check_fit(
     if not isinstance(losses, Tensor) or losses.shape != labels[few].shape[:1]:
         found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ConfigError(
-            f"Expected the loss to return one number an example, shape {tuple(labels[few].shape[:1])}, "
+            f"Expected the loss to return one number per example, shape {tuple(labels[few].shape[:1])}, "
             f"got {found}. Use reduction='none'."
         )
 
@@ -79,5 +79,5 @@ def _check_labels(labels: Tensor, outputs: int, whose: str) -> None:
     if not 0 <= labels.min() <= labels.max() < outputs:
         raise ConfigError(
             f"The model has {outputs} outputs, but labels run from {labels.min()} to {labels.max()} in {whose}. "
-            "Number the classes from 0, and give the model one output a class."
+            "Number the classes from 0, and give the model one output per class."
         )

@@ -33,7 +33,7 @@ def findings(parts: Sequence[Part], *, missing: bool) -> list[Finding]:
     few, many = at_their_size()
     found = [
         Finding(
-            what="upload of a client a round",
+            what="upload per client and round",
             original=f"{QUOTED_CLEAR:,} to {QUOTED_SENT} bytes, {QUOTED_CLEAR / QUOTED_SENT:,.0f}x less",
             ours=f"{clear:,.0f} to {sent:,.0f} bytes, {clear / sent:,.0f}x less",
             why="A set of coordinates travels as one number, its rank among all sets, not as a list of integers. Our "
@@ -170,7 +170,7 @@ def _uploads(part: Part) -> Section:
     ]
     values: list[float] = [QUOTED_CLEAR, QUOTED_SENT, many.sent, few.sent, upload(part.plain), upload(part.documented)]
     chart = bars(
-        title="Upload of a client a round",
+        title="Upload per client and round",
         categories=names,
         series={"bytes": values},
         y_title="bytes, each step a factor of ten",

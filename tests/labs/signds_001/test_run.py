@@ -45,11 +45,11 @@ def test_both_tasks_are_compared_with_the_original(monkeypatch: pytest.MonkeyPat
     assert list(tasks["femnist"]["ways"]) == [measured.PLAIN, measured.EARLIER, measured.DOCUMENTED]
     assert tasks["femnist"]["ways"][measured.EARLIER]["epsilon"] == 2 * 100  # no bit is asked for
     said = {found.what: found for found in made.findings}
-    assert "266,084 to 656 bytes, 406x less" in said["upload of a client a round"].original
+    assert "266,084 to 656 bytes, 406x less" in said["upload per client and round"].original
     assert "66.50%" in said["accuracy, FEMNIST, 2 rounds"].original
     assert "epsilon 210 after 2 rounds" in said["privacy"].ours
     assert "5 clients" in made.settings
-    assert len(said["upload of a client a round"].why) < 220
+    assert len(said["upload per client and round"].why) < 220
 
 
 def test_without_femnist_the_rest_is_run_and_the_page_says_what_to_do(

@@ -281,7 +281,7 @@ def test_a_loss_that_mixes_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="or its loss mixes the examples"):
         probe(nn.Linear(4, 2), loss=relative)
-    with pytest.raises(ConfigError, match="one number an example"):
+    with pytest.raises(ConfigError, match="one number per example"):
         probe(nn.Linear(4, 2), loss=lambda outputs, labels: cross_entropy(outputs, labels).mean())
 
 

@@ -625,7 +625,7 @@ static TARGET void NAME(input_gradient)(const layer *a, const plan *q, tile t, v
         }
 }
 
-/* (feature, lane) vectors of every position to rows of features, one a lane. */
+/* (feature, lane) vectors of every position to rows of features, one per lane. */
 static TARGET void NAME(transpose)(const float *x, view v, idx positions, idx features, idx stride, float *to)
 {
     for (idx p = 0; p < positions; p++, to += V * stride)

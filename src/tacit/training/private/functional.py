@@ -45,7 +45,7 @@ class Functional:
         return torch.stack([double.squares(gradient) for gradient in gradients]).sum(0).sqrt()
 
     def gradients(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return every example's gradient, ``(examples, ...)`` a parameter, and its loss."""
+        """Return every example's gradient, ``(examples, ...)`` per parameter, and its loss."""
         detached = {name: p.detach() for name, p in self._trained.items()}
         gradients, losses = self._mapped(detached, features, labels)
         return [gradients[name].detach() for name in self._trained], losses.detach()

@@ -44,7 +44,7 @@ class PrivateGradient:
 
         Args:
             model: the model; it stays as it is.
-            loss: one loss an example.
+            loss: one loss per example.
             clipping: how gradients are bounded.
             example: features and labels of a few examples.
             form: ask for one form, or for the fastest.

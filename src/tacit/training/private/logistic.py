@@ -47,10 +47,10 @@ def train(
     """Train every setting on every data set from zero weights.
 
     Args:
-        features: ``(S, n, d)`` without the constant; one data set a seed.
+        features: ``(S, n, d)`` without the constant; one data set per seed.
         labels: ``(S, n)``, 0 or 1.
         settings: what to train.
-        draw: gives so many standard normal numbers; it is called once a step.
+        draw: gives so many standard normal numbers; it is called once per step.
 
     Returns:
         Weights ``(settings, S, d + 1)``, the last of each being the bias.

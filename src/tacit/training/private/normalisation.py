@@ -52,7 +52,7 @@ def _converted(layer: nn.Module) -> nn.Module:
 def _grouped(layer: _BatchNorm) -> nn.GroupNorm:
     channels = layer.num_features
     groups = max(size for size in range(1, min(_GROUPS, channels) + 1) if channels % size == 0)
-    if groups == channels and channels > 1:  # one channel a group would be instance norm, and erase vectors
+    if groups == channels and channels > 1:  # one channel per group would be instance norm, and erase vectors
         groups = max(size for size in range(1, channels) if channels % size == 0)
     norm = nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine)
     if layer.affine:

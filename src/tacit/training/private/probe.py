@@ -181,7 +181,7 @@ def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
         losses = loss(outputs, batch.labels)
         if losses.shape != batch.labels.shape[:1]:
             raise ConfigError(
-                f"Expected the loss to return one number an example, shape {tuple(batch.labels.shape[:1])}, got "
+                f"Expected the loss to return one number per example, shape {tuple(batch.labels.shape[:1])}, got "
                 f"{tuple(losses.shape)}. Use reduction='none'."
             )
         found = torch.autograd.grad(losses.sum(), trained, allow_unused=True)

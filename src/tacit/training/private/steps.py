@@ -50,7 +50,7 @@ class PrivateSteps:
         gradient: what is summed, and how it is clipped.
         optimizer: moves the model; its parameters are the model's.
         features: of all examples, on the device that trains.
-        labels: one an example.
+        labels: one per example.
         batches: how examples are drawn.
         noise_multiplier: z; the noise on the sum has standard deviation z C.
         clip_bound: C.
