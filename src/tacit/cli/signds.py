@@ -99,7 +99,7 @@ def show_plan(
     lines = [
         f"names       {found.chosen} of {dim:,} coordinates; {found.expected_hits:.2f} of them in the mean are among "
         f"the {found.largest:,} largest ({found.threshold} or more are favoured)",
-        f"sends       {size} bytes a report, {size + BRIEF_BYTES} with its header; the update has {4 * dim:,}",
+        f"sends       {size} bytes per report, {size + BRIEF_BYTES} with its header; the update has {4 * dim:,}",
         f"costs       epsilon {eps + rr_eps:g} a round ({eps:g} for the set, {rr_eps:g} for the magnitude's bit)",
         f"composed    epsilon {total.epsilon:.6g} at delta {delta:g} after {rounds} "
         f"{'round' if rounds == 1 else 'rounds'} ({total.accountant})",

@@ -210,7 +210,7 @@ class Comparison:
         }
 
     def to_csv(self) -> str:
-        """Return one line an entry; a second level of privacy has columns of its own."""
+        """Return a line per entry; a second level of privacy has columns of its own."""
         text = io.StringIO()
         writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
         writer.writeheader()
