@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # greetings, keys and openings need no torch, which takes sec
     from torch import nn
 
     from tacit.runs import job as jobs
-    from tacit.training.examples import Examples
+    from tacit.training.examples import UserData
 
 _OWN = {"tacit-data": "data.folder", "tacit-gpu": "gpu"}  # a node's own settings, and which keys they are
 
@@ -91,7 +91,7 @@ class Own:
     """
 
     model: Callable[[], nn.Module]
-    data: Callable[[Mapping[str, Value]], Examples]
+    data: Callable[[Mapping[str, Value]], UserData]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +214,7 @@ class Node(Party):
 def client_app(
     *,
     model: Callable[[], nn.Module] | None = None,
-    data: Callable[[Mapping[str, Value]], Examples] | None = None,
+    data: Callable[[Mapping[str, Value]], UserData] | None = None,
 ) -> ClientApp:
     """Return the app of a node: a client, a key holder, or both, as the node's config says.
 

@@ -19,12 +19,12 @@ from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.run import GIVEN
-from tacit.training.examples import Examples, tensors
+from tacit.training.examples import UserData, tensors
 
 Build = Callable[[], nn.Module]
 
 
-def client_job(config: RunConfig, randomness: Randomness, *, build: Build, data: Examples) -> jobs.Job:
+def client_job(config: RunConfig, randomness: Randomness, *, build: Build, data: UserData) -> jobs.Job:
     """Return the job of one client: whatever its number, the data are its own."""
     resolved, clients = _checked(config)
     features, labels = tensors(data, "this client")
@@ -33,7 +33,7 @@ def client_job(config: RunConfig, randomness: Randomness, *, build: Build, data:
 
 
 def server_job(
-    config: RunConfig, randomness: Randomness, *, build: Build, test: Examples | None, sizes: Mapping[ClientId, int]
+    config: RunConfig, randomness: Randomness, *, build: Build, test: UserData | None, sizes: Mapping[ClientId, int]
 ) -> jobs.Job:
     """Return the server's job: the model, the test set where it has one, and no example of a client.
 

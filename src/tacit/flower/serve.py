@@ -34,7 +34,7 @@ from tacit.runs.progress import complete
 from tacit.runs.result import Result
 from tacit.runs.run import Elsewhere, execute, resume
 from tacit.storage import is_there
-from tacit.training.examples import Examples
+from tacit.training.examples import UserData
 
 _SHOWN = 4  # settings that an error names
 
@@ -49,11 +49,11 @@ class Serving:
     """
 
     model: Callable[[], nn.Module]
-    test: Callable[[], Examples]
+    test: Callable[[], UserData]
 
 
 def server_app(
-    *, model: Callable[[], nn.Module] | None = None, test: Callable[[], Examples] | None = None
+    *, model: Callable[[], nn.Module] | None = None, test: Callable[[], UserData] | None = None
 ) -> ServerApp:
     """Return the app of the server.
 

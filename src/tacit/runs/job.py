@@ -14,7 +14,7 @@ from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import Data
 from tacit.errors import ConfigError, DataError, DeviceError
-from tacit.federated.examples import Examples
+from tacit.federated.examples import ExamplePlan
 from tacit.federated.plan import Injector, Plan
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.randomness import Randomness
@@ -46,7 +46,7 @@ class Job:
     trainer: CohortTrainer | PrivateClients
     evaluator: Evaluator
     test: tuple[Tensor, Tensor] | None
-    examples: Examples | None = None  # DP-SGD inside the clients
+    examples: ExamplePlan | None = None  # DP-SGD inside the clients
     notes: tuple[str, ...] = ()  # what was told while it was made
     remarks: tuple[str, ...] = ()  # what its mode has to say before the first round
 
@@ -170,7 +170,7 @@ def assemble(
     )
 
 
-def _with_rounds(config: Resolved, examples: Examples) -> Resolved:
+def _with_rounds(config: Resolved, examples: ExamplePlan) -> Resolved:
     """Return the configuration without more stretches than steps, where one data holder trains alone."""
     if config.engine != "alone":
         return config
@@ -180,7 +180,7 @@ def _with_rounds(config: Resolved, examples: Examples) -> Resolved:
 
 def private_clients(
     config: Resolved,
-    examples: Examples,
+    examples: ExamplePlan,
     module: nn.Module,
     holdings: Holdings,
     settings: LocalTraining,
