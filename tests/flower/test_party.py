@@ -19,6 +19,7 @@ from tacit.crypto import keyfile
 from tacit.flower import client_app, envelope, private_mod
 from tacit.flower.hello import GREETING, Introduction, Numbers, Terms
 from tacit.flower.serve import configuration
+from tacit.modes.catalogue import resolve
 from tests.flower.common import app
 from tests.protocols.test_conformance import key_pair
 
@@ -41,7 +42,7 @@ class Tacits:
         self.app = client_app(model=lambda: nn.Linear(4, 2), data=lambda _: (features, labels))
 
     def says(self, settings: dict[str, Any]) -> Terms:
-        return Terms.of(configuration(settings))
+        return Terms.of(resolve(configuration(settings)))
 
     def run(self, settings: dict[str, Any]) -> dict[str, Any]:
         return settings

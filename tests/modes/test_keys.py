@@ -62,10 +62,10 @@ def test_what_can_not_be_is_refused_everywhere_in_the_same_words(
     chosen = config.paillier
     told = set()
     for way in (
-        lambda: plan_of(config, 3),  # a run in one process, in a simulation, at a server and at each node
+        lambda: plan_of(resolve(config), 3),  # a run in one process, in a simulation, at a server and at each node
         lambda: secret_keys(chosen),
         lambda: write_keys(chosen, tmp_path / "simulation"),
-        lambda: nodes_of(config, tmp_path / "deployment"),
+        lambda: nodes_of(resolve(config), tmp_path / "deployment"),
         lambda: estimate(config, parameters=10, clients=3),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
@@ -105,7 +105,7 @@ def _in_process(config: RunConfig, folder: Path) -> Any:
 
 def _in_simulation(config: RunConfig, folder: Path) -> Any:
     randomness = Randomness.of(seed=1)
-    job = jobs.build(config, randomness, Silent())
+    job = jobs.build(resolve(config), randomness, Silent())
     try:
         made = Simulation(job)
         with made._folder:
@@ -116,7 +116,7 @@ def _in_simulation(config: RunConfig, folder: Path) -> Any:
 
 
 def _deployed(config: RunConfig, folder: Path) -> Any:
-    nodes = nodes_of(config, folder)
+    nodes = nodes_of(resolve(config), folder)
     held, pinned = (
         keyfile.read(Path(str(path)), insecure_key_size=True).public
         for path in (nodes["holder-1"]["tacit-key"], nodes["client-0"]["tacit-pin"])
@@ -174,7 +174,7 @@ def test_the_shares_are_as_many_as_were_asked_for(tmp_path: Path) -> None:
     again = write_keys(named, tmp_path / "elsewhere")
     assert again.secret == files.secret
     assert again.public.read_text() == files.public.read_text()
-    protocol = plan_of(_config(shares="2/3"), 3).protocol
+    protocol = plan_of(resolve(_config(shares="2/3")), 3).protocol
     assert sorted(key_parties(named, protocol, clients=3).holders) == [-3, -2, -1]
 
 

@@ -23,11 +23,10 @@ from tacit.accounting.events import (
     to_dict,
 )
 from tacit.accounting.ledger import Charge, RunningLedger
-from tacit.config import run_config as configuration
 from tacit.federated.plan import Claim
 from tacit.modes.catalogue import plan_of
 from tacit.runs import journal
-from tacit.runs.folder import CONFIG, must_have_begun, records_of
+from tacit.runs.folder import config_of, must_have_begun, records_of
 
 _ANEW = 64  # so many lines that nothing is told of are computed
 _SAME = 1e-6  # of epsilon: what two ways of counting the same charges may differ by
@@ -78,7 +77,7 @@ def statement(folder: Path) -> Statement:
     known: more releases never cost less. Where the last line shows that less was told than is true, none is believed.
     """
     must_have_begun(folder)
-    config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
+    config = config_of(folder)
     plan = plan_of(config, config.federate.clients or 1)
     examples = plan.example_claim
     of_clients = None if plan.claim is None else _Level(plan.claim, _Charges(plan.claim))
