@@ -36,7 +36,8 @@ def test_what_the_data_say_changes_the_plan_and_makes_no_other(mode: str, monkey
 
 def test_a_natural_split_is_planned_when_its_owners_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = catalogue.load("digits")
-    data = replace(loaded, groups=np.arange(len(loaded.train.labels)) % 7)
+    owners = np.arange(len(loaded.train.labels)) % 7
+    data = replace(loaded, groups=owners, group_names=tuple("abcdefg"))
     monkeypatch.setattr(catalogue, "load", lambda *_, **__: data)
     counts = counted(monkeypatch)
     assert run(digits(data={"split": "natural"}, federate={"clients": None, "rounds": 1}, **DP)).clients == 7
