@@ -24,7 +24,6 @@ from flwr.app import ConfigRecordValues
 
 import tacit
 from tacit import foreign, wire
-from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ClientError, RunError, WireError
 from tacit.flow import ClientId
@@ -71,7 +70,7 @@ class Terms:
     numbers: Numbers | None = None
 
     @classmethod
-    def of(cls, config: Resolved) -> Terms:
+    def of(cls, config: RunConfig) -> Terms:
         """Return the terms of a run whose app carries the settings to every party."""
         return cls(settings=json.dumps(agreed(config), sort_keys=True))
 

@@ -1,13 +1,15 @@
-"""ElGamal as textbooks and teaching labs write it, in Python's own integers. For comparison only.
+"""ElGamal as ``004_a69ec1a5888a3c07.txt`` has it, in Python's own integers. For comparison only.
 
-No tables, powers whose time depends on secret exponents, messages that are not encoded as squares: all that Tacit's own
-scheme in :mod:`tacit.crypto.elgamal` does otherwise.
+Powers bit by bit, no tables, messages that are not encoded as squares, and two ways to a prime with a primitive root:
+any prime p, for which p - 1 must be factored ("before"), or a safe prime ("after"). SymPy finds primes and factors, as
+in the report; with ``SYMPY_GROUND_TYPES=python`` it computes with Python's integers too.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tacit.crypto.primes import small_primes
@@ -15,6 +17,58 @@ from tacit.randomness import system_below
 
 _TWIN_CONSTANT = 1.3203236316937391  # 2 C_2 (Hardy, Littlewood 1923)
 _DIVISORS_BELOW = 1000
+
+Pair = tuple[int, int]
+
+
+def power(base: int, exponent: int, modulus: int) -> int:
+    """Return a power modulo something, by squaring and multiplying, the lowest bit of the exponent first.
+
+    >>> power(3, 200, 1009) == pow(3, 200, 1009), power(5, 0, 7)
+    (True, 1)
+    """
+    result = 1
+    while exponent:
+        if exponent & 1:
+            result = result * base % modulus
+        base = base * base % modulus
+        exponent >>= 1
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modulus:
+    """A prime, and a number whose powers are all numbers modulo it."""
+
+    p: int
+    g: int
+
+
+def by_factoring(bits: int) -> Modulus:
+    """Return any prime of so many bits: p - 1 is factored to know a primitive root, in time exponential in the bits."""
+    import sympy
+
+    p = int(sympy.randprime(1 << (bits - 1), 1 << bits))
+    return Modulus(p=p, g=primitive_root(p, [int(factor) for factor in sympy.factorint(p - 1)]))
+
+
+def by_safe_prime(bits: int) -> Modulus:
+    """Return a prime p = 2q + 1 with q prime, so that the factors of p - 1 are known; q is drawn until p is prime."""
+    import sympy
+
+    while True:
+        q = int(sympy.randprime(1 << (bits - 2), 1 << (bits - 1)))
+        if sympy.isprime(2 * q + 1):
+            return Modulus(p=2 * q + 1, g=primitive_root(2 * q + 1, [2, q]))
+
+
+def primitive_root(p: int, factors: Sequence[int]) -> int:
+    """Return the least number whose powers are all numbers modulo p, given the prime factors of p - 1.
+
+    >>> primitive_root(23, [2, 11]), primitive_root(41, [2, 5])
+    (5, 6)
+    """
+    return next(g for g in range(2, p) if all(power(g, (p - 1) // factor, p) != 1 for factor in factors))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,24 +81,42 @@ class TextbookElGamal:
     x: int = field(repr=False)
 
     @classmethod
-    def generate(cls, p: int, g: int) -> TextbookElGamal:
-        """Return a new key modulo a prime that is given."""
-        x = 1 + system_below(p - 2)
-        return cls(p=p, g=g, y=pow(g, x, p), x=x)
+    def generate(cls, modulus: Modulus) -> TextbookElGamal:
+        """Return a new key."""
+        x = 1 + system_below(modulus.p - 2)
+        return cls(p=modulus.p, g=modulus.g, y=power(modulus.g, x, modulus.p), x=x)
 
-    def encrypt(self, message: int) -> tuple[int, int]:
+    def encrypt(self, message: int) -> Pair:
         """Encrypt a number from 1 to p - 1."""
         r = 1 + system_below(self.p - 2)
-        return pow(self.g, r, self.p), message * pow(self.y, r, self.p) % self.p
+        return power(self.g, r, self.p), message * power(self.y, r, self.p) % self.p
 
-    def decrypt(self, ciphertext: tuple[int, int]) -> int:
+    def decrypt(self, ciphertext: Pair) -> int:
         """Return the number."""
-        first, second = ciphertext
-        return second * pow(pow(first, self.x, self.p), -1, self.p) % self.p
+        import sympy
 
-    def multiply(self, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+        first, second = ciphertext
+        return second * int(sympy.mod_inverse(power(first, self.x, self.p), self.p)) % self.p
+
+    def multiply(self, left: Pair, right: Pair) -> Pair:
         """Return a ciphertext of the product modulo p."""
         return left[0] * right[0] % self.p, left[1] * right[1] % self.p
+
+
+def a_key_each(messages: Iterable[int], bits: int, modulus: Callable[[int], Modulus] = by_safe_prime) -> list[int]:
+    """Encrypt and decrypt each message under a key of its own, which is what the report improved on."""
+    found = []
+    for message in messages:
+        key = TextbookElGamal.generate(modulus(bits))
+        found.append(key.decrypt(key.encrypt(message)))
+    return found
+
+
+def one_key(messages: Iterable[int], bits: int, modulus: Callable[[int], Modulus] = by_safe_prime) -> list[int]:
+    """Encrypt all messages under one new key, then decrypt them all."""
+    key = TextbookElGamal.generate(modulus(bits))
+    made = [key.encrypt(message) for message in messages]
+    return [key.decrypt(ciphertext) for ciphertext in made]
 
 
 def expected_candidates(bits: int) -> float:

@@ -13,9 +13,8 @@ ALL = "all"
 MODULES: Mapping[str, str] = {  # name -> the module whose EXPERIMENT it is
     "lab-dp": "tacit_labs.lab_dp.run",
     "lab-paillier": "tacit_labs.lab_paillier.run",
-    "lab-dpsgd": "tacit_labs.lab_004.dpsgd.run",
-    "lab-elgamal": "tacit_labs.lab_004.elgamal.run",
-    "signds-lenet": "tacit_labs.signds_001.run",
+    "lab-004": "tacit_labs.lab_004.run",
+    "signds-001": "tacit_labs.signds_001.run",
     "nbafl-femnist": "tacit_labs.nbafl_femnist.run",
 }
 

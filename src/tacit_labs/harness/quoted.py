@@ -16,6 +16,3 @@ CLIENT_ENCRYPTS = 240.0
 CLIENT_DECRYPTS = 70.0
 ENCRYPTED_EPOCH = 1600.0
 PLAIN_EPOCH = 36.0
-
-# ElGamal: seconds for a safe prime, by its bits
-SAFE_PRIME: Mapping[int, float] = {1024: 119.5}

@@ -135,7 +135,7 @@ def _smaller(tasks: tuple[Task, ...]) -> str:
 
 
 EXPERIMENT = Experiment(
-    name="signds-lenet",
+    name="signds-001",
     title="SignDS on LeNet",
     source="MindSpore Federated's documentation of SignDS: LeNet with 66,404 parameters, 100 clients of FEMNIST, 20 "
     "local epochs at rate 0.01, `eps=100, ratio=0.6, lr=4, out=0`. The earlier edition has 200 rounds with `k=0.01` "

@@ -77,20 +77,20 @@ def test_an_experiment_prints_and_writes_what_it_found(
 def test_all_goes_on_after_a_failure_and_says_what_failed(
     run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    _with(monkeypatch, lab_dp=RunError("there is no data"), signds_lenet=ZeroDivisionError("by nought"))
+    _with(monkeypatch, lab_dp=RunError("there is no data"), signds_001=ZeroDivisionError("by nought"))
     status, out, err = run("all", "--out", tmp_path)
     assert status == 1
     assert "failed: lab-dp: there is no data" in err
-    assert "failed: signds-lenet: ZeroDivisionError: by nought" in err
-    assert "2 of 6 experiments failed; the others are written." in err
+    assert "failed: signds-001: ZeroDivisionError: by nought" in err
+    assert "2 of 5 experiments failed; the others are written." in err
     assert err.count("Traceback") == 1  # of our mistake, not of a user's
-    assert out.count("The counting lab") == 4
+    assert out.count("The counting lab") == 3
     assert (tmp_path / "nbafl-femnist.html").exists()
     assert not (tmp_path / "lab-dp.html").exists()
     kept = sorted(path.name for path in (tmp_path / "unfinished").iterdir())  # the next run goes on with them
     assert kept == [
         "lab-dp-full-seed-1-cpu",
-        "signds-lenet-full-seed-1-cpu",
+        "signds-001-full-seed-1-cpu",
     ]
 
 
@@ -122,17 +122,17 @@ def test_an_unknown_name_is_refused_before_anything_runs(
     run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _with(monkeypatch)
-    with pytest.raises(ConfigError, match="Did you mean 'lab-dpsgd'"):
-        run("lab-dp", "lab-dpsdg", "--out", tmp_path / "r")
+    with pytest.raises(ConfigError, match="Did you mean 'lab-004'"):
+        run("lab-dp", "lab-04", "--out", tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 
 def test_json_is_one_object_with_failures_inside(run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _with(monkeypatch, lab_dpsgd=RunError("no"))
-    status, out, _ = run("lab-dp", "lab-dpsgd", "--json", "--out", tmp_path)
+    _with(monkeypatch, lab_004=RunError("no"))
+    status, out, _ = run("lab-dp", "lab-004", "--json", "--out", tmp_path)
     printed: dict[str, Any] = json.loads(out)
     assert status == 1
-    assert printed["failed"] == {"lab-dpsgd": "no"}
+    assert printed["failed"] == {"lab-004": "no"}
     assert printed["done"][0]["name"] == "lab-dp"
     assert printed["done"][0]["files"][0] == str(tmp_path / "lab-dp.html")
 

@@ -75,5 +75,5 @@ def test_a_reproduction_compares_something() -> None:
 def test_what_changes_the_results_changes_the_folder_of_unfinished_work(tmp_path: Path) -> None:
     one = Settings(out=tmp_path)
     others = [replace(one, quick=True), replace(one, seed=2), replace(one, gpu=0), one]
-    folders = {settings.work("lab-dp") for settings in others} | {one.work("lab-dpsgd")}
+    folders = {settings.work("lab-dp") for settings in others} | {one.work("lab-004")}
     assert len(folders) == 5

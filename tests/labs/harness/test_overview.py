@@ -17,28 +17,28 @@ def _write(folder: Path, name: str, *, headline: bool = True) -> None:
 
 
 def test_headlines_of_all_that_lie_in_a_folder_stand_on_one_page(tmp_path: Path) -> None:
-    _write(tmp_path, "lab-dpsgd")
-    _write(tmp_path, "lab-elgamal", headline=False)
+    _write(tmp_path, "lab-004")
+    _write(tmp_path, "signds-001", headline=False)
     found = overview.sources(tmp_path)
-    assert [(source.name, source.document) for source in found] == [("lab-dpsgd", "009_toy.txt")]
+    assert [(source.name, source.document) for source in found] == [("lab-004", "009_toy.txt")]
     assert found[0].rows == (("speed", "240 s", "3 s", "the original used <one> core"),)
     path = overview.write(tmp_path, advice="")
     assert path == tmp_path / "overview.html"
     text = path.read_text()
     assert "240 s" in text
     assert "Not in this folder: " in text
-    assert "lab-elgamal" in text.partition("Not in this folder: ")[2]
+    assert "signds-001" in text.partition("Not in this folder: ")[2]
 
 
 def test_without_headlines_there_is_no_page(tmp_path: Path) -> None:
-    _write(tmp_path, "lab-elgamal", headline=False)
+    _write(tmp_path, "signds-001", headline=False)
     assert overview.write(tmp_path, advice="") is None
     assert not (tmp_path / "overview.html").exists()
 
 
 def test_files_from_before_there_were_headlines_are_left_out(tmp_path: Path) -> None:
-    _write(tmp_path, "lab-elgamal")
-    path = tmp_path / "lab-elgamal.json"
+    _write(tmp_path, "signds-001")
+    path = tmp_path / "signds-001.json"
     old = json.loads(path.read_text())
     for found in old["findings"]:
         del found["headline"]
@@ -47,7 +47,7 @@ def test_files_from_before_there_were_headlines_are_left_out(tmp_path: Path) -> 
 
 
 def test_the_same_for_the_documentation(tmp_path: Path) -> None:
-    _write(tmp_path, "lab-dpsgd")
+    _write(tmp_path, "lab-004")
     text = overview.markdown(overview.sources(tmp_path))
     assert "| speed | 240 s | 3 s |" in text.splitlines()
     assert "`009_toy.txt`" in text

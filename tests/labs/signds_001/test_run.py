@@ -66,7 +66,7 @@ def test_the_quick_form_names_what_is_smaller(monkeypatch: pytest.MonkeyPatch, t
     stand_in(monkeypatch, femnist=False)
     made = reproduced(tmp_path, MNIST, quick=True)
     assert "2 rounds instead of 200" in made.smaller
-    assert signds_lenet.reproduce.__module__ == catalogue.MODULES["signds-lenet"]
+    assert signds_lenet.reproduce.__module__ == catalogue.MODULES["signds-001"]
     assert not any(found.ours == "not run" for found in made.findings)
     outcome = Outcome(
         experiment=signds_lenet.EXPERIMENT,
@@ -74,10 +74,10 @@ def test_the_quick_form_names_what_is_smaller(monkeypatch: pytest.MonkeyPatch, t
         record=recorded(Settings(quick=True, out=tmp_path), 1.0),
     )
     paths = files.write(outcome, tmp_path / "page")
-    html = (tmp_path / "page" / "signds-lenet.html").read_text()
+    html = (tmp_path / "page" / "signds-001.html").read_text()
     assert "Quick run" in html
     assert "Test accuracy" in html
-    assert json.loads((tmp_path / "page" / "signds-lenet.json").read_text())["data"]["quoted"]["upload_signds"] == 656
+    assert json.loads((tmp_path / "page" / "signds-001.json").read_text())["data"]["quoted"]["upload_signds"] == 656
     assert len(paths) == 3
 
 

@@ -1,93 +1,90 @@
-"""The ElGamal lab's charts."""
+"""Charts of report 004's ElGamal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 
-from tacit.report.page import Chart, Series, bars, decades, line, with_axes
-from tacit_labs.harness import quoted
-from tacit_labs.harness.measuring import LAB, makers, named, pick
+from tacit.report.page import Chart, Series, Tick, bars, decades, line, with_axes
 from tacit_labs.harness.tiles import tiles
+from tacit_labs.lab_004.elgamal import quoted
 from tacit_labs.lab_004.elgamal.checks import BUCKETS
-from tacit_labs.lab_004.elgamal.measured import Batch, Measured, Stage, Stages
+from tacit_labs.lab_004.elgamal.measured import Measured
 
-_STYLES = {LAB: 3, "textbook": 1, "gmpy2": 2, "native": 0}
-_FULL = 4
+_QUOTED, _HERE, _TACIT = 3, 1, 0
+_COINS = 4
 
 
 def stages(found: Measured) -> Chart:
-    """Return the three stages over the key size, before and after."""
-    panels = {"safe prime": _lines(found, "prime"), "encryption": _lines(found, "encrypt")}
-    panels["decryption"] = _lines(found, "decrypt")
+    """Return the three stages over the key size: the report's figures, its algorithms here, Tacit."""
+    panels = {}
+    for stage, title in (("key", "1: key generation"), ("encrypt", "2: encryption"), ("decrypt", "3: decryption")):
+        panels[title] = [
+            _over("the report", {bits: getattr(row, stage) for bits, row in quoted.STAGES.items()}, _QUOTED),
+            _over("its algorithms here", {b: 1000 * row.mean(stage) for b, row in found.report.items()}, _HERE),
+            _over("Tacit", {b: 1000 * row.mean(stage) for b, row in found.tacit.items()}, _TACIT),
+        ]
     return tiles(
-        title="Milliseconds of one operation",
+        title="The three stages, milliseconds by key size",
         panels=panels,
         across=3,
         x_title="key bits",
         y_title="milliseconds",
-        x_ticks=found.sizes.key_bits[:4],
-        caption=(
-            "A key takes a safe prime, and then a pair of exponents, which is in the table below. Both axes are "
-            "logarithmic."
-        ),
+        x_ticks=list(quoted.STAGES),
+        caption="Both axes are logarithmic.",
         panel_height=280,
     )
 
 
-def _lines(found: Measured, stage: Stage) -> list[Series]:
-    own, every = found.here.backend, found.sizes.key_bits
-    lines = []
-    for name, by, exponents, style in (
-        ("textbook", "textbook", "short", _STYLES["textbook"]),
-        (f"{named(own)}, full exponents", own, "full", _FULL),
-        (f"{named(own)}, short exponents (default)", own, "short", _STYLES[own]),
-    ):
-        points = (
-            []
-            if stage == "prime" and exponents == "full"
-            else [(b, found.seconds(b, stage, by, exponents)) for b in every]
-        )
-        shown = [(bits, value) for bits, value in points if value is not None]
-        lines.append(Series(name=name, x=[bits for bits, _ in shown], y=[1000 * v for _, v in shown], style=style))
-    lab = quoted.SAFE_PRIME if stage == "prime" else {}
-    lines.append(Series(name=LAB, x=list(lab), y=[1000 * value for value in lab.values()], style=_STYLES[LAB]))
-    return lines
+def keys(found: Measured) -> Chart:
+    """Return key generation before and after, and ours."""
+    before = {bits: value for bits, value in quoted.KEY_BEFORE.items() if value is not None}
+    here = {bits: 1000 * row.mean for bits, row in found.factoring.items() if row.seconds}
+    series = [
+        _over("before, the report", before, 2),
+        _over("before, here", here, 5),
+        _over("after, the report", {bits: row.key for bits, row in quoted.STAGES.items()}, _QUOTED),
+        _over("after, here", {bits: 1000 * row.mean("key") for bits, row in found.report.items()}, _HERE),
+        _over("Tacit", {bits: 1000 * row.mean("key") for bits, row in found.tacit.items()}, _TACIT),
+    ]
+    chart = line(
+        title="Key generation: before, after, and Tacit",
+        series=series,
+        x_title="key bits (log scale)",
+        y_title="milliseconds (log scale)",
+        log_x=True,
+        log_y=True,
+    )
+    values = [value for one in series for value in one.y]
+    return decades(_marked(chart), values)
 
 
 def batches(found: Measured) -> Chart:
-    """Return the time per number over the size of a batch."""
-    bits, sizes = found.sizes.batch_bits, found.sizes.batches
-    book = pick(found.stages, by="textbook", bits=bits)
-    stages: dict[str, Callable[[Stages | Batch], float]] = {
-        "encryption": lambda row: row.encrypt,
-        "decryption": lambda row: row.decrypt,
-        "product": lambda row: row.multiply,
+    """Return milliseconds per message with a key each and with one key."""
+    bits = list(found.report_batch)
+    series = {
+        "a key each, the report": [quoted.PER_MESSAGE[one][0] for one in bits],
+        "a key each, here": [1000 * found.report_batch[one].each for one in bits],
+        "one key, the report": [quoted.PER_MESSAGE[one][1] for one in bits],
+        "one key, here": [1000 * found.report_batch[one].one for one in bits],
+        "Tacit, a key each": [1000 * found.tacit_batch[one].each for one in bits],
+        "Tacit, one key, one call": [1000 * (found.tacit_batch[one].vector or 0.0) for one in bits],
     }
-    panels = {}
-    for name, seconds in stages.items():
-        alone = [1e6 * seconds(book)] * len(sizes)
-        lines = [Series(name="textbook", x=list(sizes), y=alone, style=_STYLES["textbook"])]
-        for by in makers(found.batch):
-            own = [row for row in found.batch if row.by == by]
-            y = [1e6 * seconds(row) for row in own]
-            lines.append(Series(name=named(by), x=[row.size for row in own], y=y, style=_STYLES[by]))
-        panels[name] = lines
-    return tiles(
-        title=f"Microseconds per number, by the size of the batch, {bits}-bit key",
-        panels=panels,
-        across=3,
-        x_title="numbers in a batch",
-        y_title="microseconds per number",
-        x_ticks=sizes,
-        panel_height=280,
+    chart = bars(
+        title=f"A batch of {found.sizes.batch:,}: milliseconds per message",
+        categories=[f"{one} bits" for one in bits],
+        series=series,
+        y_title="milliseconds per message",
+        y_format=".3g",
+        log_y=True,
     )
+    return decades(chart, [value for one in series.values() for value in one])
 
 
 def places(found: Measured) -> Chart:
     """Return where in [0, p) the ciphertexts of one number fall."""
-    seen = found.randomness
+    seen = found.looks
     expected = seen.count / BUCKETS
     chart = bars(
         title=f"Where {seen.count:,} ciphertexts of the number {seen.message} fall",
@@ -102,7 +99,7 @@ def places(found: Measured) -> Chart:
 
 def flips(found: Measured) -> Chart:
     """Return how many bits differ between ciphertexts of one number, beside fair coins."""
-    seen = found.randomness
+    seen = found.looks
     width = next(iter(seen.halves.values())).lower_bits
     middle, spread = width / 2, math.sqrt(width) / 2
     step = max(1, round(spread / 2))
@@ -115,7 +112,7 @@ def flips(found: Measured) -> Chart:
     coins = [
         step / spread / math.sqrt(2 * math.pi) * math.exp(-(((edge - middle) / spread) ** 2) / 2) for edge in edges
     ]
-    series.append(Series(name="fair coins", x=edges, y=coins, style=_FULL))
+    series.append(Series(name="fair coins", x=edges, y=coins, style=_COINS))
     return line(
         title="Bits that differ from one ciphertext to the next",
         series=series,
@@ -126,19 +123,12 @@ def flips(found: Measured) -> Chart:
     )
 
 
-def products(found: Measured) -> Chart:
-    """Return the time of a product by key size."""
-    own, every = found.here.backend, found.sizes.key_bits
-    book = [1e6 * pick(found.stages, by="textbook", bits=bits).multiply for bits in every]
-    alone = [1e6 * pick(found.stages, by=own, bits=bits, exponents="short").multiply for bits in every]
-    hand = [1e6 * pick(found.by_hand, by=own, bits=bits).seconds for bits in every]
-    chart = bars(
-        title="A product of two encrypted numbers",
-        categories=[f"{bits} bits" for bits in every],
-        series={"textbook": book, f"{named(own)}, one at a time": alone, "decrypt, multiply, encrypt (Tacit)": hand},
-        y_title="microseconds",
-        y_format=".3g",
-        log_y=True,
-        styles={"textbook": 1, f"{named(own)}, one at a time": 0, "decrypt, multiply, encrypt (Tacit)": 2},
-    )
-    return decades(chart, [*book, *alone, *hand])
+def _over(name: str, values: Mapping[int, float], style: int) -> Series:
+    shown = sorted(values)
+    return Series(name=name, x=shown, y=[values[bits] for bits in shown], style=style)
+
+
+def _marked(chart: Chart) -> Chart:
+    """Return a chart with the key sizes below it."""
+    ticks = [Tick(at=bits, text=str(bits)) for bits in quoted.STAGES]
+    return with_axes(chart, x=replace(chart.panels[0].x, ticks=ticks))

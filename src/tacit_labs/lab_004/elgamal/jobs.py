@@ -1,147 +1,203 @@
-"""The ElGamal lab's timings, one job each, for the backend that this process was told to use.
+"""The timings of report 004 on ElGamal, one job each: by the report's own algorithms, and by Tacit.
 
-Figures are the processor's seconds of one thread, the best of several, but for safe primes: how long a search
-takes is a matter of luck, so several are averaged and scaled to the mean number of candidates.
+Figures are the processor's seconds of one thread, every single one where luck decides how long it takes. The process
+that runs the report's algorithms is told to keep SymPy to Python's integers.
 """
 
 from __future__ import annotations
 
 import functools
+import signal
 import time
-from typing import Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
 
 from tacit.crypto import elgamal, groups
 from tacit.crypto.backend import describe
-from tacit.crypto.elgamal import Exponents, PrivateKey, PublicKey
-from tacit.crypto.groups import Group
-from tacit.crypto.primes import safe_prime
+from tacit.crypto.elgamal import PrivateKey, PublicKey
 from tacit.randomness import system_below
-from tacit_labs.baselines.elgamal import TextbookElGamal, expected_candidates, safe_prime_seconds
+from tacit_labs.baselines.elgamal import (
+    TextbookElGamal,
+    a_key_each,
+    by_factoring,
+    by_safe_prime,
+    one_key,
+    power,
+)
+from tacit_labs.bench.machine import version_of
 from tacit_labs.bench.worker import Jobs, serve
-from tacit_labs.harness.measuring import best, each
 
-_WARM = 128  # powers after which every backend has built its table
-
-
-@functools.cache
-def group(bits: int) -> Group:
-    """Return a named group where one is long enough to have a name, else one of a new safe prime."""
-    name = f"ffdhe{bits}"
-    return groups.named(name) if name in groups.NAMES else groups.generate(bits, insecure_key_size=True)
+REPORT, TACIT = "report", "tacit"
 
 
-@functools.cache
-def keys(bits: int, exponents: Exponents) -> tuple[PublicKey, PrivateKey]:
-    """Return a pair with its tables made."""
-    public, private = elgamal.generate(group(bits), exponents=exponents, insecure_key_size=True)
-    public.encrypt_many([1] * _WARM, workers=1)
-    return public, private
+class _Key(Protocol):
+    """What both sides can do, one number at a time."""
+
+    def encrypt(self, message: int) -> Any: ...
+
+    def decrypt(self, ciphertext: Any) -> int: ...
 
 
-@functools.cache
-def textbook(bits: int) -> TextbookElGamal:
-    """Return a textbook's key in the same group."""
-    return TextbookElGamal.generate(group(bits).p, group(bits).g)
+class _Tacit:
+    """A pair of Tacit's in a group of its own."""
+
+    def __init__(self, bits: int) -> None:
+        group = groups.generate(bits, workers=1, insecure_key_size=True)
+        self.public: PublicKey
+        self.private: PrivateKey
+        self.public, self.private = elgamal.generate(group, insecure_key_size=True)
+
+    def encrypt(self, message: int) -> elgamal.Ciphertext:
+        return self.public.encrypt(message)
+
+    def decrypt(self, ciphertext: elgamal.Ciphertext) -> int:
+        return self.private.decrypt(ciphertext)
 
 
 def which() -> dict[str, Any]:
-    """Return the backend of this process."""
-    return {"backend": describe().backend.name, "reason": describe().reason}
+    """Return what computes in this process."""
+    return {"backend": describe().backend.name, "reason": describe().reason, "sympy": version_of("sympy")}
 
 
-def prime(*, bits: int, searches: int) -> dict[str, Any]:
-    """Return what Tacit needs for a safe prime, scaled to the mean number of candidates."""
-    tested, expected = 0, 0.0
-    start = time.process_time()
-    for _ in range(searches):
-        last = 0
+def stages(*, by: str, bits: int, repeats: int) -> dict[str, Any]:
+    """Return the seconds of a new key, one encryption and one decryption under it, ``repeats`` times."""
+    make: Callable[[], _Key] = (
+        (lambda: TextbookElGamal.generate(by_safe_prime(bits))) if by == REPORT else (lambda: _Tacit(bits))
+    )
+    by_safe_prime(16), _Tacit(32)  # loads what is loaded once
+    found: dict[str, list[float]] = {"key": [], "encrypt": [], "decrypt": []}
+    for _ in range(repeats):
+        message = 1 + system_below((1 << (bits - 2)) - 1)
+        key = _timed(found["key"], make)
+        made = _timed(found["encrypt"], functools.partial(key.encrypt, message))
+        assert _timed(found["decrypt"], functools.partial(key.decrypt, made)) == message
+    return found
 
-        def look(done: int, mean: float) -> None:
-            nonlocal last, expected
-            last, expected = done, mean
 
-        safe_prime(bits, workers=1, progress=look)
-        tested += last
-    spent = time.process_time() - start
-    return {
-        "seconds": spent / tested * expected,
-        "as_it_went": spent / searches,
-        "candidates": tested / searches,
-        "expected_candidates": expected,
-        "searches": searches,
+def factoring(*, bits: int, repeats: int, limit: float) -> dict[str, Any]:
+    """Return the seconds of key generation by factoring p - 1; one that takes longer than ``limit`` is given up."""
+    by_factoring(16)
+    seconds: list[float] = []
+    given_up = 0
+    for _ in range(repeats):
+        try:
+            _timed(seconds, functools.partial(_within, limit, functools.partial(_factored_key, bits)))
+        except _TooLong:
+            given_up += 1
+    return {"seconds": seconds, "given_up": given_up}
+
+
+def _factored_key(bits: int) -> TextbookElGamal:
+    return TextbookElGamal.generate(by_factoring(bits))
+
+
+def batch(*, by: str, bits: int, count: int, keys: str) -> dict[str, Any]:
+    """Return the seconds per message of a batch, with a key each, with one key, or with one key and vector calls."""
+    messages = [1 + system_below((1 << (bits - 2)) - 1) for _ in range(count)]
+    ways: dict[tuple[str, str], Callable[[], list[int]]] = {
+        (REPORT, "each"): lambda: a_key_each(messages, bits),
+        (REPORT, "one"): lambda: one_key(messages, bits),
+        (TACIT, "each"): lambda: [_round_trip(_Tacit(bits), message) for message in messages],
+        (TACIT, "one"): lambda: _all_under(_Tacit(bits), messages),
+        (TACIT, "vector"): lambda: _vector(_Tacit(bits), messages),
     }
+    seconds: list[float] = []
+    assert _timed(seconds, ways[by, keys]) == messages
+    return {"seconds": seconds[0] / count}
 
 
-def textbook_prime(*, bits: int, sample: int) -> dict[str, Any]:
-    """Return what teaching code needs for a safe prime, extrapolated from some of its candidates."""
-    return {
-        "seconds": safe_prime_seconds(bits, sample=sample),
-        "sample": sample,
-        "expected_candidates": expected_candidates(bits),
-    }
+def _round_trip(key: _Key, message: int) -> int:
+    return key.decrypt(key.encrypt(message))
 
 
-def stages(*, bits: int, exponents: Exponents, count: int, repeats: int) -> dict[str, Any]:
-    """Return the seconds of a pair in a group that is given, one encryption, one decryption and one product."""
-    public, private = keys(bits, exponents)
-    message = 1 + system_below(public.group.q)
-    left, right = public.encrypt(message), public.encrypt(7)
-    assert private.decrypt(left) == message
-    pair = functools.partial(elgamal.generate, public.group, exponents=exponents, insecure_key_size=True)
-    return {
-        "pair": each(pair, count=max(1, count // 10), repeats=repeats),
-        "encrypt": each(lambda: public.encrypt(message), count=count, repeats=repeats),
-        "decrypt": each(lambda: private.decrypt(left), count=count, repeats=repeats),
-        "multiply": each(lambda: left * right, count=10 * count, repeats=repeats),
-        "exponent_bits": elgamal.exponent_bits(public.group, exponents),
-    }
+def _all_under(key: _Key, messages: list[int]) -> list[int]:
+    made = [key.encrypt(message) for message in messages]
+    return [key.decrypt(ciphertext) for ciphertext in made]
 
 
-def textbook_stages(*, bits: int, count: int, repeats: int) -> dict[str, Any]:
-    """Return the same for Python's integers."""
-    key = textbook(bits)
-    message = 1 + system_below(key.p - 1)
-    left, right = key.encrypt(message), key.encrypt(7)
-    assert key.decrypt(left) == message
-    return {
-        "pair": each(lambda: TextbookElGamal.generate(key.p, key.g), count=count, repeats=repeats),
-        "encrypt": each(lambda: key.encrypt(message), count=count, repeats=repeats),
-        "decrypt": each(lambda: key.decrypt(left), count=count, repeats=repeats),
-        "multiply": each(lambda: key.multiply(left, right), count=100 * count, repeats=repeats),
-        "exponent_bits": bits,
-    }
+def _vector(key: _Tacit, messages: list[int]) -> list[int]:
+    return key.private.decrypt_many(key.public.encrypt_many(messages, workers=1), workers=1)
 
 
-def batch(*, bits: int, size: int, repeats: int) -> dict[str, Any]:
-    """Return the seconds a number of a whole batch, encrypted, multiplied and decrypted at once."""
-    public, private = keys(bits, "short")
-    messages = [1 + system_below(public.group.q) for _ in range(size)]
-    made = public.encrypt_many(messages, workers=1)
-    assert private.decrypt_many(made, workers=1) == messages
-    return {
-        "encrypt": best(lambda: public.encrypt_many(messages, workers=1), repeats=repeats) / size,
-        "decrypt": best(lambda: private.decrypt_many(made, workers=1), repeats=repeats) / size,
-        "multiply": best(lambda: elgamal.product([made, made], workers=1), repeats=repeats) / size,
-    }
+def products(*, by: str, bits: int, left: int, right: int, repeats: int) -> dict[str, Any]:
+    """Return the mean seconds of two decryptions and a product, and of a product of ciphertexts and one decryption."""
+    if by == REPORT:
+        book = TextbookElGamal.generate(by_safe_prime(bits))
+        a, b = book.encrypt(left), book.encrypt(right)
+        ways: tuple[Callable[[], int], ...] = (
+            lambda: book.decrypt(a) * book.decrypt(b),
+            lambda: book.decrypt(book.multiply(a, b)),
+        )
+    else:
+        key = _Tacit(bits)
+        c, d = key.encrypt(left), key.encrypt(right)
+        ways = (lambda: key.decrypt(c) * key.decrypt(d), lambda: key.decrypt(c * d))
+    found = []
+    for way in ways:
+        start = time.process_time()
+        results = [way() for _ in range(repeats)]
+        found.append((time.process_time() - start) / repeats)
+        assert set(results) == {left * right}
+    return {"two": found[0], "one": found[1], "result": left * right}
 
 
-def by_hand(*, bits: int, count: int, repeats: int) -> dict[str, Any]:
-    """Return what a product costs whoever has the key and no homomorphism: two decryptions and an encryption."""
-    public, private = keys(bits, "short")
-    left, right = public.encrypt(6), public.encrypt(7)
-    assert private.decrypt(left * right) == 42
-    seconds = each(lambda: public.encrypt(private.decrypt(left) * private.decrypt(right)), count=count, repeats=repeats)
-    return {"seconds": seconds}
+def powers(*, bits: int, repeats: int) -> dict[str, Any]:
+    """Return the mean seconds of a power with a full exponent: bit by bit in Python, and by Python's own ``pow``."""
+    modulus = groups.generate(bits, workers=1, insecure_key_size=True).p
+    base, exponent = 2 + system_below(modulus - 3), 1 + system_below(modulus - 2)
+    assert power(base, exponent, modulus) == pow(base, exponent, modulus)
+    found = {}
+    for name, way in (("bit by bit", power), ("pow", pow)):
+        start = time.process_time()
+        for _ in range(repeats):
+            way(base, exponent, modulus)
+        found[name] = (time.process_time() - start) / repeats
+    return {"seconds": found}
+
+
+def randomness(*, bits: int, message: int, count: int) -> dict[str, Any]:
+    """Return ciphertexts of one number under one of the report's keys, as text."""
+    key = TextbookElGamal.generate(by_safe_prime(bits))
+    made = [key.encrypt(message) for _ in range(count)]
+    assert {key.decrypt(pair) for pair in made} == {message}
+    return {"ciphertexts": [[str(half) for half in pair] for pair in made]}
+
+
+class _TooLong(Exception):  # noqa: N818
+    """A factorisation took longer than it may."""
+
+
+def _within(limit: float, action: Callable[[], object]) -> object:
+    """Return what an action gives, or give up after so many seconds of the processor."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise _TooLong
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, limit)
+    try:
+        return action()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _timed(into: list[float], action: Callable[[], Any]) -> Any:
+    start = time.thread_time()  # while a timer runs, the clock of the process moves by whole ticks
+    result = action()
+    into.append(time.thread_time() - start)
+    return result
 
 
 JOBS: Jobs = {
     "which": which,
-    "prime": prime,
-    "textbook prime": textbook_prime,
     "stages": stages,
-    "textbook stages": textbook_stages,
+    "factoring": factoring,
     "batch": batch,
-    "by hand": by_hand,
+    "products": products,
+    "powers": powers,
+    "randomness": randomness,
 }
 
 if __name__ == "__main__":

@@ -1,95 +1,83 @@
-"""What the ElGamal lab measures. Seconds are of one thread's processor time."""
+"""What was measured of report 004's ElGamal, by its own algorithms and by Tacit: the processor's seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any
 
-from tacit_labs.harness import checks, quoted
+from tacit_labs.harness import checks
 from tacit_labs.harness.checks import Checks
 from tacit_labs.harness.measuring import Here
-
-Stage = Literal["prime", "pair", "encrypt", "decrypt"]
-STAGES: Mapping[Stage, str] = {
-    "prime": "safe prime",
-    "pair": "key pair",
-    "encrypt": "encryption",
-    "decrypt": "decryption",
-}
+from tacit_labs.lab_004.elgamal import quoted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """How much is measured; the defaults are the report's, where it says."""
 
-    key_bits: tuple[int, ...] = (256, 512, 1024, 2048, 3072)
-    searches: tuple[tuple[int, int], ...] = ((256, 40), (512, 40), (1024, 15), (2048, 3))  # for safe primes, by bits
-    candidates: int = 2000  # of the textbook's search, scaled
-    count: int = 50
-    count_textbook: int = 4
-    repeats: int = 5
-    batches: tuple[int, ...] = (1, 10, 100, 1000)
-    batch_bits: int = 2048
+    repeats: Mapping[int, int]  # of the three stages, by the bits of the key
+    factoring: Mapping[int, int]  # of key generation by factoring p - 1
+    limit: float  # seconds of the processor after which a factorisation is given up
+    batches: tuple[int, ...]  # bits of the key
+    batch: int  # messages
+    product_repeats: int
+    powers: Mapping[int, int]  # repeats by bits
     random: int = 20  # random pairs per check
-    check_bits: tuple[int, ...] = (1024, 2048)
-    message: int = 42
+    check_bits: tuple[int, ...] = (128, 1024)
     ciphertexts: int = 2000
     guesses: int = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prime:
-    """A safe prime, scaled to the mean number of candidates; Tacit searches with gmpy2 on every backend."""
-
-    by: str
-    bits: int
-    seconds: float
-    expected_candidates: float
-    sample: int | None = None  # candidates that were timed, where a search was not made
-    searches: int | None = None
-    as_it_went: float | None = None  # seconds per search, with the luck it had
-    candidates: float | None = None  # per search
-
-
-@dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Seconds of a pair in a group that is given, of one encryption, one decryption and one product."""
+    """The three stages at one size: every key, encryption and decryption."""
 
-    by: str
-    bits: int
-    count: int
-    repeats: int
-    pair: float
-    encrypt: float
-    decrypt: float
-    multiply: float
-    exponent_bits: int
-    exponents: str | None = None  # None is the textbook: they are as long as p
+    key: Sequence[float]
+    encrypt: Sequence[float]
+    decrypt: Sequence[float]
+
+    def mean(self, stage: str) -> float:
+        """Return the mean seconds of a stage."""
+        return fmean(getattr(self, stage))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByHand:
-    """A product by whoever has the key and no homomorphism: two decryptions, a product and an encryption."""
+class Factoring:
+    """Key generation with p - 1 factored."""
 
-    by: str
-    bits: int
-    count: int
-    repeats: int
-    seconds: float
+    seconds: Sequence[float]  # of those that ended
+    given_up: int
+    limit: float
+
+    @property
+    def tried(self) -> int:
+        """How many keys were wanted."""
+        return len(self.seconds) + self.given_up
+
+    @property
+    def mean(self) -> float:
+        """The mean seconds, where one that was given up counts as the limit: the least it can be."""
+        return (sum(self.seconds) + self.given_up * self.limit) / self.tried
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Seconds per number of a whole batch, encrypted, decrypted and multiplied at once."""
+    """Seconds per message, keys included."""
 
-    by: str
-    bits: int
-    size: int
-    repeats: int
-    encrypt: float
-    decrypt: float
-    multiply: float
+    each: float  # a key for every message
+    one: float
+    vector: float | None = None  # one key, and all messages in one call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Products:
+    """Seconds of both ways to the product of two encrypted numbers."""
+
+    two: float  # two decryptions
+    one: float  # one, of the product of the ciphertexts
+    result: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,69 +116,58 @@ class Guesses:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """One stage before and after: the textbook, Tacit with its defaults, Tacit with full exponents."""
-
-    bits: int
-    stage: Stage
-    lab: float | None  # what the lab's report says
-    before: float
-    after: float
-    full: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Everything."""
+    """Everything; mappings are by the bits of the key."""
 
     here: Here
+    sympy: str
     sizes: Sizes
     checks: Checks
-    randomness: Looks
+    looks: Looks
     guesses: Guesses
-    absent: Mapping[str, str]  # backends that do not run here, and why
-    primes: Sequence[Prime]
-    stages: Sequence[Stages]
-    by_hand: Sequence[ByHand]
-    batch: Sequence[Batch]
+    ciphertexts: Sequence[Sequence[str]]  # of the report's number, by its own scheme
+    report: Mapping[int, Stages]
+    tacit: Mapping[int, Stages]
+    factoring: Mapping[int, Factoring]
+    report_batch: Mapping[int, Batch]
+    tacit_batch: Mapping[int, Batch]
+    report_product: Products
+    tacit_product: Products
+    powers: Mapping[int, Mapping[str, float]]
 
-    def seconds(self, bits: int, stage: Stage, by: str, exponents: str = "short") -> float | None:
-        """Return what a stage took, or None where it was not measured."""
-        if stage == "prime":
-            who = "textbook" if by == "textbook" else "Tacit"
-            return next((one.seconds for one in self.primes if (one.bits, one.by) == (bits, who)), None)
-        for one in self.stages:
-            if (one.bits, one.by) == (bits, by) and one.exponents in (None, exponents):
-                return {"pair": one.pair, "encrypt": one.encrypt, "decrypt": one.decrypt}[stage]
-        return None
-
-    def changes(self) -> Iterator[Change]:
-        """Yield every stage of every key size before and after."""
-        for bits in self.sizes.key_bits:
-            for stage in STAGES:
-                before = self.seconds(bits, stage, "textbook")
-                after = self.seconds(bits, stage, self.here.backend)
-                full = None if stage == "prime" else self.seconds(bits, stage, self.here.backend, "full")
-                if before is not None and after is not None:
-                    lab = quoted.SAFE_PRIME.get(bits) if stage == "prime" else None
-                    yield Change(bits=bits, stage=stage, lab=lab, before=before, after=after, full=full)
+    @property
+    def key_bits(self) -> list[int]:
+        """The lengths of keys, in order."""
+        return sorted(self.report)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain containers for JSON."""
-        right = {"textbook": self.guesses.textbook, "tacit": self.guesses.tacit}
         return {
-            "machine": self.here.to_dict(),
-            "sizes": asdict(self.sizes),
+            "quoted": {
+                "stages_ms": {str(bits): asdict(row) for bits, row in quoted.STAGES.items()},
+                "key_before_ms": {str(bits): value for bits, value in quoted.KEY_BEFORE.items()},
+                "per_message_ms": {str(bits): list(pair) for bits, pair in quoted.PER_MESSAGE.items()},
+                "product_ms": [quoted.TWO_DECRYPTIONS, quoted.ONE_DECRYPTION],
+            },
+            "machine": self.here.to_dict() | {"sympy": self.sympy},
+            "sizes": {name: _plain(value) for name, value in asdict(self.sizes).items()},
             "checks": checks.to_dicts(self.checks),
-            "randomness": asdict(self.randomness),
-            "symbols": {"count": self.guesses.count, "right": right},
-            "absent": dict(self.absent),
-            "primes": [_known(row) for row in self.primes],
-            "stages": [_known(row) for row in self.stages],
-            "by_hand": [asdict(row) for row in self.by_hand],
-            "batch": [asdict(row) for row in self.batch],
+            "randomness": asdict(self.looks),
+            "symbols": asdict(self.guesses),
+            "ciphertexts": [list(pair) for pair in self.ciphertexts],
+            "stages": {
+                by: {str(bits): asdict(row) for bits, row in rows.items()}
+                for by, rows in (("report", self.report), ("tacit", self.tacit))
+            },
+            "factoring": {str(bits): asdict(row) | {"mean": row.mean} for bits, row in self.factoring.items()},
+            "batch": {
+                by: {str(bits): asdict(row) for bits, row in rows.items()}
+                for by, rows in (("report", self.report_batch), ("tacit", self.tacit_batch))
+            },
+            "product": {"report": asdict(self.report_product), "tacit": asdict(self.tacit_product)},
+            "powers": {str(bits): dict(row) for bits, row in self.powers.items()},
         }
 
 
-def _known(row: Prime | Stages) -> dict[str, Any]:
-    return {name: value for name, value in asdict(row).items() if value is not None}
+def _plain(value: Any) -> Any:
+    return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else value

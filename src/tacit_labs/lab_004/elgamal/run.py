@@ -1,113 +1,150 @@
-"""The ElGamal lab again: three stages by key size, before and after, batches, randomness, and products."""
+"""Report 004's ElGamal again: its algorithms beside Tacit's, in the order of its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from tacit.crypto import elgamal
-from tacit_labs.harness import quoted
-from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
-from tacit_labs.harness.measuring import Job, asked, here
-from tacit_labs.lab_004.elgamal import page
+from tacit.crypto import elgamal, groups
+from tacit.storage import write_atomically
+from tacit_labs.bench.worker import Worker
+from tacit_labs.harness.experiment import Progress
+from tacit_labs.harness.files import ADVICE
+from tacit_labs.harness.measuring import here
+from tacit_labs.lab_004.elgamal import quoted
 from tacit_labs.lab_004.elgamal.checks import products, randomness, symbols
-from tacit_labs.lab_004.elgamal.jobs import group
-from tacit_labs.lab_004.elgamal.measured import Batch, ByHand, Measured, Prime, Sizes, Stages
+from tacit_labs.lab_004.elgamal.jobs import REPORT, TACIT
+from tacit_labs.lab_004.elgamal.measured import Batch, Factoring, Measured, Products, Sizes, Stages
 
-NAME = "lab-elgamal"
 _JOBS = "tacit_labs.lab_004.elgamal.jobs"
-_ALL_SHORT = 256  # up to this length of p, short exponents are as long as full ones
-
-
-FULL = Sizes()
+_SHOWN = 5  # ciphertexts of the report's number
+FULL = Sizes(
+    repeats={bits: row.repeats for bits, row in quoted.STAGES.items()},
+    factoring={64: 1000, 128: 100, 256: 10, 512: 3, 1024: 1},
+    limit=300.0,
+    batches=tuple(quoted.PER_MESSAGE),
+    batch=quoted.BATCH,
+    product_repeats=quoted.PRODUCT_REPEATS,
+    powers={64: 2000, 128: 1000, 256: 300, 512: 100, 1024: 30},
+)
 QUICK = Sizes(
-    key_bits=(256, 512, 1024, 2048),
-    searches=((256, 10), (512, 10), (1024, 3)),
-    candidates=300,
-    count=20,
-    count_textbook=1,
-    repeats=2,
-    batches=(1, 10, 100, 1000),
+    repeats={64: 100, 128: 20, 256: 3, 512: 1},
+    factoring={64: 100, 128: 5},
+    limit=4.0,
+    batches=(64, 128),
+    batch=50,
+    product_repeats=200,
+    powers={64: 200, 128: 100, 256: 30, 512: 10},
     random=5,
+    check_bits=(128,),
     ciphertexts=500,
     guesses=50,
 )
-_SMALLER = (
-    f"Keys up to {max(QUICK.key_bits)} bits instead of {max(FULL.key_bits)}, safe primes up to "
-    f"{max(bits for bits, _ in QUICK.searches)} bits instead of {max(bits for bits, _ in FULL.searches)} and fewer of "
-    f"them, the best of {QUICK.repeats} instead of {FULL.repeats}, {QUICK.ciphertexts} ciphertexts of one number "
-    f"instead of {FULL.ciphertexts:,}."
-)
 
 
-def run(settings: Settings, progress: Progress) -> Reproduction:
-    """Measure everything anew."""
-    return reproduce(QUICK if settings.quick else FULL, settings, progress)
-
-
-def reproduce(sizes: Sizes, settings: Settings, progress: Progress) -> Reproduction:
-    """Measure with some sizes and make the page's parts of it."""
-    return page.reproduction(measure(sizes, progress), _SMALLER if settings.quick else "")
-
-
-def measure(sizes: Sizes, progress: Progress) -> Measured:
-    """Check, look and time."""
-    checks = {}
-    for bits in sizes.check_bits:
-        progress(f"products at {bits} bits")
-        public, private = elgamal.generate(group(bits), insecure_key_size=True)
-        checks[bits] = products(public, private, random=sizes.random)
-    progress("randomness")
-    public, _ = elgamal.generate(group(sizes.batch_bits), insecure_key_size=True)
-    looks = randomness(public, message=sizes.message, count=sizes.ciphertexts)
-    progress("what an outsider can guess")
-    guesses = symbols(public, count=sizes.guesses)
-    rows, absent = asked(_JOBS, lambda backends: list(_jobs(sizes, backends)), progress)
-    return Measured(
-        here=here(),
-        sizes=sizes,
-        checks=checks,
-        randomness=looks,
-        guesses=guesses,
-        absent=absent,
-        primes=tuple(row for row in rows if isinstance(row, Prime)),
-        stages=tuple(row for row in rows if isinstance(row, Stages)),
-        by_hand=tuple(row for row in rows if isinstance(row, ByHand)),
-        batch=tuple(row for row in rows if isinstance(row, Batch)),
+def smaller(sizes: Sizes) -> str:
+    """Return what is smaller than in the full run."""
+    if sizes == FULL:
+        return ""
+    return (
+        f"ElGamal: keys up to {max(sizes.repeats)} bits instead of {max(FULL.repeats)} and fewer of them; p - 1 "
+        f"factored up to {max(sizes.factoring)} bits instead of {max(FULL.factoring)}, for {sizes.limit:g} s at most; "
+        f"batches of {sizes.batch} up to {max(sizes.batches)} bits instead of {FULL.batch:,} up to {max(FULL.batches)}."
     )
 
 
-def _jobs(sizes: Sizes, backends: Sequence[str]) -> Iterator[Job]:
-    """Yield what is asked of whom."""
-    few = {"count": sizes.count_textbook, "repeats": min(2, sizes.repeats)}
-    many = {"count": sizes.count, "repeats": sizes.repeats}
-    for bits, searches in sizes.searches:
-        words, sample = f"primes at {bits} bits", {"bits": bits, "sample": sizes.candidates}
-        yield Job(makes=Prime, by="textbook", name="textbook prime", arguments=sample, words=words)
-        found = {"bits": bits, "searches": searches}
-        yield Job(makes=Prime, by="Tacit", name="prime", arguments=found, words=words)
-    for bits in sizes.key_bits:
-        words, book, own = f"stages at {bits} bits", {"bits": bits} | few, {"bits": bits} | many
-        yield Job(makes=Stages, by="textbook", name="textbook stages", arguments=book, words=words)
-        for by in backends:
-            for kind in ("short", "full") if bits > _ALL_SHORT else ("short",):
-                arguments = own | {"exponents": kind}
-                yield Job(makes=Stages, by=by, name="stages", arguments=arguments, words=words)
-            yield Job(makes=ByHand, by=by, name="by hand", arguments=own, words=f"by hand at {bits} bits")
-    for size in sizes.batches:
-        batch = {"bits": sizes.batch_bits, "size": size, "repeats": sizes.repeats}
-        for by in backends:
-            yield Job(makes=Batch, by=by, name="batch", arguments=batch, words=f"batches of {size}")
+def measure(sizes: Sizes, folder: Path, progress: Progress) -> Measured:
+    """Check, look and time; what was timed is kept in ``folder``, so that a run that was stopped goes on."""
+    made = {}
+    for bits in sizes.check_bits:
+        progress(f"ElGamal: products at {bits} bits")
+        group = groups.generate(bits, insecure_key_size=True)
+        made[bits] = products(*elgamal.generate(group, insecure_key_size=True), random=sizes.random)
+    progress("ElGamal: ciphertexts of one number")
+    group = groups.generate(quoted.MESSAGE_BITS, insecure_key_size=True)
+    public, _ = elgamal.generate(group, insecure_key_size=True)
+    with (
+        Worker(_JOBS, settings={"SYMPY_GROUND_TYPES": "python"}) as report,
+        Worker(_JOBS) as tacit,
+    ):
+        asked = _Asked(workers={REPORT: report, TACIT: tacit}, path=folder / "elgamal.json", progress=progress)
+        stages = {
+            by: {
+                bits: Stages(**asked(by, "stages", by=by, bits=bits, repeats=repeats))
+                for bits, repeats in sizes.repeats.items()
+            }
+            for by in (REPORT, TACIT)
+        }
+        product = {"left": quoted.LEFT, "right": quoted.RIGHT, "bits": quoted.MESSAGE_BITS}
+        found = {
+            by: Products(**asked(by, "products", by=by, repeats=sizes.product_repeats, **product))
+            for by in (REPORT, TACIT)
+        }
+        look = {"bits": quoted.MESSAGE_BITS, "message": quoted.MESSAGE, "count": _SHOWN}
+        ciphertexts = asked(REPORT, "randomness", **look)["ciphertexts"]
+        powers = {
+            bits: asked(REPORT, "powers", bits=bits, repeats=repeats)["seconds"]
+            for bits, repeats in sizes.powers.items()
+        }
+        batches = {
+            by: {
+                bits: Batch(
+                    **{
+                        keys: asked(by, "batch", by=by, bits=bits, count=sizes.batch, keys=keys)["seconds"]
+                        for keys in ("each", "one", *(("vector",) if by == TACIT else ()))
+                    }
+                )
+                for bits in sizes.batches
+            }
+            for by in (REPORT, TACIT)
+        }
+        factoring = {
+            bits: Factoring(
+                **asked(REPORT, "factoring", bits=bits, repeats=repeats, limit=sizes.limit), limit=sizes.limit
+            )
+            for bits, repeats in sizes.factoring.items()
+        }
+        version = str(asked(REPORT, "which")["sympy"])
+    return Measured(
+        here=here(),
+        sympy=version,
+        sizes=sizes,
+        checks=made,
+        looks=randomness(public, message=quoted.MESSAGE, count=sizes.ciphertexts),
+        guesses=symbols(public, count=sizes.guesses),
+        ciphertexts=ciphertexts,
+        report=stages[REPORT],
+        tacit=stages[TACIT],
+        factoring=factoring,
+        report_batch=batches[REPORT],
+        tacit_batch=batches[TACIT],
+        report_product=found[REPORT],
+        tacit_product=found[TACIT],
+        powers=powers,
+    )
 
 
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="The ElGamal lab",
-    source=(
-        "A teaching lab on ElGamal encryption in Python: the time of key generation, encryption and decryption by key "
-        "size, before and after its improvements and in batches; ciphertexts of one number that all differ; products "
-        "under encryption and their time. Of its figures one is at hand: "
-        + ", ".join(f"a safe prime of {bits} bits took {seconds:g} s" for bits, seconds in quoted.SAFE_PRIME.items())
-        + "."
-    ),
-    run=run,
-)
+class _Asked:
+    """Asks workers, and keeps every answer on disk at once: some take minutes."""
+
+    def __init__(self, *, workers: Mapping[str, Worker], path: Path, progress: Progress) -> None:
+        self._workers = workers
+        self._path = path
+        self._progress = progress
+        self._answers: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def __call__(self, who: str, job: str, **arguments: Any) -> dict[str, Any]:
+        key = json.dumps([who, job, arguments], sort_keys=True)
+        if key not in self._answers:
+            self._progress(f"ElGamal: {_words(job, arguments)}, {'Tacit' if who == TACIT else 'the report’s way'}")
+            self._answers[key] = self._workers[who].ask(job, **arguments)
+            write_atomically(self._path, json.dumps(self._answers).encode(), advice=ADVICE)
+        return self._answers[key]
+
+
+def _words(job: str, arguments: Mapping[str, Any]) -> str:
+    bits = f" at {arguments['bits']} bits" if "bits" in arguments else ""
+    keys = {"each": ", a key each", "one": ", one key", "vector": ", one call"}.get(str(arguments.get("keys")), "")
+    return f"{job}{keys}{bits}"

@@ -1,4 +1,4 @@
-"""The ElGamal lab's tables, from what was measured, the lab's one figure beside."""
+"""Report 004's tables on ElGamal: its numbers, its algorithms here, and Tacit."""
 
 from __future__ import annotations
 
@@ -6,79 +6,167 @@ from collections.abc import Callable, Sequence
 
 from tacit.report.page import Cell, Table, Tone
 from tacit_labs.harness import checks as harness
-from tacit_labs.harness import quoted
-from tacit_labs.harness.measuring import LAB, duration, makers, named, pick, times
+from tacit_labs.harness.measuring import digits, times
+from tacit_labs.lab_004.elgamal import quoted
 from tacit_labs.lab_004.elgamal.checks import FAR, UNUSUAL
-from tacit_labs.lab_004.elgamal.measured import STAGES, Measured
+from tacit_labs.lab_004.elgamal.measured import Factoring, Measured
+
+NAMES = {"key": "1: key generation", "encrypt": "2: encryption", "decrypt": "3: decryption"}
+TOO_LONG = "“用时过长” (too long)"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time as the report gives it.
+
+    >>> milliseconds(0.00574), milliseconds(4.9e-05), milliseconds(119.51577)
+    ('5.74', '0.049', '119,516')
+    """
+    value = 1000 * seconds
+    if value < 1.0:
+        return f"{value:.3f}" if value >= 0.01 else f"{value:.2g}"
+    return digits(value) if value >= 99.95 else f"{value:.2f}"
 
 
 def stages(found: Measured) -> Table:
-    """Return key generation, encryption and decryption by key size and by who computes."""
+    """Return the three stages at all key sizes."""
     rows: list[tuple[Cell, ...]] = []
-    for bits in found.sizes.key_bits:
-        if bits in quoted.SAFE_PRIME:
-            rows.append((str(bits), LAB, None, f"{quoted.SAFE_PRIME[bits]:g} s", *[None] * 3))
-        for row in found.stages:
-            if row.bits == bits:
-                cells = [found.seconds(bits, stage, row.by, row.exponents or "short") for stage in STAGES]
-                shown = [None if cell is None else duration(cell) for cell in cells]
-                rows.append((str(bits), named(row.by), str(row.exponent_bits), *shown))
+    for bits in found.key_bits:
+        line = quoted.STAGES.get(bits)
+        for stage, name in NAMES.items():
+            said = None if line is None else getattr(line, stage)
+            report, tacit = found.report[bits].mean(stage), found.tacit[bits].mean(stage)
+            rows.append(
+                (
+                    str(bits),
+                    name,
+                    None if said is None else f"{said:,.2f}" if stage == "key" else f"{said:.3f}",
+                    milliseconds(report),
+                    milliseconds(tacit),
+                    times(report / tacit),
+                    f"{len(found.report[bits].key):,}" + ("" if line is None else f" of {line.repeats:,}"),
+                )
+            )
     return Table(
-        columns=("Key bits", "By", "Exponent bits", *(name.capitalize() for name in STAGES.values())),
+        columns=("Key bits", "Stage", "The report", "Its algorithms here", "Tacit", "Faster", "Repeats"),
         rows=rows,
         align="rlrrrrr",
-        caption=(
-            "One operation, one thread, processor time. A key is a safe prime and a pair of exponents; named groups "
-            "(2048 bits and more) need no prime of their own. Textbook primes are extrapolated from "
-            f"{found.sizes.candidates:,} candidates, and Tacit's averaged, both to the mean length of a search."
-        ),
+        caption="Milliseconds, means over the repeats; the report's are 1,000, 100, 10, 3 and 1, each with a new key. "
+        "How long a search for a prime takes is a matter of luck, so few repeats vary widely.",
     )
 
 
-def before_and_after(found: Measured) -> Table:
-    """Return the same as ratios."""
-    rows = [
-        (
-            str(one.bits),
-            STAGES[one.stage],
-            one.lab and f"{one.lab:g} s",
-            duration(one.before),
-            duration(one.after),
-            times(one.before / one.after),
-            one.full and duration(one.full),
-            one.full and times(one.before / one.full),
+def keys(found: Measured) -> Table:
+    """Return key generation: before, after, ours."""
+    rows: list[tuple[Cell, ...]] = []
+    for bits, before in quoted.KEY_BEFORE.items():
+        factoring = found.factoring.get(bits)
+        report, tacit = found.report.get(bits), found.tacit.get(bits)
+        if factoring is None and report is None:
+            continue
+        rows.append(
+            (
+                str(bits),
+                TOO_LONG if before is None else f"{before:,.2f}",
+                None if factoring is None else _factored(factoring),
+                f"{quoted.STAGES[bits].key:,.2f}",
+                None if report is None else milliseconds(report.mean("key")),
+                None if tacit is None else milliseconds(tacit.mean("key")),
+                None if factoring is None else f"{factoring.tried - factoring.given_up} of {factoring.tried}",
+            )
         )
-        for one in found.changes()
-    ]
     return Table(
-        columns=("Key bits", "Stage", "The lab", "Before", "After", "Faster", "After, full exponents", "Faster"),
+        columns=("Key bits", "Before: the report", "here", "After: the report", "here", "Tacit", "Factored"),
         rows=rows,
-        align="rlrrrrrr",
-        caption=(
-            f"Before: the textbook in Python's integers. After: {named(found.here.backend)}, one number at a time. "
-            "Exponents are 256 bits up to 2048 and 288 at 3072 by default; with full ones both compute the same powers."
-        ),
+        align="rrrrrrr",
+        caption="Milliseconds per key. Before: any prime p, and p - 1 factored to know a primitive root. After: "
+        f"p = 2q + 1 with q prime. Tacit sieves q and p together. A factorisation was given up after "
+        f"{found.sizes.limit:g} s of the processor and counts as that: ≥ is the least the mean can be.",
     )
+
+
+def _factored(row: Factoring) -> str:
+    if not row.seconds:
+        return f"given up after {row.limit:g} s"
+    return ("≥ " if row.given_up else "") + milliseconds(row.mean)
 
 
 def batches(found: Measured) -> Table:
-    """Return what a number costs in batches of several sizes."""
+    """Return the milliseconds per message of a batch, with a key each and with one key."""
     rows: list[tuple[Cell, ...]] = []
-    bits = found.sizes.batch_bits
-    book = pick(found.stages, by="textbook", bits=bits)
-    alone = (book.encrypt, book.decrypt, book.multiply)
-    rows.append(("textbook", "1", *(cell for seconds in alone for cell in (duration(seconds), "1x"))))
-    for by in makers(found.batch):
-        for row in found.batch:
-            if row.by == by:
-                pairs = zip(alone, (row.encrypt, row.decrypt, row.multiply), strict=True)
-                cells = [cell for before, after in pairs for cell in (duration(after), times(before / after))]
-                rows.append((named(by), f"{row.size:,}", *cells))
+    for bits, own in found.report_batch.items():
+        said = quoted.PER_MESSAGE[bits]
+        tacit = found.tacit_batch[bits]
+        rows += [
+            (str(bits), "the report", f"{said[0]:.2f}", f"{said[1]:.3f}", None, times(said[0] / said[1])),
+            (str(bits), "its algorithms here", *_pair(own.each, own.one), None, times(own.each / own.one)),
+            (
+                str(bits),
+                "Tacit",
+                *_pair(tacit.each, tacit.one),
+                milliseconds(tacit.vector or 0.0),
+                times(tacit.each / tacit.one),
+            ),
+        ]
     return Table(
-        columns=("By", "Batch", "Encrypt", "Faster", "Decrypt", "Faster", "Multiply", "Faster"),
+        columns=("Key bits", "By", "A key each", "One key", "One key, one call", "Saves"),
         rows=rows,
-        align="lrrrrrrr",
-        caption=f"Time per number, key of {bits} bits, one thread; tables were built before. Every batch was checked.",
+        align="rlrrrr",
+        caption=f"Milliseconds per message, {found.sizes.batch:,} messages encrypted and decrypted, keys included. "
+        "The last column is a key each over one key.",
+    )
+
+
+def _pair(each: float, one: float) -> tuple[str, str]:
+    return milliseconds(each), milliseconds(one)
+
+
+def products(found: Measured) -> Table:
+    """Return both ways to 5 times 24."""
+    rows = [
+        (
+            "the report",
+            str(quoted.PRODUCT),
+            f"{quoted.TWO_DECRYPTIONS:g}",
+            f"{quoted.ONE_DECRYPTION:g}",
+            times(quoted.TWO_DECRYPTIONS / quoted.ONE_DECRYPTION),
+        ),
+        *(
+            (name, str(row.result), milliseconds(row.two), milliseconds(row.one), times(row.two / row.one))
+            for name, row in (("its algorithms here", found.report_product), ("Tacit", found.tacit_product))
+        ),
+    ]
+    return Table(
+        columns=("By", "5 × 24", "Two decryptions", "One, of the product", "Ratio"),
+        rows=rows,
+        align="lrrrr",
+        caption=f"Milliseconds, mean of {found.sizes.product_repeats:,}; ours with keys of {quoted.MESSAGE_BITS} bits. "
+        f"The report does not say how long its key was; by its own table one decryption took "
+        f"{quoted.STAGES[quoted.MESSAGE_BITS].decrypt:g} ms at {quoted.MESSAGE_BITS} bits.",
+    )
+
+
+def powers(found: Measured) -> Table:
+    """Return what a power costs bit by bit, and by Python's own function."""
+    rows = [
+        (str(bits), milliseconds(row["bit by bit"]), milliseconds(row["pow"]), times(row["bit by bit"] / row["pow"]))
+        for bits, row in found.powers.items()
+    ]
+    return Table(
+        columns=("Bits", "The report's mod_exp", "Python's pow", "Faster"),
+        rows=rows,
+        align="rrrr",
+        caption="Milliseconds of one power with an exponent as long as the modulus.",
+    )
+
+
+def ciphertexts(found: Measured) -> Table:
+    """Return ciphertexts of the report's number."""
+    return Table(
+        columns=("g^k mod p", f"{quoted.MESSAGE} · y^k mod p"),
+        rows=[tuple(pair) for pair in found.ciphertexts],
+        align="ll",
+        caption=f"The number {quoted.MESSAGE}, encrypted {len(found.ciphertexts)} times under one key of "
+        f"{quoted.MESSAGE_BITS} bits by the report's scheme.",
     )
 
 
@@ -88,41 +176,9 @@ def checks(found: Measured) -> Table:
     return harness.table(found.checks, caption=caption)
 
 
-def products(found: Measured) -> Table:
-    """Return what a product under encryption costs, beside decrypting, multiplying and encrypting anew."""
-    own = found.here.backend
-    rows = []
-    for bits in found.sizes.key_bits:
-        book = pick(found.stages, by="textbook", bits=bits).multiply
-        alone = pick(found.stages, by=own, bits=bits, exponents="short").multiply
-        hand = pick(found.by_hand, by=own, bits=bits).seconds
-        many = [row for row in found.batch if row.by == own and row.bits == bits]
-        largest = max(many, key=lambda row: row.size) if many else None
-        rows.append(
-            (
-                str(bits),
-                duration(book),
-                duration(alone),
-                None if largest is None else f"{duration(largest.multiply)} (of {largest.size:,})",
-                duration(hand),
-                times(hand / alone),
-            )
-        )
-    return Table(
-        columns=("Key bits", "Textbook", "Tacit, one", "Tacit, in a batch", "By the key holder", "Saves"),
-        rows=rows,
-        align="rrrrrr",
-        caption=(
-            "One product of two encrypted numbers. By the key holder: two decryptions, a product and an encryption. A "
-            "single product takes Tacit longer than Python's integers, because numbers are kept as rows of bytes; in "
-            "batches that cost is shared."
-        ),
-    )
-
-
 def looks(found: Measured) -> Table:
     """Return what ciphertexts of one number look like, and what uniform numbers would."""
-    seen = found.randomness
+    seen = found.looks
     halves = seen.halves.values()
     width = next(iter(halves)).lower_bits
     rows: list[tuple[Cell, ...]] = [
@@ -162,7 +218,7 @@ def looks(found: Measured) -> Table:
         rows=rows,
         align="l" + "r" * len(halves) + "rl",
         tones=tones,
-        caption=f"The number {seen.message}, encrypted {seen.count:,} times with one key of {seen.bits} bits.",
+        caption=f"The number {seen.message}, encrypted {seen.count:,} times by Tacit with one key of {seen.bits} bits.",
     )
 
 
@@ -172,7 +228,7 @@ def leak(found: Measured) -> Table:
     rows = [
         (name, f"{right} of {seen.count}", text)
         for right, name, text in (
-            (seen.textbook, "textbook: g generates all numbers modulo p", "always: the scheme tells"),
+            (seen.textbook, "the report's: g generates all numbers modulo p", "always: the scheme tells"),
             (seen.tacit, "Tacit: messages are encoded as squares", "as by tossing a coin"),
         )
     ]
