@@ -23,14 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from tacit.accounting import accountant
-from tacit.accounting.accountant import Cost
+from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.calibration import calibrate
 from tacit.accounting.events import Event, GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Ledger
 from tacit.errors import ConfigError
 from tacit.randomness import Randomness
 from tacit.training.cohort import Loss, loss_named
-from tacit.training.examples import Examples, tensors
+from tacit.training.examples import UserData, tensors
 from tacit.training.private.clipping import Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.private.normalisation import without_batch_norm
@@ -44,7 +44,7 @@ _SIMULATION = "a simulation: whoever knows the seed can compute the noise"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent(Cost):
+class Spent(PrivacyCost):
     """What a training has cost; ``simulation`` says that it was seeded, and protects nobody who matters."""
 
     simulation: bool
@@ -53,7 +53,7 @@ class Spent(Cost):
 def make_private(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    data: Examples,
+    data: UserData,
     *,
     clip: float = 1.0,
     noise_multiplier: float | None = None,

@@ -206,7 +206,7 @@ def test_a_shuffled_pass_is_not_a_poisson_sample() -> None:
 
 
 def test_a_set_of_fixed_size_never_gets_the_poisson_value() -> None:
-    def cost(neighbours: Neighbours, fixed: bool) -> accountant.Cost:
+    def cost(neighbours: Neighbours, fixed: bool) -> accountant.PrivacyCost:
         event = sampled(1.0, 0.01, 50, "fixed" if fixed else "poisson")
         return accountant.epsilon(ledger(event, neighbours=neighbours), 1e-5)
 

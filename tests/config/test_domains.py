@@ -101,7 +101,7 @@ def _planned(mode: str, key: str, value: Any) -> bool:
     overrides.put(settings, key, value)
     try:
         config = resolve(from_mapping(settings))
-        plan_of(config, config.federate.clients or 10)
+        plan_of(resolve(config), config.federate.clients or 10)
         str(config.to_yaml()).encode()
     except TacitError as error:
         told = str(error)
@@ -179,7 +179,7 @@ def test_what_the_review_found_is_refused(mode: str, key: str, value: Any) -> No
 def test_the_ends_of_the_budget_can_be_planned(mode: str, epsilon: float, delta: float, rounds: int) -> None:
     start = time.perf_counter()
     config = resolve(RunConfig(mode=mode, dp={"epsilon": epsilon, "delta": delta}, federate={"rounds": rounds}))
-    plan = plan_of(config, 10)
+    plan = plan_of(resolve(config), 10)
     if plan.examples is not None:
         assert plan.examples.fitted([100] * 10).noise_multiplier > 0
     assert time.perf_counter() - start < PATIENCE

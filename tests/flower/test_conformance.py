@@ -23,6 +23,7 @@ from tacit.flower.envelope import Answer, Call, client_app
 from tacit.flower.link import Link, timed
 from tacit.flower.node import Node, Virtual
 from tacit.flower.simulation import simulated
+from tacit.modes.catalogue import resolve
 from tacit.modes.keys import write_keys
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
@@ -110,7 +111,7 @@ def _both(nodes: Nodes, config: RunConfig, folder: Path) -> tuple[Result, Result
     here = run(config.model_copy(update={"out": folder / "here"}))
     randomness = Randomness.of(seed=config.seed)
     there = execute(
-        lambda: jobs.build(config, randomness, Silent()),
+        lambda: jobs.build(resolve(config), randomness, Silent()),
         randomness,
         folder / "there",
         Silent(),

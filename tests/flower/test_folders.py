@@ -21,6 +21,7 @@ from tacit.errors import ConfigError, RunError
 from tacit.flower.envelope import client_app
 from tacit.flower.node import Node, Own
 from tacit.flower.serve import Deployed, Serving, configuration, serve
+from tacit.modes.catalogue import resolve
 from tacit.runs.result import Result
 from tacit.runs.run import resume
 from tests.flower.grid import FakeGrid, Respond, grid
@@ -202,4 +203,4 @@ def test_a_run_that_is_not_kept_says_so() -> None:
 def test_what_real_nodes_can_not_do_is_refused(settings: dict[str, float | str], what: str) -> None:
     config: RunConfig = configuration(settings)
     with pytest.raises(ConfigError, match=what):
-        Deployed(grid=grid({}), config=config, observer=Watching())
+        Deployed(grid=grid({}), config=resolve(config), observer=Watching())

@@ -9,6 +9,7 @@ from tacit import wire
 from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, WireError
 from tacit.flower.hello import Introduction, Terms
+from tacit.modes.catalogue import resolve
 from tests.runs.common import digits
 
 TURN = wire.Turn(round_number=0)
@@ -16,7 +17,7 @@ TURN = wire.Turn(round_number=0)
 
 def _check(theirs: RunConfig, ours: RunConfig, **changes: Any) -> None:
     """Compare what a server says of a run with a node's own settings."""
-    Terms.read({**Terms.of(theirs).to_record(), **changes}).agree(ours)
+    Terms.read({**Terms.of(resolve(theirs)).to_record(), **changes}).agree(resolve(ours))
 
 
 def test_a_node_that_was_set_up_alike_agrees() -> None:
@@ -46,7 +47,7 @@ def test_settings_that_differ_are_named_on_both_sides() -> None:
 
 def test_many_differences_are_counted() -> None:
     other = {"mode": "dp", "dp": {"noise": 1.0, "clip": 2.0}, "optimizer": {"lr": 1.0, "momentum": 0.1}}
-    with pytest.raises(RunError, match=r"\(and 1 more\)"):
+    with pytest.raises(RunError, match=r"\(and 2 more\)"):
         _check(digits(), digits(**other))
 
 
@@ -97,4 +98,4 @@ def test_a_truncated_introduction_is_refused(frame: bytes) -> None:
 
 def test_nothing_secret_is_in_a_greeting() -> None:
     config = RunConfig(mode="paillier", paillier={"key": "/secret/private.key"}, out="runs/private-place")
-    assert "private" not in Terms.of(config).settings
+    assert "private" not in Terms.of(resolve(config)).settings

@@ -13,6 +13,7 @@ from tacit.flower import envelope
 from tacit.flower.engine import FlowerEngine
 from tacit.flower.hello import Introduction
 from tacit.flower.link import Link, timed
+from tacit.modes.catalogue import resolve
 from tests.flower.grid import Respond, grid
 from tests.runs.common import digits
 
@@ -32,7 +33,7 @@ def _link(nodes: dict[int, Respond], parties: set[ClientId], patience: float = 0
     made = grid(nodes)
     engine = FlowerEngine(grid=made, deadline=0.2, note=notes.append, pause=lambda _: None)
     config = digits(flower={"patience": patience})
-    return Link(engine=engine, config=config, parties=frozenset(parties), note=notes.append), made, notes
+    return Link(engine=engine, config=resolve(config), parties=frozenset(parties), note=notes.append), made, notes
 
 
 def _assemble(link: Link, minimum: int = 2) -> None:

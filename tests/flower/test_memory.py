@@ -20,6 +20,7 @@ from tacit.flower.memory import InFile, InState, Memory, kept_in
 from tacit.flower.node import Node, Own
 from tacit.flower.refusals import RefusalError
 from tacit.flower.serve import configuration
+from tacit.modes.catalogue import resolve
 
 RUN: dict[str, Any] = {
     "mode": "local-dp",
@@ -44,7 +45,7 @@ def _task(number: int = 1, attempt: int = 0) -> bytes:
 
 
 def _ask(frame: bytes, own: Own | None = None, **changes: Any) -> Answer:
-    said = Terms.of(configuration(changes.get("run", RUN))).to_record()
+    said = Terms.of(resolve(configuration(changes.get("run", RUN)))).to_record()
     call = Call(party=1, frame=frame, said=said, node={"partition-id": 1}, run=RUN, run_id=5)
     return Node(own=own or _own())(replace(call, **changes))
 

@@ -48,7 +48,7 @@ def _config(settings: dict[str, Any]) -> RunConfig:
 
 def _said(settings: dict[str, Any]) -> dict[str, Any]:
     """Return what the server says of a run with these settings."""
-    return dict(Terms.of(_config(settings)).to_record())
+    return dict(Terms.of(resolve(_config(settings))).to_record())
 
 
 def _ask(frame: bytes, *, party: int = 1, node: dict[str, Any] | None = None, **changes: Any) -> Answer:
@@ -135,7 +135,7 @@ def test_a_node_trains_with_the_defaults_of_its_mode() -> None:
     settings = SETTINGS | {"mode": "dp-sgd", "dp.noise": 1.0}
     call = Call(party=1, frame=_task(), node=NODE, run=settings, run_id=5)
     node = Node()
-    job, _ = node._job(call, node._config(call, Terms.of(_config(settings))))
+    job, _ = node._job(call, node._config(call, Terms.of(resolve(_config(settings)))))
     assert job.config.optimizer.lr == resolve(_config(settings)).optimizer.lr == 0.5
     assert resolve(RunConfig()).optimizer.lr == 0.05  # which other modes have
 

@@ -11,6 +11,7 @@ from tacit.flower.envelope import Answer, Call
 from tacit.flower.hello import GREETING, Introduction, Terms
 from tacit.flower.node import Node
 from tacit.flower.serve import configuration
+from tacit.modes.catalogue import resolve
 
 SETTINGS: dict[str, Any] = {"data.name": "digits", "data.split_seed": 1, "federate.clients": 5}
 
@@ -21,7 +22,7 @@ def _greet(number: int, count: int, simulated: bool = True, **more: Any) -> Answ
     call = Call(
         party=0,
         frame=GREETING,
-        said=Terms.of(configuration(run)).to_record(),
+        said=Terms.of(resolve(configuration(run))).to_record(),
         node=node,
         run=run,
         run_id=1,

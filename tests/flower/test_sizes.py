@@ -16,6 +16,7 @@ from tacit.flower.envelope import client_app
 from tacit.flower.node import Node, Own
 from tacit.flower.remote_jobs import server_job
 from tacit.flower.serve import Serving, configuration, serve
+from tacit.modes.catalogue import resolve
 from tacit.randomness import Randomness
 from tests.flower.grid import Respond, grid
 from tests.runs.common import Watching
@@ -66,7 +67,7 @@ def test_a_client_is_accounted_at_its_own_rate_where_one_before_it_is_missing() 
 
 def test_sizes_go_by_number_and_who_is_missing_counts_as_the_largest() -> None:
     job = server_job(
-        configuration(RUN),
+        resolve(configuration(RUN)),
         Randomness.of(seed=None),
         build=lambda: nn.Linear(4, 2),
         test=_data(20),

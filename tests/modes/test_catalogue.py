@@ -8,13 +8,13 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.federated.plan import Everyone, FixedSize, Poisson, Sampler
 from tacit.mechanisms.weighted import WeightedMean
-from tacit.modes.catalogue import MODES, plan_of
+from tacit.modes.catalogue import MODES, plan_of, resolve
 from tacit.modes.parts import minimum_clients
 from tacit.protocols.clear import ClearSum
 
 
 def _plan(clients: int = 10, **federate: Any) -> Any:
-    return plan_of(RunConfig(federate=federate), clients)
+    return plan_of(resolve(RunConfig(federate=federate)), clients)
 
 
 def test_plain_claims_nothing() -> None:
@@ -79,19 +79,21 @@ def test_what_can_not_be(federate: dict[str, Any], words: str) -> None:
 
 def test_unknown_modes_list_the_known() -> None:
     with pytest.raises(ConfigError, match=f"Unknown mode 'quantum'. Modes of this version: {', '.join(MODES)}"):
-        plan_of(RunConfig(mode="quantum"), 10)
+        plan_of(resolve(RunConfig(mode="quantum")), 10)
     with pytest.raises(ConfigError, match="Did you mean 'plain'"):
-        plan_of(RunConfig(mode="Plan"), 10)
+        plan_of(resolve(RunConfig(mode="Plan")), 10)
 
 
 @pytest.mark.parametrize(("key", "value"), [("clip", 1.0), ("noise", 0.0), ("noise", 2.0)])
 def test_privacy_options_without_privacy_are_explained(key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"dp.{key} has no effect in mode 'plain'"):
-        plan_of(RunConfig(dp={key: value}), 10)
+        plan_of(resolve(RunConfig(dp={key: value})), 10)
 
 
 def test_the_servers_settings_arrive() -> None:
-    plan = plan_of(RunConfig(server={"name": "fedyogi", "lr": 0.1, "tau": 0.5}, federate={"weighting": "uniform"}), 4)
+    plan = plan_of(
+        resolve(RunConfig(server={"name": "fedyogi", "lr": 0.1, "tau": 0.5}, federate={"weighting": "uniform"})), 4
+    )
     assert (plan.optimizer.name, plan.optimizer.lr, plan.optimizer.tau, plan.mechanism) == (
         "fedyogi",
         0.1,

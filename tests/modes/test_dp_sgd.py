@@ -275,6 +275,6 @@ def test_a_model_that_diverges_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_the_plain_default_has_a_server_optimiser_of_its_own() -> None:
-    from tacit.modes.catalogue import plan_of
+    from tacit.modes.catalogue import plan_of, resolve
 
-    assert plan_of(config(), 4).optimizer == ServerOptimizer()
+    assert plan_of(resolve(config()), 4).optimizer == ServerOptimizer()

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tacit
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile, paillier, threshold
 from tacit.crypto.new_keys import KeyOptions, parse_shares
 from tacit.errors import ConfigError
+from tacit.flower import Private
 from tacit.flower.deploy.nodes import nodes_of
-from tacit.modes.catalogue import plan_of
+from tacit.flower.simulation import Simulation
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.modes.keys import key_parties, secret_keys, write_keys
+from tacit.protocols.paillier import Authority, PaillierSum
+from tacit.randomness import Randomness
+from tacit.runs import job as jobs
 from tacit.runs.estimate import estimate
+from tacit.runs.observer import Silent
 from tests.cli.common_crypto import Tacit
+from tests.flower.common import federation, quiet, start
+from tests.runs.common import digits
 
 SMALL: dict[str, Any] = {"bits": 512, "insecure_key_size": True}
 
@@ -51,10 +62,10 @@ def test_what_can_not_be_is_refused_everywhere_in_the_same_words(
     chosen = config.paillier
     told = set()
     for way in (
-        lambda: plan_of(config, 3),  # a run in one process, in a simulation, at a server and at each node
+        lambda: plan_of(resolve(config), 3),  # a run in one process, in a simulation, at a server and at each node
         lambda: secret_keys(chosen),
         lambda: write_keys(chosen, tmp_path / "simulation"),
-        lambda: nodes_of(config, tmp_path / "deployment"),
+        lambda: nodes_of(resolve(config), tmp_path / "deployment"),
         lambda: estimate(config, parameters=10, clients=3),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
@@ -86,6 +97,74 @@ def test_where_subgroup_keys_are_asked_for_subgroup_keys_are_made(tmp_path: Path
         assert (made.public.kind, made.public.bits) == ("subgroup", 1024)
 
 
+def _in_process(config: RunConfig, folder: Path) -> Any:
+    holder = key_parties(config.paillier, plan_of(resolve(config), 3).protocol, clients=3).holders[-1]
+    assert isinstance(holder, Authority)
+    return holder._private.public
+
+
+def _in_simulation(config: RunConfig, folder: Path) -> Any:
+    randomness = Randomness.of(seed=1)
+    job = jobs.build(resolve(config), randomness, Silent())
+    try:
+        made = Simulation(job)
+        with made._folder:
+            assert made._keys is not None
+            return keyfile.read(made._keys.secret[-1], insecure_key_size=True).public
+    finally:
+        job.close()
+
+
+def _deployed(config: RunConfig, folder: Path) -> Any:
+    nodes = nodes_of(resolve(config), folder)
+    held, pinned = (
+        keyfile.read(Path(str(path)), insecure_key_size=True).public
+        for path in (nodes["holder-1"]["tacit-key"], nodes["client-0"]["tacit-pin"])
+    )
+    assert held == pinned
+    return held
+
+
+def _wrapped(config: RunConfig, folder: Path) -> Any:
+    settings = config.paillier.model_dump(exclude_unset=True)
+    strategy = Private(quiet(), mode=config.mode, paillier={**settings, "weight_cap": 40})
+    strategy.start(federation(3), start(), num_rounds=1)
+    assert strategy._session is not None
+    protocol = strategy._session._plan.protocol
+    assert isinstance(protocol, PaillierSum)
+    return protocol.public
+
+
+WAYS = [_in_process, _in_simulation, _deployed, _wrapped]  # and the command: tests/cli/test_keys.py
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
+@pytest.mark.parametrize(("kind", "exponents"), [("subgroup", "half"), ("standard", "short"), ("standard", "half")])
+def test_wherever_a_run_lives_its_keys_are_of_the_kind_that_was_asked_for(
+    way: Callable[[RunConfig, Path], Any], kind: str, exponents: str, tmp_path: Path
+) -> None:
+    """Review, 9: on Flower standard keys were made where subgroup keys were asked for, and the note said subgroup."""
+    config = digits(
+        mode="paillier",
+        federate={"clients": 3},
+        paillier={"kind": kind, "exponents": exponents, "bits": 1024, "insecure_key_size": True},
+    )
+    made = way(config, tmp_path)
+    assert (made.kind, made.exponents, made.bits) == (kind, exponents, 1024)
+
+
+def test_one_function_makes_keys() -> None:
+    """Whoever makes keys asks KeyOptions, which has the kind: no other file has a way to leave it out."""
+    root = Path(tacit.__file__).parent
+    makers = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("paillier.generate", "threshold.generate")
+    }
+    assert makers == {"crypto/new_keys.py"}
+
+
 def test_the_shares_are_as_many_as_were_asked_for(tmp_path: Path) -> None:
     settings = _config(shares="2/3").paillier
     assert [share.index for share in secret_keys(settings) if isinstance(share, threshold.KeyShare)] == [1, 2, 3]
@@ -95,7 +174,7 @@ def test_the_shares_are_as_many_as_were_asked_for(tmp_path: Path) -> None:
     again = write_keys(named, tmp_path / "elsewhere")
     assert again.secret == files.secret
     assert again.public.read_text() == files.public.read_text()
-    protocol = plan_of(_config(shares="2/3"), 3).protocol
+    protocol = plan_of(resolve(_config(shares="2/3")), 3).protocol
     assert sorted(key_parties(named, protocol, clients=3).holders) == [-3, -2, -1]
 
 

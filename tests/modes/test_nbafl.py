@@ -83,14 +83,14 @@ def _fitted(config: RunConfig, sizes: list[int]) -> tuple[Resolved, Plan]:
 
 def test_the_servers_noise_is_an_injector() -> None:
     sampled = job(federate={"clients": 4, "per_round": 1, "rounds": 40}, nbafl={"exposures": 2, "smallest": 50})
-    plan = plan_of(sampled, 4)
+    plan = plan_of(resolve(sampled), 4)
     assert isinstance(plan.mechanism, NbAFL)
     (inject,) = plan.injectors
     assert isinstance(inject, BroadcastNoise)
     assert inject.deviation == plan.mechanism.down > 0.0
     model = np.zeros(2_000, np.float32)
     assert np.std(inject(model, 2)) == pytest.approx(plan.mechanism.down, rel=0.1)
-    assert plan_of(job(), 5).injectors == ()  # everyone in every round: the way up has enough
+    assert plan_of(resolve(job()), 5).injectors == ()  # everyone in every round: the way up has enough
 
 
 def test_injected_noise_reaches_the_clients_and_does_not_pile_up() -> None:
@@ -110,10 +110,10 @@ def test_injected_noise_reaches_the_clients_and_does_not_pile_up() -> None:
 
 
 def test_expected_exposures_and_what_has_been_counted() -> None:
-    mechanism = plan_of(job(federate={"clients": 10, "per_round": 3, "rounds": 7}), 10).mechanism
+    mechanism = plan_of(resolve(job(federate={"clients": 10, "per_round": 3, "rounds": 7})), 10).mechanism
     assert isinstance(mechanism, NbAFL)
     assert (mechanism.exposures, mechanism.smallest, mechanism.per_round) == (3, 1, 3)  # 2.1, rounded up
-    full = plan_of(job(federate={"clients": 10, "rounds": 7}), 10).mechanism
+    full = plan_of(resolve(job(federate={"clients": 10, "rounds": 7})), 10).mechanism
     assert isinstance(full, NbAFL)
     assert full.exposures == 7
 
@@ -141,4 +141,4 @@ def test_federatedscopes_scale_is_certified_by_its_largest_client() -> None:
 )
 def test_what_can_not_be(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plan_of(job(**changes), 5)
+        plan_of(resolve(job(**changes)), 5)

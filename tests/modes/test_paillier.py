@@ -149,11 +149,11 @@ def test_differential_privacy_under_encryption_keeps_its_budget_and_says_against
 def test_its_noise_is_the_calibrated_one(tmp_path: Path) -> None:
     """Two runs that differ in their noise only: the difference of the models has its variance, not 0.8 or 1.2 of it."""
     from tacit.mechanisms.skellam import SkellamMechanism
-    from tacit.modes.catalogue import plan_of
+    from tacit.modes.catalogue import plan_of, resolve
 
     noisy = _config(out=tmp_path / "noisy", paillier=SMALL | {"dp": True}, dp={"noise": 2.0, "clip": 0.3})
     quiet = _config(out=tmp_path / "quiet", paillier=SMALL | {"dp": True}, dp={"noise": 1e-6, "clip": 0.3})
-    mechanism = plan_of(noisy, CLIENTS).mechanism
+    mechanism = plan_of(resolve(noisy), CLIENTS).mechanism
     assert isinstance(mechanism, SkellamMechanism)
     run(noisy)
     run(quiet)
@@ -185,12 +185,12 @@ def test_the_variance_of_a_sum_tells_that_a_client_is_absent_but_not_what_it_sen
     from tacit.accounting.ledger import Ledger
     from tacit.mechanisms.mechanism import Work
     from tacit.mechanisms.skellam import SkellamMechanism
-    from tacit.modes.catalogue import plan_of
+    from tacit.modes.catalogue import plan_of, resolve
     from tacit.randomness import Randomness
 
     federate: dict[str, Any] = {"clients": 10, "minimum_clients": 9}
     asked = _config(paillier=SMALL | {"dp": True}, dp={"noise": 50.0, "clip": 1.0}, federate=federate)
-    plan = plan_of(asked, 10)
+    plan = plan_of(resolve(asked), 10)
     mechanism = plan.mechanism.fitted((4_000,))
     assert isinstance(mechanism, SkellamMechanism)
     nothing = np.zeros(4_000, np.float32)
@@ -217,7 +217,7 @@ def test_the_variance_of_a_sum_tells_that_a_client_is_absent_but_not_what_it_sen
     for mode in ({"noise": 50.0}, {"epsilon": 1.0}):
         refused = _config(paillier=SMALL | {"dp": True}, dp=mode | {"neighbours": "add-remove"}, federate=federate)
         with pytest.raises(ConfigError, match="absent takes its share of the noise with it"):
-            plan_of(refused, 10)
+            plan_of(resolve(refused), 10)
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
@@ -229,12 +229,12 @@ def test_the_relation_is_named_in_the_result_and_in_the_ledger(relation: str, tm
 
 
 def test_colluding_clients_are_made_up_for() -> None:
-    from tacit.modes.catalogue import plan_of
+    from tacit.modes.catalogue import plan_of, resolve
 
     settings: dict[str, Any] = {"dp": {"noise": 1.0}, "federate": {"minimum_clients": 4}}
-    alone = plan_of(_config(paillier=SMALL | {"dp": True}, **settings), CLIENTS).mechanism
+    alone = plan_of(resolve(_config(paillier=SMALL | {"dp": True}, **settings)), CLIENTS).mechanism
     settings = {"dp": {"noise": 1.0}, "federate": {"minimum_clients": 4}}
-    guarded = plan_of(_config(paillier=SMALL | {"dp": True, "colluding": 2}, **settings), CLIENTS).mechanism
+    guarded = plan_of(resolve(_config(paillier=SMALL | {"dp": True, "colluding": 2}, **settings)), CLIENTS).mechanism
     assert guarded.rate == pytest.approx(2 * alone.rate)  # type: ignore[attr-defined]
 
 
@@ -261,10 +261,10 @@ def test_a_federation_of_one_is_refused_before_anything_is_sent() -> None:
     ],
 )
 def test_the_report_says_who_could_break_the_rule(keys: str, words: str) -> None:
-    from tacit.modes.catalogue import plan_of
+    from tacit.modes.catalogue import plan_of, resolve
 
     config = _config(paillier=SMALL | {"dp": True, "keys": keys}, dp={"epsilon": 8.0, "clip": 0.3})
-    claim = plan_of(config, CLIENTS).claim
+    claim = plan_of(resolve(config), CLIENTS).claim
     assert claim is not None
     assert any(words in note for note in claim.notes)
 

@@ -7,7 +7,7 @@ import pytest
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.config.sections import Dp
 from tacit.errors import ConfigError
-from tacit.modes.catalogue import MODES, plan_of
+from tacit.modes.catalogue import MODES, plan_of, resolve
 from tacit.modes.settings import EPSILON, budgeted, meant_for
 
 VALUES: dict[str, Any] = {
@@ -48,10 +48,10 @@ def test_a_setting_is_meant_for_the_modes_that_take_it(mode: str, more: dict[str
         assert left == [f"dp.{key}"]
         assert "dp" not in kept
         with pytest.raises(ConfigError):
-            plan_of(config, 10)
+            plan_of(resolve(config), 10)
     else:
         assert kept["dp"] == {key: VALUES[key]}
-        plan_of(config, 10)
+        plan_of(resolve(config), 10)
 
 
 @pytest.mark.parametrize(

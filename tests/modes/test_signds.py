@@ -14,7 +14,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.mechanisms.signds import SignDS
-from tacit.modes.catalogue import plan_of
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.protocols.signs import SignSum
 from tacit.runs.run import resume, run
 from tacit.runs.statement import statement
@@ -35,7 +35,7 @@ def pure(*epsilons: float, times: int) -> float:
 
 
 def test_the_plan() -> None:
-    plan = plan_of(job(), 5)
+    plan = plan_of(resolve(job()), 5)
     assert isinstance(plan.mechanism, SignDS)
     assert isinstance(plan.protocol, SignSum)
     assert plan.claim is not None
@@ -45,7 +45,7 @@ def test_the_plan() -> None:
 
 
 def test_documented_defaults() -> None:
-    mechanism = plan_of(RunConfig(mode="signds"), 10).mechanism
+    mechanism = plan_of(resolve(RunConfig(mode="signds")), 10).mechanism
     assert isinstance(mechanism, SignDS)
     assert (mechanism.share, mechanism.epsilon, mechanism.ratio, mechanism.fixed_step) == (0.01, 100.0, 0.6, 1.0)
     assert mechanism.epsilon_per_report == 105.0
@@ -190,4 +190,4 @@ def test_a_client_that_diverges_reports_like_any_other(monkeypatch: pytest.Monke
 )
 def test_what_can_not_be(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plan_of(job(**changes), 5)
+        plan_of(resolve(job(**changes)), 5)

@@ -13,7 +13,7 @@ from tacit import wire
 from tacit.errors import ClientError, DropoutError, RemoteError, WireError
 from tacit.flow import Frames, InProcessEngine, drive
 from tacit.protocols.protocol import Total
-from tacit.protocols.reports import Report, ReportCode, Tally
+from tacit.protocols.reports import Report, ReportCode, ReportCount
 from tacit.protocols.signs import SignSum
 from tacit.vectors import Vector
 from tacit.wire import Kind, Task, Turn
@@ -178,27 +178,27 @@ def test_a_bit_is_a_bit() -> None:
     ],
 )
 def test_the_tally_refuses_names_and_loses_nothing_else(indices: list[int], reason: str) -> None:
-    tally = Tally(dimensions=8, chosen=3, round_number=6)
-    tally.add(1, report([0, 4, 7]))
+    count = ReportCount(dimensions=8, chosen=3, round_number=6)
+    count.add(1, report([0, 4, 7]))
     with pytest.raises(ClientError, match=rf"report of client 9 in round 6 was refused: {reason}") as caught:
-        tally.add(9, report(indices))
+        count.add(9, report(indices))
     assert (caught.value.client, caught.value.round_number) == (9, 6)
-    tally.add(2, report([4, 5, 6], -1, 1))
-    assert tally.votes().tolist() == [1, 0, 0, 0, 0, -1, -1, 1]
-    assert (tally.clients, tally.ones) == ((1, 2), 1)
+    count.add(2, report([4, 5, 6], -1, 1))
+    assert count.votes().tolist() == [1, 0, 0, 0, 0, -1, -1, 1]
+    assert (count.clients, count.ones) == ((1, 2), 1)
 
 
 def test_a_client_that_reports_twice_counts_once() -> None:
-    tally = Tally(dimensions=8, chosen=3, round_number=6)
-    tally.add(1, report([0, 4, 7]))
+    count = ReportCount(dimensions=8, chosen=3, round_number=6)
+    count.add(1, report([0, 4, 7]))
     with pytest.raises(ClientError, match="client 1 in round 6 was refused: it reported twice"):
-        tally.add(1, report([0, 1, 2], -1, 1))
-    assert tally.votes().tolist() == [1, 0, 0, 0, 1, 0, 0, 1]
-    assert (tally.clients, tally.ones) == ((1,), 0)
+        count.add(1, report([0, 1, 2], -1, 1))
+    assert count.votes().tolist() == [1, 0, 0, 0, 1, 0, 0, 1]
+    assert (count.clients, count.ones) == ((1,), 0)
 
 
 def test_an_empty_tally() -> None:
-    assert Tally(dimensions=3, chosen=1, round_number=1).votes().tolist() == [0, 0, 0]
+    assert ReportCount(dimensions=3, chosen=1, round_number=1).votes().tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("dimensions", "chosen"), [(8, 3), (66_404, 176), (21_840, 14), (5, 5)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tacit.accounting import accountant
-from tacit.accounting.accountant import Cost
+from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.ledger import Ledger
 from tacit.errors import BudgetError
 from tacit.federated.plan import Claim
@@ -67,7 +67,7 @@ def test_every_round_of_a_long_run_is_charged_with_the_same_work(
 ) -> None:
     seen = []
 
-    def epsilon(ledger: Ledger, delta: float) -> Cost:
+    def epsilon(ledger: Ledger, delta: float) -> PrivacyCost:
         seen.append(len(ledger.charges))
         return accountant.estimate(ledger, delta, accountant="basic")
 

@@ -27,7 +27,7 @@ from tacit.errors import DropoutError
 from tacit.federated.plan import Plan, Poisson
 from tacit.federated.round import Finish, LocalClients, Unreliable
 from tacit.flow import Frames, InProcessEngine
-from tacit.modes.catalogue import plan_of
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
 from tacit.runs.checkpoint import Checkpoint
@@ -52,7 +52,7 @@ class Setting:
     def plan(self) -> Plan:
         federate = {"clients": self.clients, "per_round": self.per_round, "rounds": ROUNDS}
         config = RunConfig(mode="dp", dp={"noise": self.noise, "clip": 1.0}, federate=federate)
-        return plan_of(config, self.clients)
+        return plan_of(resolve(config), self.clients)
 
     def claim(self, delta: float) -> float:
         plan = self.plan()

@@ -18,7 +18,7 @@ from tacit.errors import ConfigError, RunError
 from tacit.federated.plan import Poisson
 from tacit.flow import ClientId
 from tacit.logs.log import Step
-from tacit.modes.catalogue import plan_of
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.report.live import TerminalObserver
 from tacit.report.run.page import run_page
 from tacit.runs import remarks
@@ -145,7 +145,7 @@ def test_seconds_are_those_of_the_whole_run_and_carry_their_note(tmp_path: Path)
 
 def test_true_sizes_are_told_where_the_run_pays_for_them() -> None:
     hidden, shown = (
-        plan_of(digits(**POISSON | {"dp": {"epsilon": 2.0, "amplification": amplification}}), CLIENTS)
+        plan_of(resolve(digits(**POISSON | {"dp": {"epsilon": 2.0, "amplification": amplification}})), CLIENTS)
         for amplification in (True, False)
     )
     assert (hidden.claim and hidden.claim.rate, shown.claim and shown.claim.rate) == (0.5, 1.0)
@@ -177,7 +177,7 @@ def test_true_sizes_are_told_where_the_run_pays_for_them() -> None:
 )
 def test_what_can_not_hold_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plan_of(digits(**POISSON | changes), CLIENTS)
+        plan_of(resolve(digits(**POISSON | changes)), CLIENTS)
 
 
 def test_of_a_fixed_cohort_the_size_is_told_and_not_who_replied(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import BudgetError, ConfigError
 from tacit.federated.plan import Everyone, Poisson
 from tacit.mechanisms.gaussian import GaussianMechanism, LocalGaussianMechanism
-from tacit.modes.catalogue import plan_of
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.runs.result import Result
 from tacit.runs.run import resume, run
 
@@ -53,12 +53,12 @@ def test_full_participation_is_accounted_exactly() -> None:
 
 
 def test_per_round_is_a_poisson_cohort_and_is_amplified() -> None:
-    plan = plan_of(private(federate={"per_round": 5}), 20)
+    plan = plan_of(resolve(private(federate={"per_round": 5})), 20)
     assert plan.sampler == Poisson(population=20, rate=0.25)
     assert plan.claim is not None
     event = plan.claim.event(GaussianEvent(noise_multiplier=2.0))
     assert event == SampledEvent(event=GaussianEvent(noise_multiplier=2.0), rate=0.25, sampling="poisson")
-    assert plan_of(private(), 20).sampler == Everyone(population=20)
+    assert plan_of(resolve(private()), 20).sampler == Everyone(population=20)
 
 
 def test_a_fixed_cohort_is_not_given_the_poisson_value() -> None:
@@ -72,7 +72,7 @@ def test_a_fixed_cohort_is_not_given_the_poisson_value() -> None:
 
 
 def test_the_noise_is_calibrated_to_the_budget() -> None:
-    plan = plan_of(private(dp={"noise": None, "epsilon": 2.0}), 20)
+    plan = plan_of(resolve(private(dp={"noise": None, "epsilon": 2.0})), 20)
     assert isinstance(plan.mechanism, GaussianMechanism)
     result = run(private(dp={"noise": None, "epsilon": 2.0}))
     assert result.privacy.epsilon is not None
@@ -82,7 +82,7 @@ def test_the_noise_is_calibrated_to_the_budget() -> None:
 
 def test_local_dp_is_against_the_server_and_twice_as_dear() -> None:
     config = private(mode="local-dp")
-    plan = plan_of(config, 20)
+    plan = plan_of(resolve(config), 20)
     assert isinstance(plan.mechanism, LocalGaussianMechanism)
     local, central = run(config), run(private())
     assert local.privacy.neighbours == "replace-one"
@@ -200,11 +200,11 @@ def test_without_a_seed_noise_comes_from_the_system() -> None:
 )
 def test_bad_settings(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plan_of(private(**changes), 20)
+        plan_of(resolve(private(**changes)), 20)
 
 
 def test_weights_may_be_capped() -> None:
-    plan = plan_of(private(federate={"weighting": "examples"}, dp={"weight_cap": 50}), 20)
+    plan = plan_of(resolve(private(federate={"weighting": "examples"}, dp={"weight_cap": 50})), 20)
     assert isinstance(plan.mechanism, GaussianMechanism)
     assert plan.mechanism.weight_cap == 50
 
@@ -212,7 +212,7 @@ def test_weights_may_be_capped() -> None:
 def test_local_dp_by_a_named_mechanism() -> None:
     base = {"noise": None, "epsilon": 3.0}
     noises = {
-        name: plan_of(private(mode="local-dp", dp=base | {"mechanism": name}), 20).mechanism
+        name: plan_of(resolve(private(mode="local-dp", dp=base | {"mechanism": name})), 20).mechanism
         for name in ("classical", "analytic", "dp-opt", "zhao-1", "zhao-2", "extended")
     }
     values = {name: m.noise_multiplier for name, m in noises.items() if isinstance(m, LocalGaussianMechanism)}
@@ -221,7 +221,7 @@ def test_local_dp_by_a_named_mechanism() -> None:
     assert result.privacy.epsilon is not None
     assert result.privacy.epsilon < 3.0  # the exact cost of the whole run is below the sum of its rounds' claims
     with pytest.raises(ConfigError, match="analytic"):
-        plan_of(private(mode="local-dp", dp={"noise": None, "epsilon": 30.0, "mechanism": "classical"}), 20)
+        plan_of(resolve(private(mode="local-dp", dp={"noise": None, "epsilon": 30.0, "mechanism": "classical"})), 20)
 
 
 def test_layers_and_their_noise_in_a_run() -> None:

@@ -30,7 +30,7 @@ _WORTHWHILE = 1e-3  # the share of epsilon that a distribution has to be able to
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class PrivacyCost:
     """An epsilon with all that it needs to mean something.
 
     Attributes:
@@ -55,7 +55,7 @@ class Cost:
         return {**asdict(self), "epsilon": self.epsilon if finite else None, "finite": finite}
 
 
-def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Cost:
+def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> PrivacyCost:
     """Return what a ledger costs at ``delta``.
 
     Args:
@@ -78,19 +78,19 @@ def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> 
     return cost
 
 
-def estimate(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> Cost:
+def estimate(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> PrivacyCost:
     """Return what :func:`epsilon` does, unguarded: for a search, whose last value is asked for again."""
     return _largest(ledger, [Tally.of(own) for own in ledger.of_clients()], delta, accountant)
 
 
-def _largest(ledger: Ledger, tallies: Sequence[Tally], delta: float, accountant: Name | None) -> Cost:
+def _largest(ledger: Ledger, tallies: Sequence[Tally], delta: float, accountant: Name | None) -> PrivacyCost:
     """Return what the client with most to lose has lost."""
 
-    def one(tally: Tally) -> Cost:
+    def one(tally: Tally) -> PrivacyCost:
         value, name = (
             _tightest(tally, delta) if accountant is None else (_account(accountant, tally, delta), accountant)
         )
-        return Cost(
+        return PrivacyCost(
             epsilon=value,
             delta=delta,
             accountant=name,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tacit.accounting import accountant as accounting
 from tacit.accounting import profile
-from tacit.accounting.accountant import Cost, Name
+from tacit.accounting.accountant import Name, PrivacyCost
 from tacit.accounting.events import RepeatedEvent, Sampling, SkellamEvent
 from tacit.accounting.ledger import Ledger, Neighbours, Tally
 from tacit.accounting.roots import first_at_most_zero
@@ -35,7 +35,7 @@ class Calibrated:
     """A noise multiplier and what a run with it costs."""
 
     noise_multiplier: float
-    cost: Cost
+    cost: PrivacyCost
 
 
 def calibrate(
@@ -74,7 +74,7 @@ def calibrate(
         found = accounting.estimate(ledger(noise), delta, accountant=accountant).epsilon
         return _log_excess(found, epsilon * (1.0 - _MARGIN))
 
-    def cost(noise: float) -> Cost:
+    def cost(noise: float) -> PrivacyCost:
         return accounting.epsilon(ledger(noise), delta, accountant=accountant)
 
     one = Tally.of(ledger(1.0))

@@ -47,15 +47,15 @@ def new(
 
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / name.name})
-    config = nodes.shared(config)
-    folder = apps.write_app(name, config)
+    resolved = nodes.shared(config)
+    folder = apps.write_app(name, resolved)
     if as_json:
-        emit_json({"folder": str(folder), "files": sorted(apps.files(config, folder.name))})
+        emit_json({"folder": str(folder), "files": sorted(apps.files(resolved, folder.name))})
         return
     out = console()
     if note is not None:
         out.print(note, soft_wrap=True, markup=False)
-    out.print(f"Wrote {folder}: {', '.join(apps.files(config, folder.name))}", soft_wrap=True, markup=False)
+    out.print(f"Wrote {folder}: {', '.join(apps.files(resolved, folder.name))}", soft_wrap=True, markup=False)
     following = f"cd {folder} && flwr run . --stream"
     if mode_of(config.mode).encrypted:
         following = f"{folder}/README.md    # nodes and their keys"

@@ -10,7 +10,7 @@ from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
-    from tacit.accounting.accountant import Cost
+    from tacit.accounting.accountant import PrivacyCost
 
 Delta = Annotated[float, typer.Option(help="Probability the guarantee may fail with, between 0 and 1.")]
 Rate = Annotated[float, typer.Option(help="Share of the clients (or examples) in a round, in (0, 1].")]
@@ -73,7 +73,7 @@ def epsilon(
     console().print(sentence(cost), markup=False)
 
 
-def sentence(cost: Cost) -> str:
+def sentence(cost: PrivacyCost) -> str:
     """Return an epsilon with everything that it needs to mean something, for people."""
     value = f"{cost.epsilon:.6g}" if cost.epsilon < float("inf") else "infinite: no privacy"
     return (

@@ -63,7 +63,7 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
     rate = 1.0 if config.server.name == "fedavg" and noisy else _SERVER_RATES[config.server.name]
     changes: dict[str, dict[str, Any]] = {
         "data": {"split": split},
-        "model": {"name": config.model.name or _SUITS.get(config.data.name, "cnn")},
+        "model": {"name": config.model.name or _suiting(config.data.name)},
         "server": {"lr": config.server.lr or rate},  # with noise, moving further would move the noise further too
         "federate": {"clients": config.federate.clients or (1 if alone else None if split == "natural" else _CLIENTS)},
     }
@@ -75,9 +75,21 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
     return Resolved.model_construct(config.model_fields_set, **dict(config) | sections)
 
 
+def _suiting(data: str) -> str:
+    return _SUITS.get(data, "cnn")
+
+
 def _changed(section: Section, name: str, values: Mapping[str, Any]) -> Section:
     kind = _KINDS.get(name, type(section))
     return kind.model_construct(section.model_fields_set, **dict(section) | dict(values))
+
+
+def on_other_data(config: Resolved, name: str) -> Resolved:
+    """Return the configuration with another data set, and the model that suits it where none was asked for."""
+    model = config.model
+    if "name" not in model.model_fields_set:
+        model = model.model_copy(update={"name": _suiting(name)})
+    return config.model_copy(update={"data": config.data.model_copy(update={"name": name}), "model": model})
 
 
 def given(config: Resolved, *, model: str) -> Resolved:

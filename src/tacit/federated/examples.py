@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tacit.accounting import accountant
-from tacit.accounting.accountant import Cost
+from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.calibration import calibrate
 from tacit.accounting.composition import exact_share, two_step_share
 from tacit.accounting.events import Event, GaussianEvent, RepeatedEvent, SampledEvent
@@ -52,7 +52,7 @@ class ExampleLevel:
         if self.budget_by != "tight" and self.epsilon is None:
             raise ConfigError(f"dpsgd.budget_by={self.budget_by} turns a budget into noise: give --epsilon.")
 
-    def fitted(self, sizes: Sequence[int]) -> Examples:
+    def fitted(self, sizes: Sequence[int]) -> ExamplePlan:
         """Return the plan for clients that hold so many examples each."""
         batches = tuple(self._batch(client, size) for client, size in enumerate(sizes))
         steps = tuple(
@@ -60,7 +60,7 @@ class ExampleLevel:
             for size, batch in zip(sizes, batches, strict=True)
         )
         rates = tuple(batch / size for size, batch in zip(sizes, batches, strict=True))
-        plan = Examples(level=self, noise_multiplier=self.noise or 0.0, batches=batches, rates=rates, steps=steps)
+        plan = ExamplePlan(level=self, noise_multiplier=self.noise or 0.0, batches=batches, rates=rates, steps=steps)
         if self.epsilon is None:
             return plan
         # Most often the holder with the largest rate needs most; who needs more than that is looked at again.
@@ -115,7 +115,7 @@ def noise_for(budget_by: BudgetBy, *, epsilon: float, delta: float, steps: int, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
+class ExamplePlan:
     """The level fitted to clients whose numbers of examples are known."""
 
     level: ExampleLevel
@@ -129,14 +129,14 @@ class Examples:
         release = SampledEvent(event=GaussianEvent(noise_multiplier=self.noise_multiplier), rate=self.rates[client])
         return RepeatedEvent(event=release, count=steps)
 
-    def spent(self, client: int, steps: int) -> Cost:
+    def spent(self, client: int, steps: int) -> PrivacyCost:
         """Return what so many steps have cost an example of a client."""
         ledger = Ledger(unit="example")
         if steps:
             ledger = ledger.charged(self.event(client, steps), round_number=1)
         return accountant.epsilon(ledger, self.level.delta)
 
-    def worst(self, taken: Sequence[int]) -> tuple[int, Cost]:
+    def worst(self, taken: Sequence[int]) -> tuple[int, PrivacyCost]:
         """Return the client whose examples have spent most, ``taken`` being every client's steps so far.
 
         Only clients that no other has both a larger rate and more steps than need be looked at.

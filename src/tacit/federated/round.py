@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tacit import wire
 from tacit.federated.plan import Plan, State
 from tacit.flow import ClientId, Flow, Frames, Gather, Stopwatch, only
-from tacit.mechanisms.mechanism import Mechanism, Work
+from tacit.mechanisms.mechanism import Mechanism, Release, Work
 from tacit.protocols.protocol import Contribution, SumProtocol, Total
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
@@ -50,9 +50,14 @@ class Outcome:
 
 def broadcast(plan: Plan, mechanism: Mechanism, model: Vector, turn: Turn) -> Task:
     """Return what every client is asked: the model, as injectors leave it, and what the mechanism tells."""
+    return Task(turn=turn, model=injected(plan, model, turn.round_number), extras=mechanism.public_state())
+
+
+def injected(plan: Plan, model: Vector, round_number: int) -> Vector:
+    """Return the model as injectors leave it."""
     for inject in plan.injectors:
-        model = np.asarray(inject(model, turn.round_number), np.float32)
-    return Task(turn=turn, model=model, extras=mechanism.public_state())
+        model = np.asarray(inject(model, round_number), np.float32)
+    return model
 
 
 def sum_flow(plan: Plan, mechanism: Mechanism, cohort: Sequence[ClientId], task: Task) -> Flow[Total]:
@@ -65,19 +70,25 @@ def release(
     plan: Plan, mechanism: Mechanism, total: Total, task: Task, state: State, randomness: Randomness
 ) -> Outcome:
     """Release the sum through the mechanism, and move the model that was sent."""
-    own = randomness.within("server", task.turn.round_number, task.turn.attempt)
+    given = released(mechanism, total, task.turn, randomness)
     with np.errstate(over="ignore", invalid="ignore"):  # whoever asked looks at the model
-        released = mechanism.on_server(total.vector, own, clients=len(total.clients))
-        moved, new_state = plan.optimizer.step(task.model, released.update, state)
+        moved, new_state = plan.optimizer.step(task.model, given.update, state)
     return Outcome(
         model=moved,
         state=new_state,
-        mechanism=released.mechanism,
-        train_loss=released.train_loss,
-        clipped=released.clipped,
+        mechanism=given.mechanism,
+        train_loss=given.train_loss,
+        clipped=given.clipped,
         clients=total.clients,
         notes=total.notes,
     )
+
+
+def released(mechanism: Mechanism, total: Total, turn: Turn, randomness: Randomness) -> Release:
+    """Return what leaves the server: the mean, with the server's own noise where the mechanism has any."""
+    own = randomness.within("server", turn.round_number, turn.attempt)
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever asked looks at the update
+        return mechanism.on_server(total.vector, own, clients=len(total.clients))
 
 
 class Trainer(Protocol):

@@ -24,6 +24,7 @@ from flwr.app import ConfigRecordValues
 
 import tacit
 from tacit import foreign, wire
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ClientError, RunError, WireError
 from tacit.flow import ClientId
@@ -70,7 +71,7 @@ class Terms:
     numbers: Numbers | None = None
 
     @classmethod
-    def of(cls, config: RunConfig) -> Terms:
+    def of(cls, config: Resolved) -> Terms:
         """Return the terms of a run whose app carries the settings to every party."""
         return cls(settings=json.dumps(agreed(config), sort_keys=True))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import Error
 
-from tacit.config.run_config import RunConfig
+from tacit.config.resolved import Resolved
 from tacit.errors import RunError, WireError
 from tacit.flow import ClientId, Frames, Stage, Stopwatch
 from tacit.flower.engine import FlowerEngine, Seconds
@@ -71,7 +71,7 @@ class Link:
     """
 
     engine: FlowerEngine
-    config: RunConfig
+    config: Resolved
     parties: frozenset[ClientId]
     introductions: dict[ClientId, Introduction] = field(default_factory=dict)
     note: Callable[[str], None] = lambda _: None

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 from flwr.clientapp import ClientApp
 
 from tacit import foreign
-from tacit.config.run_config import RunConfig, from_mapping
+from tacit.config.resolved import Resolved
+from tacit.config.run_config import from_mapping
 from tacit.errors import ConfigError
 from tacit.federated.round import LocalClients, Timed
 from tacit.flow import ClientId, Stopwatch
@@ -47,7 +48,7 @@ if TYPE_CHECKING:  # greetings, keys and openings need no torch, which takes sec
     from torch import nn
 
     from tacit.runs import job as jobs
-    from tacit.training.examples import Examples
+    from tacit.training.examples import UserData
 
 _OWN = {"tacit-data": "data.folder", "tacit-gpu": "gpu"}  # a node's own settings, and which keys they are
 
@@ -91,7 +92,7 @@ class Own:
     """
 
     model: Callable[[], nn.Module]
-    data: Callable[[Mapping[str, Value]], Examples]
+    data: Callable[[Mapping[str, Value]], UserData]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,18 +119,18 @@ class Node(Party):
     def _who(self, call: Call) -> str:
         return str(call.node.get("partition-id", "holder"))  # not call.party, which is the server's word
 
-    def _config(self, call: Call, terms: Terms) -> RunConfig:
+    def _config(self, call: Call, terms: Terms) -> Resolved:
         if self.virtual is not None:
-            config = _from_yaml(self.virtual.settings)
+            config = _told(self.virtual.settings)
         else:
             own = {key: call.node[name] for name, key in _OWN.items() if name in call.node}
-            config = from_dotted({**call.run, **own})
+            config = resolve(from_dotted({**call.run, **own}))
         terms.agree(config)
         return config
 
     def _parties(self, request: Request) -> tuple[ClientId, ...]:
         node, config = request.call.node, request.config
-        clients = resolve(config).federate.clients or 0
+        clients = config.federate.clients or 0
         if self.virtual is not None or request.call.simulated:
             return self._share(request, clients)
         number, parties = node.get("partition-id"), []
@@ -169,10 +170,7 @@ class Node(Party):
         return len(tensors(self.own.data(request.call.node), "this client")[1])  # public there: it sets the rate
 
     def _protocol(self, request: Request) -> SumProtocol:
-        config = resolve(request.config)
-        if config.federate.clients is None:
-            raise ConfigError("federate.clients has to be set, so that key holders know how many a sum needs")
-        return plan_of(config, config.federate.clients).protocol
+        return _protocol(request.config)
 
     def _work(self, request: Request) -> Answer:
         party, memory = request.call.party, request.memory
@@ -194,7 +192,7 @@ class Node(Party):
         seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
         return Answer(frame=without_details(replies[party]), seconds=seconds)
 
-    def _job(self, call: Call, config: RunConfig) -> tuple[jobs.Job, Randomness]:
+    def _job(self, call: Call, config: Resolved) -> tuple[jobs.Job, Randomness]:
         if self.own is not None:
             from tacit.flower.remote_jobs import client_job
 
@@ -202,19 +200,19 @@ class Node(Party):
             own = client_job(config, randomness, build=self.own.model, data=self.own.data(call.node))
             return own, randomness
         if self.virtual is not None:
-            return _job(config.to_yaml(), self.virtual.key, self.virtual.simulation)
+            return _job(config, self.virtual.key, self.virtual.simulation)
         if config.seed is None and config.data.split_seed is None:
             raise ConfigError(
                 "data.split_seed has to be set: without it every node would split the data in another way. Or give the "
                 "app data of its own"
             )
-        return _job(resolve(config).to_yaml(), b"", False)  # YAML does not tell a default from what was set
+        return _job(config, b"", False)
 
 
 def client_app(
     *,
     model: Callable[[], nn.Module] | None = None,
-    data: Callable[[Mapping[str, Value]], Examples] | None = None,
+    data: Callable[[Mapping[str, Value]], UserData] | None = None,
 ) -> ClientApp:
     """Return the app of a node: a client, a key holder, or both, as the node's config says.
 
@@ -229,22 +227,29 @@ def client_app(
 
 
 @functools.lru_cache(maxsize=2)
-def _from_yaml(settings: str) -> RunConfig:
-    return from_mapping(foreign.yaml_value(settings))
+def _told(settings: str) -> Resolved:
+    return resolve(from_mapping(foreign.yaml_value(settings)))
+
+
+@functools.lru_cache(maxsize=2)
+def _protocol(config: Resolved) -> SumProtocol:
+    if config.federate.clients is None:
+        raise ConfigError("federate.clients has to be set, so that key holders know how many a sum needs")
+    return plan_of(config, config.federate.clients).protocol
 
 
 @functools.lru_cache(maxsize=1)
-def _job(settings: str, key: bytes, simulation: bool) -> tuple[jobs.Job, Randomness]:
+def _job(config: Resolved, key: bytes, simulation: bool) -> tuple[jobs.Job, Randomness]:
     """Return the job and this process's randomness; both live as long as the process.
 
     ``key`` is the root of a simulated node's randomness: as many of those as there are cores work side by side.
     """
     from tacit.runs import job as jobs
 
-    config = _from_yaml(settings)
     if not key:
         randomness = Randomness.of(seed=config.seed)
     else:
         randomness = Randomness(key=key, simulation=simulation)
         config = config.model_copy(update={"train": config.train.model_copy(update={"workers": 1})})
-    return jobs.build(config, randomness, Silent()), randomness
+    # All parties have the same data: what one can't have is not replaced by something else.
+    return jobs.build(config, randomness, Silent(), may_fall_back=False), randomness

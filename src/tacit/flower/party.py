@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from tacit import wire
-from tacit.config.run_config import RunConfig
+from tacit.config.resolved import Resolved
 from tacit.errors import WireError
 from tacit.flow import ClientId, Stopwatch
 from tacit.flower import key_holder
@@ -31,7 +31,7 @@ from tacit.flower.memory import InFile, InState, Memory, announce, kept_in
 from tacit.flower.operator import identity_of, key_of, pin_of, refuse_predictable
 from tacit.flower.refusals import RefusalError, failure, without_details
 from tacit.flower.settings import promise
-from tacit.modes.catalogue import mode_of, resolve
+from tacit.modes.catalogue import mode_of
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.protocol import SumProtocol
 
@@ -53,7 +53,7 @@ class Request:
     call: Call
     frame: wire.Frame
     terms: Terms
-    config: RunConfig
+    config: Resolved
     memory: InFile | InState
 
 
@@ -97,7 +97,7 @@ class Party(ABC):
             return self._enrol(request)
         if kind is not wire.Kind.TASK:
             raise WireError(f"Expected a request, got a {kind.name} frame")
-        federate = resolve(request.config).federate
+        federate = request.config.federate
         request.memory.change(
             lambda kept: kept.answering(request.frame.turn, rounds=federate.rounds, retries=federate.retries)
         )
@@ -173,7 +173,7 @@ class Party(ABC):
         """Return the name of this node's memory: no word of the server's."""
 
     @abstractmethod
-    def _config(self, call: Call, terms: Terms) -> RunConfig:
+    def _config(self, call: Call, terms: Terms) -> Resolved:
         """Return the run's settings, or refuse terms that are not this node's own."""
 
     @abstractmethod
@@ -189,7 +189,7 @@ class Party(ABC):
         """Train and answer what protects the update; the turn is on disk already."""
 
 
-def _hold(terms: Terms, config: RunConfig, memory: InFile | InState) -> None:
+def _hold(terms: Terms, config: Resolved, memory: InFile | InState) -> None:
     """Hold the server to what it said of the run first, and leave that in the node's log."""
     said, about = {"settings": terms.settings}, "settings"
     if terms.weighted_by:

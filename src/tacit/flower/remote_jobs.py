@@ -12,28 +12,27 @@ import numpy as np
 from torch import Tensor, nn
 
 from tacit.config.resolved import Resolved, given
-from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.flow import ClientId
-from tacit.modes.catalogue import mode_of, plan_of, resolve
+from tacit.modes.catalogue import mode_of, plan_of
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.run import GIVEN
-from tacit.training.examples import Examples, tensors
+from tacit.training.examples import UserData, tensors
 
 Build = Callable[[], nn.Module]
 
 
-def client_job(config: RunConfig, randomness: Randomness, *, build: Build, data: Examples) -> jobs.Job:
+def client_job(config: Resolved, randomness: Randomness, *, build: Build, data: UserData) -> jobs.Job:
     """Return the job of one client: whatever its number, the data are its own."""
-    resolved, clients = _checked(config)
+    clients = _checked(config)
     features, labels = tensors(data, "this client")
     rows = [np.arange(len(labels))] * clients
-    return _job(resolved, randomness, build(), (features, labels), rows, None)
+    return _job(config, randomness, build(), (features, labels), rows, None)
 
 
 def server_job(
-    config: RunConfig, randomness: Randomness, *, build: Build, test: Examples | None, sizes: Mapping[ClientId, int]
+    config: Resolved, randomness: Randomness, *, build: Build, test: UserData | None, sizes: Mapping[ClientId, int]
 ) -> jobs.Job:
     """Return the server's job: the model, the test set where it has one, and no example of a client.
 
@@ -45,10 +44,10 @@ def server_job(
         sizes: how many examples each client holds, by its number, where they told. A client that is not there is never
             asked; so that its charges change nothing it counts as the largest, whose rate is the lowest.
     """
-    resolved, clients = _checked(config)
+    clients = _checked(config)
     held = None if test is None else tensors(test, "the test set")
-    evaluate = resolved.evaluate.model_copy(update={"train": False})
-    resolved = resolved.model_copy(update={"evaluate": evaluate})
+    evaluate = config.evaluate.model_copy(update={"train": False})
+    config = config.model_copy(update={"evaluate": evaluate})
     largest = max(sizes.values(), default=1)
     counts = [sizes.get(client, largest) for client in range(clients)]
     ends = np.cumsum(counts)
@@ -59,7 +58,7 @@ def server_job(
         )
     shape = (int(ends[-1]), *held[0].shape[1:])
     train = held[0][:1].expand(shape), held[1][:1].expand(int(ends[-1]), *held[1].shape[1:])  # takes no memory
-    return _job(resolved, randomness, build(), train, np.split(np.arange(ends[-1]), ends[:-1]), held)
+    return _job(config, randomness, build(), train, np.split(np.arange(ends[-1]), ends[:-1]), held)
 
 
 def _job(
@@ -87,10 +86,10 @@ def _job(
     )
 
 
-def _checked(config: RunConfig) -> tuple[Resolved, int]:
-    """Refuse settings that would be read off data which are elsewhere."""
+def _checked(config: Resolved) -> int:
+    """Return how many clients there are; settings that would be read off data which are elsewhere are refused."""
     clients = config.federate.clients
-    if clients is None:
+    if clients is None or "clients" not in config.federate.model_fields_set:
         raise ConfigError("federate.clients has to be set: how many clients the federation has.")
     mode_of(config.mode).refuse_apart(config)
-    return resolve(config), clients
+    return clients

@@ -11,7 +11,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from tacit.config.run_config import RunConfig, from_mapping, from_yaml
+from tacit.config.resolved import Resolved
+from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError, TacitError
 from tacit.flow import ClientId, Engine
 from tacit.flower.engine import FlowerEngine, Seconds
@@ -27,14 +28,14 @@ from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import journal
 from tacit.runs.connection import Watch
-from tacit.runs.folder import CONFIG, JOURNAL, records_of, unborn
+from tacit.runs.folder import JOURNAL, config_of, records_of, unborn
 from tacit.runs.job import Job
 from tacit.runs.observer import Observer
 from tacit.runs.progress import complete
 from tacit.runs.result import Result
 from tacit.runs.run import Elsewhere, execute, resume
 from tacit.storage import is_there
-from tacit.training.examples import Examples
+from tacit.training.examples import UserData
 
 _SHOWN = 4  # settings that an error names
 
@@ -49,11 +50,11 @@ class Serving:
     """
 
     model: Callable[[], nn.Module]
-    test: Callable[[], Examples]
+    test: Callable[[], UserData]
 
 
 def server_app(
-    *, model: Callable[[], nn.Module] | None = None, test: Callable[[], Examples] | None = None
+    *, model: Callable[[], nn.Module] | None = None, test: Callable[[], UserData] | None = None
 ) -> ServerApp:
     """Return the app of the server.
 
@@ -102,7 +103,7 @@ def serve(
         serving: the server's own model and test set; by default those that the settings name.
         observer: is told of every round.
     """
-    config = configuration(settings)
+    config = resolve(configuration(settings))
     if config.out is None:
         observer.note("The run is not kept: set out, the server's folder for it.")
     else:
@@ -158,11 +159,11 @@ def _same(job: Job, began: journal.Record, deployed: Deployed) -> Job:
     return job
 
 
-def _refuse_others(config: RunConfig, began: journal.Record, sizes: Mapping[ClientId, int]) -> None:
+def _refuse_others(config: Resolved, began: journal.Record, sizes: Mapping[ClientId, int]) -> None:
     """Refuse settings, or numbers of examples, that are not those the run in a folder began with."""
     out = config.out
     assert out is not None
-    theirs, ours = (agreed(one) for one in (from_mapping(from_yaml(out / CONFIG)), config))
+    theirs, ours = (agreed(one) for one in (config_of(out), config))
     differ = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
     if differ:
         named = "; ".join(f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}" for key in differ[:_SHOWN])
@@ -184,11 +185,10 @@ class Deployed:
 
     name = "flower"
 
-    def __init__(self, *, grid: Grid, config: RunConfig, observer: Observer) -> None:
+    def __init__(self, *, grid: Grid, config: Resolved, observer: Observer) -> None:
         self._watch: Watch | None = None
         self._observer = observer
-        resolved = resolve(config)
-        clients = resolved.federate.clients
+        clients = config.federate.clients
         if clients is None:
             raise ConfigError("federate.clients has to be set: how many clients the federation has.")
         if config.federate.drop:
@@ -196,7 +196,7 @@ class Deployed:
                 f"federate.drop={config.federate.drop:g} simulates drop-outs, and these clients are real. Leave it out."
             )
         holders: tuple[ClientId, ...] = holder_numbers(config.paillier)[0] if mode_of(config.mode).encrypted else ()
-        self._minimum = minimum_clients(resolved, sampler_of(resolved, clients))
+        self._minimum = minimum_clients(config, sampler_of(config, clients))
         engine = FlowerEngine(
             grid=grid,
             deadline=config.flower.deadline,

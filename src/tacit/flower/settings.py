@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.config.overrides import put
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError
-from tacit.modes.catalogue import mode_of, resolve
+from tacit.modes.catalogue import mode_of
 from tacit.modes.parts import minimum_clients, sampler_of
 
 _OWN = {  # what every party may set for itself
@@ -49,9 +50,8 @@ def agreed(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if key not in _OWN and key.partition(".")[0] not in _OWN}
 
 
-def promise(config: RunConfig) -> str:
+def promise(config: Resolved) -> str:
     """Return what the settings promise this node: mode, noise or epsilon, rounds, and how many clients a sum has."""
-    config = resolve(config)
     federate = config.federate
     mode = mode_of(config.mode)
     parts = [f"this run was announced as mode {mode.name}", mode.promised_noise(config)]

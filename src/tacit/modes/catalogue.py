@@ -61,12 +61,14 @@ def resolve(config: RunConfig) -> Resolved:
     return fill(config, suits=mode.defaults(config), noisy=mode.noisy(config))
 
 
-def plan_of(config: RunConfig, clients: int) -> Plan:
-    """Return the plan of the configuration's mode for a federation of ``clients``."""
+def plan_of(config: Resolved, clients: int) -> Plan:
+    """Return the plan of the configuration's mode for a federation of ``clients``.
+
+    Noise is calibrated here, which may take seconds: a run plans once.
+    """
     mode = mode_of(config.mode)
-    resolved = config if isinstance(config, Resolved) else resolve(config)
-    _refuse_unused(resolved, mode)
-    return with_examples(mode.plan(resolved, clients), resolved, mode)
+    _refuse_unused(config, mode)
+    return with_examples(mode.plan(config, clients), config, mode)
 
 
 def _refuse_unused(config: Resolved, mode: Mode) -> None:

@@ -14,7 +14,7 @@ from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.config.sections import DpSgd, Train
 from tacit.errors import ConfigError
-from tacit.federated.examples import AGAINST, BUDGETS, ExampleLevel, Examples, noise_for
+from tacit.federated.examples import AGAINST, BUDGETS, ExampleLevel, ExamplePlan, noise_for
 from tacit.federated.plan import Claim, Plan
 from tacit.mechanisms.weighted import WeightedMean
 from tacit.modes.mode import Mode
@@ -125,7 +125,7 @@ def _claim_of(config: Resolved, level: ExampleLevel, beside: Claim | None) -> Cl
     )
 
 
-def methods(examples: Examples) -> tuple[str, ...]:
+def methods(examples: ExamplePlan) -> tuple[str, ...]:
     """Return what the budget's other solutions would have needed, where the lab's method was asked for."""
     level = examples.level
     if level.budget_by == "tight" or level.epsilon is None:

@@ -43,7 +43,7 @@ class Suggestion:
 
 def composed(
     sign_eps: float, rr_eps: float, *, participations: int, delta: float, shuffled: int | None = None
-) -> accountant.Cost:
+) -> accountant.PrivacyCost:
     """Return what so many reports of a client cost, mixed among ``shuffled`` by a trusted shuffler or not."""
     if participations < 1:
         raise ConfigError(f"Expected participations={participations} >= 1.")
@@ -69,7 +69,7 @@ def suggest(
     if not epsilon > 0.0:
         raise ConfigError(f"Expected a budget epsilon > 0, got {epsilon}.")
 
-    def cost(sign_eps: float) -> accountant.Cost:
+    def cost(sign_eps: float) -> accountant.PrivacyCost:
         return composed(sign_eps, 0.0, participations=participations, delta=delta, shuffled=shuffled)
 
     def excess(inverse: float) -> float:  # falls as a report gets cheaper, so the answer is on the private side

@@ -81,12 +81,12 @@ class ReportCode:
 
 
 @dataclass
-class Tally:
+class ReportCount:
     """Counts reports; one that is refused changes nothing, and names its client.
 
-    >>> tally = Tally(dimensions=8, chosen=3, round_number=1)
-    >>> tally.add(5, Report(indices=np.array([0, 4, 7]), sign=1, bit=0))
-    >>> tally.votes().tolist()
+    >>> count = ReportCount(dimensions=8, chosen=3, round_number=1)
+    >>> count.add(5, Report(indices=np.array([0, 4, 7]), sign=1, bit=0))
+    >>> count.votes().tolist()
     [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
     """
 

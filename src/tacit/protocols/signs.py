@@ -12,7 +12,7 @@ from tacit.errors import ClientError, WireError
 from tacit.flow import ClientId, Flow
 from tacit.protocols.clear import OneTrip
 from tacit.protocols.protocol import Contribution, Guarantee, Refusals, Total
-from tacit.protocols.reports import Report, ReportCode, Tally
+from tacit.protocols.reports import Report, ReportCode, ReportCount
 
 EXTRA = 2  # behind the model's coordinates: the bit, and a one to count reports by
 
@@ -44,16 +44,16 @@ class SignSum(OneTrip):
         """Ask, check and count."""
         replies = yield dict.fromkeys(cohort, wire.pack_task(task))
         code = self._code(length)
-        tally = Tally(dimensions=code.dimensions, chosen=code.chosen, round_number=task.turn.round_number)
+        count = ReportCount(dimensions=code.dimensions, chosen=code.chosen, round_number=task.turn.round_number)
         refusals = Refusals(round_number=task.turn.round_number)
         for client in sorted(replies):
             try:
                 body = wire.expect(wire.Kind.SIGNS, task.turn, client, replies[client])
-                tally.add(client, _decoded(code, tally, client, body))
+                count.add(client, _decoded(code, count, client, body))
             except ClientError as error:
                 refusals.add(client, error)
-        total = np.concatenate([tally.votes(), [float(tally.ones), float(len(tally.clients))]])
-        return self._total(total, tally.clients, asked=len(cohort), refusals=refusals)
+        total = np.concatenate([count.votes(), [float(count.ones), float(len(count.clients))]])
+        return self._total(total, count.clients, asked=len(cohort), refusals=refusals)
 
     def _reply(self, turn: wire.Turn, vector: Contribution) -> bytes:
         indices = np.flatnonzero(vector[:-EXTRA])
@@ -73,11 +73,11 @@ class SignSum(OneTrip):
         return ReportCode(dimensions=length - EXTRA, chosen=self.named(length - EXTRA))
 
 
-def _decoded(code: ReportCode, tally: Tally, client: ClientId, body: memoryview) -> Report:
+def _decoded(code: ReportCode, count: ReportCount, client: ClientId, body: memoryview) -> Report:
     try:
         return code.decode(body)
     except WireError as error:
-        raise tally.refusal(client, str(error)) from error
+        raise count.refusal(client, str(error)) from error
 
 
 def _whole(sign: float) -> int:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tacit.accounting import accountant
-from tacit.accounting.accountant import Cost
+from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.events import Event
 from tacit.accounting.ledger import Charge, RunningLedger, repeated
 from tacit.errors import BudgetError
@@ -28,7 +28,7 @@ class Account:
             earlier: the charges that the journal of an interrupted run holds.
         """
         self._claim = claim
-        self._answer: Future[Cost] | None = None
+        self._answer: Future[PrivacyCost] | None = None
         self._pool = ThreadPoolExecutor(1, "tacit-account")
         self._cleared: tuple[Event, int] | None = None  # so many more of this release are known to fit
         if claim is not None:
@@ -123,7 +123,7 @@ class Account:
             true_delta=delta,
         )
 
-    def _spent(self) -> Cost | None:
+    def _spent(self) -> PrivacyCost | None:
         if self._claim is None:
             return None
         if self._answer is None:

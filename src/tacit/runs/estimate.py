@@ -20,7 +20,7 @@ from tacit.crypto.paillier.vector import HEADER_BYTES
 from tacit.crypto.ring import Rows, cores, random_below
 from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
-from tacit.modes.catalogue import mode_of, plan_of
+from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import holder_numbers, key_options
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.binding import SEAL_BYTES
@@ -78,7 +78,7 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
         )
     if parameters < 1 or clients < 1:
         raise ConfigError(f"Expected at least one parameter and one client, got {parameters} and {clients}.")
-    plan = plan_of(config, clients)
+    plan = plan_of(resolve(config), clients)
     protocol = plan.protocol
     assert isinstance(protocol, PaillierSum)
     settings, length = config.paillier, plan.mechanism.length(parameters)

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tacit.accounting import events
-from tacit.accounting.accountant import Cost
+from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.events import RepeatedEvent
 from tacit.errors import BudgetError, RunError
-from tacit.federated.examples import Examples
+from tacit.federated.examples import ExamplePlan
 from tacit.federated.plan import Claim, Privacy
 
 
 class ExampleAccount:
     """Charges every client of a cohort for its own steps, and refuses a round that would break the budget."""
 
-    def __init__(self, examples: Examples, claim: Claim, earlier: Iterable[Sequence[Mapping[str, Any]]] = ()) -> None:
+    def __init__(
+        self, examples: ExamplePlan, claim: Claim, earlier: Iterable[Sequence[Mapping[str, Any]]] = ()
+    ) -> None:
         """Open the account; ``earlier`` are the charges that the journal of an interrupted run holds."""
         self._examples = examples
         self._claim = claim
@@ -32,7 +34,7 @@ class ExampleAccount:
                         )
                     self._refuse_other(client, steps, events.from_dict(group["event"]))
                     self.taken[client] += steps
-        self._worst: tuple[int, Cost] | None = None
+        self._worst: tuple[int, PrivacyCost] | None = None
 
     def _refuse_other(self, client: int, steps: int, event: events.Event) -> None:
         """Refuse charges of steps with another noise or rate: they can't be counted as steps of these."""
@@ -102,7 +104,7 @@ class ExampleAccount:
         fewest = min(self.taken)
         return [min((c for c, n in enumerate(self.taken) if n == fewest), key=lambda c: self._examples.rates[c])]
 
-    def _spent(self) -> tuple[int, Cost]:
+    def _spent(self) -> tuple[int, PrivacyCost]:
         if self._worst is None:
             self._worst = self._examples.worst(self.taken)
         return self._worst

@@ -24,7 +24,7 @@ from tacit.runs.observer import Observer, Silent
 from tacit.runs.result import Result
 from tacit.runs.run import GIVEN, execute
 from tacit.training.cohort import Loss, loss_named
-from tacit.training.examples import Examples, tensors
+from tacit.training.examples import UserData, tensors
 from tacit.training.hooks import Hook, Hooks
 
 
@@ -47,8 +47,8 @@ class Federation:
         self,
         *,
         model: nn.Module,
-        clients: Sequence[Examples],
-        test: Examples | None = None,
+        clients: Sequence[UserData],
+        test: UserData | None = None,
         loss: str | Loss = "cross-entropy",
         **settings: Any,
     ) -> None:

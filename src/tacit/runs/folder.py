@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from tacit.config.resolved import Resolved
+from tacit.config.run_config import from_mapping, from_yaml
 from tacit.errors import RunError
 from tacit.logs import tensorboard
 from tacit.logs.mlflow import RECORD as MLFLOW
+from tacit.modes.catalogue import resolve
 from tacit.runs import journal
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.records import wrong_with
@@ -109,6 +112,11 @@ def unborn(path: Path) -> bool:
     if is_there(path / JOURNAL):
         return journal.is_empty(path / JOURNAL)
     return is_there(journal.lock_of(path / JOURNAL))
+
+
+def config_of(path: Path) -> Resolved:
+    """Return the configuration of the run in a folder."""
+    return resolve(from_mapping(from_yaml(path / CONFIG)))
 
 
 def must_have_begun(path: Path) -> None:

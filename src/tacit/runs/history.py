@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from tacit.config import run_config as configuration
-from tacit.config.run_config import RunConfig
+from tacit.config.resolved import Resolved
 from tacit.federated.plan import Plan
 from tacit.modes.catalogue import plan_of
 from tacit.runs import journal
-from tacit.runs.folder import CONFIG, must_have_begun, records_of
+from tacit.runs.folder import config_of, must_have_begun, records_of
 from tacit.runs.levels import Charges, Level, levels_of
 from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
@@ -123,7 +122,7 @@ class History:
     """A run as far as it got."""
 
     name: str
-    config: RunConfig
+    config: Resolved
     plan: Plan
     status: Status
     reason: str  # why it stopped or what to do, where it did not finish
@@ -161,7 +160,7 @@ class History:
 def read(folder: Path) -> History:
     """Read the run in ``folder``; what is there may be the whole of it or a part."""
     must_have_begun(folder)
-    config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
+    config = config_of(folder)
     result = result_of(folder)
     plan = plan_of(config, config.federate.clients or 1)
     told = _Told(clients=config.federate.clients or 1, rounds=result is None, levels=Charges())

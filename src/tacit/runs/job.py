@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.config.resolved import Resolved
-from tacit.config.run_config import RunConfig
+from tacit.config.resolved import Resolved, on_other_data
 from tacit.config.sections import Data
 from tacit.errors import ConfigError, DataError, DeviceError
-from tacit.federated.examples import Examples
+from tacit.federated.examples import ExamplePlan
 from tacit.federated.plan import Injector, Plan
-from tacit.modes.catalogue import mode_of, plan_of, resolve
+from tacit.modes.catalogue import mode_of, plan_of
 from tacit.randomness import Randomness
 from tacit.runs.observer import Observer
 from tacit.tasks import catalogue, models, partition
@@ -46,7 +45,7 @@ class Job:
     trainer: CohortTrainer | PrivateClients
     evaluator: Evaluator
     test: tuple[Tensor, Tensor] | None
-    examples: Examples | None = None  # DP-SGD inside the clients
+    examples: ExamplePlan | None = None  # DP-SGD inside the clients
     notes: tuple[str, ...] = ()  # what was told while it was made
     remarks: tuple[str, ...] = ()  # what its mode has to say before the first round
 
@@ -56,38 +55,42 @@ class Job:
         self.evaluator.close()
 
 
-def build(config: RunConfig, randomness: Randomness, observer: Observer) -> Job:
-    """Load the data, split them, build the model and make the workers ready."""
+def build(config: Resolved, randomness: Randomness, observer: Observer, *, may_fall_back: bool = True) -> Job:
+    """Load the data, split them, build the model and make the workers ready.
+
+    Args:
+        config: the run's.
+        randomness: the run's.
+        observer: is told what takes long, and what is used instead of data that can't be had.
+        may_fall_back: whether that may be.
+    """
     device = device_of(config.gpu)
-    expected = resolve(config)
-    if expected.federate.clients is not None:
-        plan_of(expected, expected.federate.clients)  # a mistake in the plan shows before data are fetched
-    resolved, data, notes = _load(config, observer)
-    data = features_of(resolved.data).of_data(data, device, observer.note)
-    spec, name = resolved.data.split, resolved.model.name
-    population = resolved.federate.clients
+    population = config.federate.clients
+    plan = None if population is None else plan_of(config, population)  # a mistake shows before data are fetched
+    config, data, notes = _load(config, observer, may_fall_back=may_fall_back)
+    data = features_of(config.data).of_data(data, device, observer.note)
+    spec, name = config.data.split, config.model.name
     if population is None:
         if data.groups is None:
             raise ConfigError(f"data.split=natural needs data with owners; {data.name} has none. Use data.split=iid.")
         population = len(np.unique(data.groups))
-    seed = resolved.data.split_seed
+    seed = config.data.split_seed
     splitting = randomness if seed is None else Randomness.of(seed=seed)
     rows = partition.parse(spec).assign(
         data.train.labels, clients=population, groups=data.groups, generator=splitting.stream("split")
     )
-    plan = plan_of(resolved, population)
     module = models.build(
         name, shape=data.train.features.shape[1:], classes=data.classes, seed=randomness.number("weights")
     )
-    federate = resolved.federate.model_copy(update={"clients": population})
+    federate = config.federate.model_copy(update={"clients": population})
     return assemble(
-        config=resolved.model_copy(update={"federate": federate}),
+        config=config.model_copy(update={"federate": federate}),
         title=f"{data.title}, {name}, "
-        + ("one data holder" if resolved.engine == "alone" else f"{population} clients ({spec})"),
+        + ("one data holder" if config.engine == "alone" else f"{population} clients ({spec})"),
         dataset=data.name,
         model_name=name,
         module=module,
-        plan=plan,
+        plan=plan or plan_of(config, population),
         train=(torch.from_numpy(data.train.features), torch.from_numpy(data.train.labels)),
         rows=rows,
         test=(torch.from_numpy(data.test.features), torch.from_numpy(data.test.labels)),
@@ -170,7 +173,7 @@ def assemble(
     )
 
 
-def _with_rounds(config: Resolved, examples: Examples) -> Resolved:
+def _with_rounds(config: Resolved, examples: ExamplePlan) -> Resolved:
     """Return the configuration without more stretches than steps, where one data holder trains alone."""
     if config.engine != "alone":
         return config
@@ -180,7 +183,7 @@ def _with_rounds(config: Resolved, examples: Examples) -> Resolved:
 
 def private_clients(
     config: Resolved,
-    examples: Examples,
+    examples: ExamplePlan,
     module: nn.Module,
     holdings: Holdings,
     settings: LocalTraining,
@@ -224,19 +227,14 @@ def features_of(data: Data) -> Features:
     return Features(kind=data.features, scales=data.scatter_scales, angles=data.scatter_angles)
 
 
-def _load(config: RunConfig, observer: Observer) -> tuple[Resolved, DataSet, tuple[str, ...]]:
+def _load(config: Resolved, observer: Observer, *, may_fall_back: bool) -> tuple[Resolved, DataSet, tuple[str, ...]]:
     """Load the data set; the default run goes on with `digits` where MNIST can't be had, and says so."""
     wanted = config.data
     try:
-        return (
-            resolve(config),
-            catalogue.load(wanted.name, folder=wanted.folder, download=wanted.download),
-            (),
-        )
+        return config, catalogue.load(wanted.name, folder=wanted.folder, download=wanted.download), ()
     except DataError as error:
-        if "name" in wanted.model_fields_set or wanted.folder is not None:
+        if not may_fall_back or "name" in wanted.model_fields_set or wanted.folder is not None:
             raise
         note = f"MNIST can't be had, so this run uses the small `digits` set instead. {error}"
         observer.note(note)
-        digits = config.model_copy(update={"data": wanted.model_copy(update={"name": "digits"})})
-        return resolve(digits), catalogue.load("digits"), (note,)
+        return on_other_data(config, "digits"), catalogue.load("digits"), (note,)

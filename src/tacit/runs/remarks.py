@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tacit.accounting import accountant, profile
-from tacit.accounting.accountant import Cost
+from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.ledger import Ledger, RunningLedger, Tally
 
 # An epsilon of 20 lets the odds of any guess about a client change by a factor of 485 million. Whether 5 or 10 is a
@@ -47,7 +47,7 @@ def on_charges(running: RunningLedger) -> str | None:
     )
 
 
-def on_composition(ledger: Ledger, answer: Cost) -> str | None:
+def on_composition(ledger: Ledger, answer: PrivacyCost) -> str | None:
     """Return what basic and advanced composition give, for releases that are known by their epsilon alone."""
     tallies = [Tally.of(own) for own in ledger.of_clients()]
     if not any(part.unmixed for part in tallies) or any(part.mu or part.poisson or part.skellam for part in tallies):
@@ -69,7 +69,7 @@ def true_delta(ledger: Ledger, epsilon: float) -> float | None:
     return max(found)
 
 
-def on_nominal(nominal: tuple[float, float], delta: float | None, answer: Cost) -> str:
+def on_nominal(nominal: tuple[float, float], delta: float | None, answer: PrivacyCost) -> str:
     """Return the nominal claim and the certified one side by side."""
     claimed = f"Nominal claim: epsilon {nominal[0]:g} at delta {nominal[1]:.3g}."
     truth = "" if delta is None else f" At epsilon {nominal[0]:g} the true delta is {delta:.4g}."

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.config import run_config as configuration
 from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, TacitError
+from tacit.modes.catalogue import resolve
 from tacit.randomness import Randomness
-from tacit.runs.folder import CONFIG, RunFolder, must_have_begun
+from tacit.runs.folder import RunFolder, config_of, must_have_begun
 from tacit.runs.observer import Observer, Silent
 from tacit.runs.progress import Progress, charges_of, complete, example_charges_of
 from tacit.runs.result import Result
@@ -43,9 +43,10 @@ def run(config: RunConfig, *, observer: Observer | None = None, force: bool = Fa
     from tacit.runs import logged
 
     logged.check(config)
+    resolved = resolve(config)
     randomness = Randomness.of(seed=config.seed)
     observer = observer or Silent()
-    return execute(lambda: jobs.build(config, randomness, observer), randomness, config.out, observer, force=force)
+    return execute(lambda: jobs.build(resolved, randomness, observer), randomness, config.out, observer, force=force)
 
 
 def execute(
@@ -174,8 +175,7 @@ def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -
     from tacit.runs import logged, surroundings
 
     start = time.perf_counter()
-    config = configuration.from_mapping(configuration.from_yaml(folder.path / CONFIG))
-    config = config.model_copy(update={"out": folder.path})  # it may have been moved since
+    config = config_of(folder.path).model_copy(update={"out": folder.path})  # it may have been moved since
     logged.check(config)
     progress = Progress.of(folder)
     if elsewhere is None and progress.deployed:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tacit.accounting import accountant
-from tacit.accounting.accountant import Cost
+from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.events import (
     ComposedEvent,
     Event,
@@ -23,11 +23,10 @@ from tacit.accounting.events import (
     to_dict,
 )
 from tacit.accounting.ledger import Charge, RunningLedger
-from tacit.config import run_config as configuration
 from tacit.federated.plan import Claim
 from tacit.modes.catalogue import plan_of
 from tacit.runs import journal
-from tacit.runs.folder import CONFIG, must_have_begun, records_of
+from tacit.runs.folder import config_of, must_have_begun, records_of
 
 _ANEW = 64  # so many lines that nothing is told of are computed
 _SAME = 1e-6  # of epsilon: what two ways of counting the same charges may differ by
@@ -78,7 +77,7 @@ def statement(folder: Path) -> Statement:
     known: more releases never cost less. Where the last line shows that less was told than is true, none is believed.
     """
     must_have_begun(folder)
-    config = configuration.from_mapping(configuration.from_yaml(folder / CONFIG))
+    config = config_of(folder)
     plan = plan_of(config, config.federate.clients or 1)
     examples = plan.example_claim
     of_clients = None if plan.claim is None else _Level(plan.claim, _Charges(plan.claim))
@@ -118,7 +117,7 @@ class _Account(Protocol):
     def add(self, charged: Any) -> Event:
         """Count what an attempt was charged, and return the event to show."""
 
-    def spent(self) -> Cost:
+    def spent(self) -> PrivacyCost:
         """Return what all charges so far cost."""
 
     def anew(self) -> _Account:
@@ -137,7 +136,7 @@ class _Charges:
         self._ledger.add(charge.event, clients=charge.clients)
         return charge.event
 
-    def spent(self) -> Cost:
+    def spent(self) -> PrivacyCost:
         return accountant.epsilon(self._ledger.short(), self._claim.delta)
 
     def anew(self) -> _Charges:
@@ -161,7 +160,7 @@ class _ExampleCharges:
                 running.add(event)
         return max(events, key=_rate)
 
-    def spent(self) -> Cost:
+    def spent(self) -> PrivacyCost:
         different = {running.short() for running in self._ledgers.values()}
         answers = [accountant.epsilon(ledger, self._claim.delta) for ledger in different]
         return max(answers, key=lambda answer: answer.epsilon)
@@ -192,7 +191,7 @@ class _Level:
             lines, answer = self._lines({})
         return tuple(lines), answer.accountant
 
-    def _lines(self, told: Mapping[int, float | None]) -> tuple[list[Line], Cost]:
+    def _lines(self, told: Mapping[int, float | None]) -> tuple[list[Line], PrivacyCost]:
         final = {number: place for place, (number, _, _) in enumerate(self._charged)}  # the last try of each round
         account = self._account.anew()
         lines: list[Line] = []
@@ -222,7 +221,7 @@ def _rate(event: Event) -> float:
     return inner.rate if isinstance(inner, SampledEvent) else 1.0
 
 
-def _finite(answer: Cost) -> float | None:
+def _finite(answer: PrivacyCost) -> float | None:
     return answer.epsilon if math.isfinite(answer.epsilon) else None
 
 

@@ -147,7 +147,7 @@ class Chunk:
         return replace(self, clients=clients, keys=np.concatenate([self.keys, self.keys[-1:].repeat(empty)]))
 
 
-class Trainer(Protocol):
+class ChunkTrainer(Protocol):
     """A form of training."""
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
@@ -171,7 +171,7 @@ class CohortTrainer:
         form: str,
         reason: str,
         layout: Parameters,
-        trainers: Sequence[Trainer],
+        trainers: Sequence[ChunkTrainer],
         holdings: Holdings,
         settings: LocalTraining,
         lanes: int = 0,
@@ -191,7 +191,7 @@ class CohortTrainer:
         self.reason = reason
         self.layout = layout
         self.workers = len(trainers)
-        self._idle: SimpleQueue[Trainer] = SimpleQueue()
+        self._idle: SimpleQueue[ChunkTrainer] = SimpleQueue()
         for trainer in trainers:
             self._idle.put(trainer)
         self._holdings = holdings

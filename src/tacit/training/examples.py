@@ -10,11 +10,11 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 
 from tacit.errors import DataError
 
-Examples = Dataset[Any] | tuple[Any, Any]
+UserData = Dataset[Any] | tuple[Any, Any]  # a data set, or features and labels
 _EXPECTED = "a map-style Dataset or a pair of arrays (features, labels)"
 
 
-def tensors(data: Examples, whose: str) -> tuple[Tensor, Tensor]:
+def tensors(data: UserData, whose: str) -> tuple[Tensor, Tensor]:
     """Return features and labels of a data set or a pair of arrays.
 
     Features are numbers of any shape, one row per example; labels are whole numbers from 0, or floats for regression.

@@ -23,7 +23,7 @@ from torch import nn
 
 from tacit.errors import ConfigError
 from tacit.training.captured import CapturedTrainer
-from tacit.training.cohort import CohortTrainer, Holdings, LocalTraining, Loss, Trainer
+from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, LocalTraining, Loss
 from tacit.training.cpu import cores
 from tacit.training.dropout import use_keys
 from tacit.training.grouped import GroupedNetwork
@@ -104,7 +104,7 @@ class _Choice:
         self._program, self.reason = self._trace()
         self.form = self._choose(asked)
 
-    def trainer(self) -> Trainer:
+    def trainer(self) -> ChunkTrainer:
         """Return a trainer for one worker, with a model of its own."""
         layout, settings, loss = self.layout, self._settings, self._loss
         if self.form == "lanes":

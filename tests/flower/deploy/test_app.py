@@ -30,7 +30,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_back(config: RunConfig) -> RunConfig:
-    app = tomllib.loads(files(config, "my-app")["pyproject.toml"])["tool"]["flwr"]["app"]
+    app = tomllib.loads(files(resolve(config), "my-app")["pyproject.toml"])["tool"]["flwr"]["app"]
     return configuration(_flat(app["config"]))
 
 
@@ -58,16 +58,16 @@ def test_what_people_change_most_can_be_overridden() -> None:
 
 def test_a_key_file_is_its_holders_own_affair() -> None:
     config = from_mapping({"mode": "paillier", "paillier": {"key": "/secret/private.key"}})
-    assert not any("/secret" in text for text in files(config, "my-app").values())
+    assert not any("/secret" in text for text in files(resolve(config), "my-app").values())
 
 
 def test_every_party_runs_the_same_version() -> None:
-    project = tomllib.loads(files(RunConfig(), "my-app")["pyproject.toml"])["project"]
+    project = tomllib.loads(files(resolve(RunConfig()), "my-app")["pyproject.toml"])["project"]
     assert project["dependencies"] == [f"tacit[flower]=={tacit.__version__}"]
 
 
 def test_the_files_are_python_and_name_each_other(tmp_path: Path) -> None:
-    folder = write_app(tmp_path / "my-app", RunConfig())
+    folder = write_app(tmp_path / "my-app", resolve(RunConfig()))
     parts = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["components"]
     for reference in parts.values():
         module, _, name = reference.partition(":")
@@ -80,7 +80,7 @@ def test_the_files_are_python_and_name_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 def test_neither_runs_nor_keys_travel_in_the_app(tmp_path: Path) -> None:
-    folder = write_app(tmp_path / "my-app", RunConfig())
+    folder = write_app(tmp_path / "my-app", resolve(RunConfig()))
     build = pytest.importorskip("flwr.cli.build")
     for name in ("runs/one/journal.jsonl", "node.key", "superlink.pem", "train.npz", "runs/one/config.yaml"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -95,14 +95,14 @@ def test_neither_runs_nor_keys_travel_in_the_app(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["A", "my_app", "1app", "x", "-a", "a-", "a" * 41, "äpp", "a b"])
 def test_a_name_that_flower_would_refuse_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="Expected a name"):
-        write_app(tmp_path / name, RunConfig())
+        write_app(tmp_path / name, resolve(RunConfig()))
     assert not list(tmp_path.glob("*pyproject*"))
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "my-app").mkdir()
     with pytest.raises(RunError, match="is there already"):
-        write_app(tmp_path / "my-app", RunConfig())
+        write_app(tmp_path / "my-app", resolve(RunConfig()))
     assert not list((tmp_path / "my-app").iterdir())
 
 

@@ -13,6 +13,7 @@ from tacit.errors import LinkError, RunError
 from tacit.flower.deploy.certificates import write_certificates
 from tacit.flower.deploy.local import follow, wait_for
 from tacit.flower.deploy.processes import Processes, free_ports
+from tacit.modes.catalogue import resolve
 from tacit.runs.run import run
 from tests.runs.common import Watching, digits
 
@@ -31,7 +32,7 @@ def _start(processes: Processes, name: str, code: str) -> None:
 
 
 def _follow(processes: Processes, out: Path, watching: Watching) -> object:
-    return follow(digits(out=out), processes, run="run", superlink="superlink", observer=watching)
+    return follow(resolve(digits(out=out)), processes, run="run", superlink="superlink", observer=watching)
 
 
 def test_rounds_come_from_the_journal_and_notes_from_the_log(processes: Processes, tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_of_a_run_that_goes_on_what_was_done_before_is_told_as_done(processes: P
     _start(processes, "run", "print('INFO: x')")
     watching = Watching()
     out = digits(out=tmp_path / "out")
-    follow(out, processes, run="run", superlink="superlink", observer=watching, earlier=earlier)
+    follow(resolve(out), processes, run="run", superlink="superlink", observer=watching, earlier=earlier)
     assert (watching.done, watching.records) == (expected.rounds[:1], list(expected.rounds[1:]))
     assert watching.title.startswith("Digits")
 

@@ -23,6 +23,7 @@ from tacit.crypto import keyfile, threshold
 from tacit.flow import Engine, Frames
 from tacit.flower.deploy.local import Federation, federation
 from tacit.flower.deploy.processes import alive, check_free
+from tacit.modes.catalogue import resolve
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.connection import InProcess, Watch
@@ -71,7 +72,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 def test_real_nodes_come_to_the_model_of_one_process(real: Real, tmp_path: Path) -> None:
     config = _config(tmp_path / "nodes")
     watching = Watching()
-    result = real.up.run(config, watching)
+    result = real.up.run(resolve(config), watching)
     real.trip = result.rounds[0].lasted
     assert (result.engine, result.rounds[0].clients_replied) == ("flower", 3)
     assert (watching.title, watching.result) == ("Digits (8x8), logistic, 3 clients (iid)", result)
@@ -87,13 +88,13 @@ def test_without_a_client_that_is_killed_the_encrypted_sum_is_that_of_the_others
 ) -> None:
     config = _config(tmp_path / "nodes", mode="paillier", flower={"deadline": 10 + 2 * real.trip})
     killer = _Killer(real.up, f"client-{LOST}")
-    result = real.up.run(config, killer)
+    result = real.up.run(resolve(config), killer)
     assert killer.killed
     assert [(record.clients_asked, record.clients_replied) for record in result.rounds] == [(3, 2)]
     assert any(f"Client {LOST}" in note and "dropped out" in note for note in killer.notes)
     alone = config.model_copy(update={"engine": "in-process", "out": tmp_path / "alone"})
     randomness = Randomness.of(seed=config.seed)
-    execute(lambda: jobs.build(alone, randomness, Silent()), randomness, alone.out, Silent(), connect=_Losing)
+    execute(lambda: jobs.build(resolve(alone), randomness, Silent()), randomness, alone.out, Silent(), connect=_Losing)
     assert weights(tmp_path / "nodes") == weights(tmp_path / "alone")
     run(alone.model_copy(update={"out": tmp_path / "whole"}))  # shows that the lost client would have made a difference
     assert weights(tmp_path / "nodes") != weights(tmp_path / "whole")
@@ -101,7 +102,8 @@ def test_without_a_client_that_is_killed_the_encrypted_sum_is_that_of_the_others
 
 def _config(out: Path, **changes: object) -> RunConfig:
     encrypted = {"keys": "threshold", "shares": "2/2", "bits": 512, "insecure_key_size": True}
-    return digits(out=out, engine="flower", federate={"clients": 3, "rounds": 1}, paillier=encrypted, **changes)
+    keys = {"paillier": encrypted} if changes.get("mode") == "paillier" else {}
+    return digits(out=out, engine="flower", federate={"clients": 3, "rounds": 1}, **keys, **changes)
 
 
 class _Killer(Watching):

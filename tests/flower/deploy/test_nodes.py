@@ -11,6 +11,7 @@ from tacit.crypto import keyfile
 from tacit.errors import ConfigError, RunError
 from tacit.flower.deploy.nodes import clear, nodes_of, runnable, unfinished
 from tacit.flower.operator import pin_of
+from tacit.modes.catalogue import resolve
 from tacit.runs.folder import RunFolder
 from tacit.runs.run import run
 from tests.runs.common import STARTED, digits
@@ -23,9 +24,9 @@ def _config(**values: Any) -> RunConfig:
 
 
 def test_every_client_is_a_node(tmp_path: Path) -> None:
-    assert nodes_of(_config(), tmp_path) == {"client-0": {"partition-id": 0}, "client-1": {"partition-id": 1}}
+    assert nodes_of(resolve(_config()), tmp_path) == {"client-0": {"partition-id": 0}, "client-1": {"partition-id": 1}}
     assert list(tmp_path.iterdir()) == []
-    assert nodes_of(_config(seed=1), tmp_path)["client-1"] == {"partition-id": 1, "tacit-simulation": True}
+    assert nodes_of(resolve(_config(seed=1)), tmp_path)["client-1"] == {"partition-id": 1, "tacit-simulation": True}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_every_key_holder_is_a_node_and_clients_pin_the_key(
     tmp_path: Path, settings: dict[str, Any], holders: list[str], files: list[str]
 ) -> None:
     config = _config(mode="paillier", paillier=SMALL | settings)
-    nodes = nodes_of(config, tmp_path)
+    nodes = nodes_of(resolve(config), tmp_path)
     assert list(nodes) == ["client-0", "client-1", *holders]
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     secret = [path for path in tmp_path.iterdir() if path.name != "public.key"]
@@ -61,9 +62,9 @@ def test_keys_that_are_there_are_used(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir()
     second.mkdir()
-    nodes_of(_config(mode="paillier", paillier=SMALL), first)
+    nodes_of(resolve(_config(mode="paillier", paillier=SMALL)), first)
     again = _config(mode="paillier", paillier={**SMALL, "key": str(first / "private.key")})
-    assert nodes_of(again, second)["holder-1"] == {"tacit-key": str(first / "private.key")}
+    assert nodes_of(resolve(again), second)["holder-1"] == {"tacit-key": str(first / "private.key")}
     assert (second / "public.key").read_text() == (first / "public.key").read_text()
 
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from tacit.flower.deploy.app import write_app
 from tacit.flower.deploy.processes import free_ports
+from tacit.modes.catalogue import resolve
 from tacit.runs.folder import MODEL
 from tacit.runs.run import run
 from tests.runs.common import digits
@@ -40,7 +41,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_new_app_runs_as_it_is_and_comes_to_the_model_of_one_process(home: Path, tmp_path: Path) -> None:
     config = digits(federate={"rounds": 1, "clients": 3}, out=Path("runs/my-federation"))
-    app = write_app(tmp_path / "my-federation", config)
+    app = write_app(tmp_path / "my-federation", resolve(config))
     http, control = free_ports(2)
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -11,7 +11,7 @@ from tacit import wire
 from tacit.federated.plan import Plan
 from tacit.flow import Frames, drive
 from tacit.mechanisms.mechanism import Work
-from tacit.modes.catalogue import plan_of
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.protocols.reports import Report, ReportCode
 from tacit.protocols.signs import SignSum
 from tacit.randomness import Randomness
@@ -97,7 +97,7 @@ def _plans() -> tuple[Plan, ...]:
         digits(mode="signds", signds={"sign_k": 0.25}),
         digits(mode="nbafl", nbafl={"smallest": 10}),
     )
-    return tuple(plan_of(job, 5) for job in jobs)
+    return tuple(plan_of(resolve(job), 5) for job in jobs)
 
 
 def _told_seeds() -> list[bytes]:

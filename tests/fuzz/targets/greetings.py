@@ -18,13 +18,14 @@ from tacit.flower import operator
 from tacit.flower.hello import Introduction, Numbers, Terms
 from tacit.flower.settings import agreed
 from tacit.flower.strategy import settings
+from tacit.modes.catalogue import resolve
 from tests.fuzz.fixed import PUBLIC
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder, written
 from tests.runs.common import digits
 
 _HEADER = 20
-_OURS = digits(mode="dp", dp={"noise": 1.0})
+_OURS = resolve(digits(mode="dp", dp={"noise": 1.0}))
 
 
 def greeted(body: bytes) -> bytes:

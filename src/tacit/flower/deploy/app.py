@@ -9,9 +9,9 @@ from string import Template
 from typing import Any
 
 import tacit
-from tacit.config.run_config import RunConfig
+from tacit.config.resolved import Resolved
 from tacit.errors import ConfigError, RunError
-from tacit.modes.catalogue import mode_of, resolve
+from tacit.modes.catalogue import mode_of
 from tacit.storage import write_atomically
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}[a-z0-9]")
@@ -153,7 +153,7 @@ Tacit's page on operations goes through it step by step: certificates, keys, wha
 """
 
 
-def write_app(folder: Path, config: RunConfig, *, name: str | None = None) -> Path:
+def write_app(folder: Path, config: Resolved, *, name: str | None = None) -> Path:
     """Write the app for ``config`` into the new folder ``folder`` and return it."""
     name = name or folder.name
     if not _NAME.fullmatch(name):
@@ -168,7 +168,7 @@ def write_app(folder: Path, config: RunConfig, *, name: str | None = None) -> Pa
     return folder
 
 
-def files(config: RunConfig, name: str) -> dict[str, str]:
+def files(config: Resolved, name: str) -> dict[str, str]:
     """Return the texts of the app's files by their paths."""
     package = name.replace("-", "_")
     encrypted = mode_of(config.mode).encrypted
@@ -178,7 +178,7 @@ def files(config: RunConfig, name: str) -> dict[str, str]:
         "mode": config.mode,
         "version": tacit.__version__,
         "settings": toml(settings(config)),
-        "clients": resolve(config).federate.clients or "natural",
+        "clients": config.federate.clients or "natural",
         "here": _KEYS_HERE if encrypted else _SIMULATED,
         "nodes": _NODES + (_key_lines(config) if encrypted else ""),
     }
@@ -193,11 +193,11 @@ def files(config: RunConfig, name: str) -> dict[str, str]:
     }
 
 
-def settings(config: RunConfig) -> dict[str, Any]:
+def settings(config: Resolved) -> dict[str, Any]:
     """Return the settings that an app has to name, by section."""
     given = config.model_dump(mode="json", exclude_unset=True)  # a default may depend on another setting
     found: dict[str, Any] = {}
-    for name, value in resolve(config).model_dump(mode="json").items():
+    for name, value in config.model_dump(mode="json").items():
         if isinstance(value, dict):
             set_here = given.get(name, {})
             inner = {key: one for key, one in value.items() if _named(f"{name}.{key}", one, key in set_here)}
@@ -244,7 +244,7 @@ def _literal(value: bool | float | int | str) -> str:
     return f'"{escaped}"'
 
 
-def _key_lines(config: RunConfig) -> str:
+def _key_lines(config: Resolved) -> str:
     shares = f" --shares {config.paillier.shares}" if config.paillier.keys == "threshold" else ""
     holders = {
         "authority": """Its holder is a node: `--node-config 'tacit-key="private.key"'` (mode 0600).""",

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, LinkError, RunError
 from tacit.flower.deploy.app import write_app
@@ -27,7 +28,6 @@ from tacit.flower.deploy.nodes import NodeConfig, clear, node_words, nodes_of, r
 from tacit.flower.deploy.processes import LOOPBACK, Processes, check_free, ended_by_signals, free_ports
 from tacit.flower.deploy.watchdog import VARIABLE, watched
 from tacit.flower.log import ERROR, NOTE
-from tacit.modes.catalogue import resolve
 from tacit.runs import journal
 from tacit.runs.folder import JOURNAL, RESULT, records_of
 from tacit.runs.observer import Observer
@@ -64,7 +64,7 @@ class Federation:
         """Flower's configuration folder, in which this federation is called ``tacit-local``."""
         return self.folder / "home"
 
-    def run(self, config: RunConfig, observer: Observer) -> Result:
+    def run(self, config: Resolved, observer: Observer) -> Result:
         """Send a run to the federation, watch it and return its result; ``config`` names its folder."""
         if config.out is None:
             raise ConfigError("out has to be set: the folder of the run.")
@@ -99,18 +99,18 @@ def deploy(
         force: replace a run that the folder holds already.
         meanwhile: is called when the run is done and the federation still there.
     """
-    config = runnable(config)
-    assert config.out is not None
+    resolved = runnable(config)
+    assert resolved.out is not None
     if port:
         check_free(port)  # before keys are made, which can take minutes
-    clear(config.out, force=force)
+    clear(resolved.out, force=force)
     with (
         ended_by_signals(),
         tempfile.TemporaryDirectory(prefix="tacit-keys-") as keys,  # for its owner alone
         watched(Path(keys)),
     ):
-        with federation(nodes_of(config, Path(keys)), note=observer.note, port=port) as up:
-            result = up.run(config, observer)
+        with federation(nodes_of(resolved, Path(keys)), note=observer.note, port=port) as up:
+            result = up.run(resolved, observer)
             meanwhile(up)
         return result
 
@@ -231,7 +231,7 @@ def _tool(name: str) -> str:
 
 
 def follow(
-    config: RunConfig,
+    config: Resolved,
     processes: Processes,
     *,
     run: str,
@@ -252,7 +252,7 @@ def follow(
     assert config.out is not None
     lines = _Lines(path=processes.log(run))
     records = _Records(path=config.out / JOURNAL, _read=len(earlier))
-    rounds = resolve(config).federate.rounds
+    rounds = config.federate.rounds
     while True:
         ended = processes.status(run) is not None  # before the last look, so that nothing is missed
         failure = _tell_lines(lines, observer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.modes.catalogue import mode_of, plan_of, resolve
@@ -17,21 +18,22 @@ NodeConfig = Mapping[str, bool | int | str]
 SPLIT_SEED = 0  # of runs without a seed: all parties have to split the data alike
 
 
-def runnable(config: RunConfig) -> RunConfig:
+def runnable(config: RunConfig) -> Resolved:
     """Return the configuration as all parties get it, or say what can't work before anything is started."""
     if config.out is None:
         raise ConfigError("out has to be set: the folder of the run.")
     out = config.out.absolute()
-    config = shared(config)
-    data = config.data
+    resolved = shared(config)
+    data = resolved.data
     if data.folder is not None:
         data = data.model_copy(update={"folder": data.folder.absolute()})
-    return config.model_copy(update={"out": out, "data": data})
+    return resolved.model_copy(update={"out": out, "data": data})
 
 
-def shared(config: RunConfig) -> RunConfig:
+def shared(config: RunConfig) -> Resolved:
     """Return the configuration with what parties in several places have to agree on."""
-    clients = resolve(config).federate.clients
+    resolved = resolve(config)
+    clients = resolved.federate.clients
     if config.federate.drop:
         raise ConfigError(
             f"federate.drop={config.federate.drop:g} simulates drop-outs, and a deployment's clients are real. Leave "
@@ -39,11 +41,11 @@ def shared(config: RunConfig) -> RunConfig:
         )
     if clients is None:
         raise ConfigError("federate.clients has to be set (--clients): each client is a SuperNode.")
-    plan_of(resolve(config), clients)  # refuses settings that don't go together
-    data = config.data
+    plan_of(resolved, clients)  # refuses settings that don't go together
+    data = resolved.data
     if config.seed is None and data.split_seed is None:
         data = data.model_copy(update={"split_seed": SPLIT_SEED})
-    return config.model_copy(update={"engine": "flower", "data": data})
+    return resolved.model_copy(update={"engine": "flower", "data": data})
 
 
 def clear(out: Path, *, force: bool) -> None:
@@ -68,9 +70,9 @@ def unfinished(out: Path) -> bool:
     return deployed and complete(out) is None
 
 
-def nodes_of(config: RunConfig, folder: Path) -> dict[str, NodeConfig]:
+def nodes_of(config: Resolved, folder: Path) -> dict[str, NodeConfig]:
     """Return the config of each node by its name, and leave the keys that it takes in ``folder``."""
-    clients = resolve(config).federate.clients or 0
+    clients = config.federate.clients or 0
     common: NodeConfig = {} if config.seed is None else {"tacit-simulation": True}
     encrypts: NodeConfig = {}
     holders: dict[str, NodeConfig] = {}

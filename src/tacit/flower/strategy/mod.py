@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDict
 
 from tacit import wire
-from tacit.config.run_config import RunConfig
+from tacit.config.resolved import Resolved
 from tacit.errors import WireError
 from tacit.federated.plan import Plan
 from tacit.flow import ClientId
@@ -24,7 +24,7 @@ from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape
 from tacit.flower.strategy.settings import MOD, STRATEGY
 from tacit.mechanisms.mechanism import Work
-from tacit.modes.catalogue import mode_of
+from tacit.modes.catalogue import mode_of, resolve
 from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, first_not_finite
@@ -93,7 +93,7 @@ class Guard(Party):
     def _pins(self, call: Call) -> bool:
         return "tacit-pin" in call.node or not call.plays
 
-    def _config(self, call: Call, terms: Terms) -> RunConfig:
+    def _config(self, call: Call, terms: Terms) -> Resolved:
         try:
             theirs = settings.from_text(terms.settings)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -101,7 +101,7 @@ class Guard(Party):
         ours = settings.from_run(call.run)
         if ours is not None:
             terms.agree(ours, theirs=theirs, advice=_ADVICE)
-        return theirs if terms.numbers is None else settings.with_numbers(theirs, terms.numbers)
+        return resolve(theirs if terms.numbers is None else settings.with_numbers(theirs, terms.numbers))
 
     def _parties(self, request: Request) -> tuple[ClientId, ...]:
         holds = key_holder.numbers(request.call.node, request.config)

@@ -1,4 +1,15 @@
-"""The server's half of a protected app: charge, ask, sum, release; one flow a round, which Flower's loop interrupts."""
+"""The server's half of a protected app: charge, ask, sum and release, as every other run does.
+
+A round is that of :mod:`tacit.federated.round`, and its charge that of :mod:`tacit.runs.account`. Three things differ,
+because the loop is Flower's and the strategy is somebody else's:
+
+- The strategy chooses the cohort and sends the tasks, so no engine pumps the whole flow. :meth:`Session.ask` runs it up
+  to its first requests, which travel with the strategy's messages; :meth:`Session.release` goes on with the replies
+  and drives the rest, such as the opening of a sum, through the engine.
+- The model travels as the strategy's own arrays, and a task has none. What is released is handed to the strategy as
+  the mean of one client, and the strategy moves the model.
+- Flower's loop does not ask a second time: a round with too few replies is lost, not tried again.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +25,7 @@ from tacit.config.overrides import merge
 from tacit.config.run_config import RunConfig, from_yaml
 from tacit.errors import RunError
 from tacit.federated.plan import Plan, Privacy
+from tacit.federated.round import injected, released
 from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Result, drive
 from tacit.flower.settings import agreed
 from tacit.flower.strategy.arrays import Shape
@@ -68,9 +80,7 @@ class Session:
 
     def injected(self, model: Vector, round_number: int) -> Vector:
         """Return the model that is broadcast."""
-        for inject in self._plan.injectors:
-            model = np.asarray(inject(model, round_number), np.float32)
-        return model
+        return injected(self._plan, model, round_number)
 
     @property
     def asks_everyone(self) -> bool:
@@ -126,9 +136,7 @@ class Session:
         task = wire.Task(turn=turn, model=_NO_MODEL, extras=mechanism.public_state())
         length = mechanism.length(sum(self.shape.layers))
         total = yield from self._plan.protocol.server(cohort, task, length)
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is released
-            own = self._randomness.within("server", turn.round_number, turn.attempt)
-            return total, mechanism.on_server(total.vector, own, clients=len(total.clients))
+        return total, released(mechanism, total, turn, self._randomness)
 
     def _write(self, record: Mapping[str, Any]) -> None:
         if self._book is not None:

@@ -17,7 +17,7 @@ from tacit.flower.envelope import Value
 from tacit.flower.hello import Numbers
 from tacit.flower.refusals import RefusalError
 from tacit.flower.settings import from_dotted
-from tacit.modes.catalogue import MODES, mode_of, plan_of
+from tacit.modes.catalogue import MODES, mode_of, plan_of, resolve
 from tacit.modes.mode import Mode
 
 PREFIX = "tacit."
@@ -106,7 +106,7 @@ def plan(text: str, numbers: Numbers) -> Plan:
             "rounds": numbers.rounds,
         }
     )
-    made = plan_of(config.model_copy(update={"federate": federate}), clients)
+    made = plan_of(resolve(config.model_copy(update={"federate": federate})), clients)
     return made if made.claim is None else replace(made, claim=replace(made.claim, notes=made.claim.notes + notes))
 
 

@@ -32,7 +32,7 @@ from tacit.flow import ClientId, Engine, InProcessEngine, drive
 from tacit.flower.engine import FIRST_PAUSE, LONGEST_PAUSE, FlowerEngine
 from tacit.flower.envelope import Answer, Call, client_app
 from tacit.flower.simulation import simulated
-from tacit.modes.catalogue import plan_of
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 from tacit.wire import Turn
@@ -56,7 +56,7 @@ class NoTraining:
 
 
 def _plan(clients: int) -> Plan:
-    return plan_of(RunConfig(federate={"clients": clients}), clients)
+    return plan_of(resolve(RunConfig(federate={"clients": clients})), clients)
 
 
 def _clients(clients: int) -> LocalClients:

@@ -18,7 +18,7 @@ from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.mechanism import Work
 from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.mechanisms.signds import SignDS
-from tacit.protocols.reports import Report, ReportCode, Tally, code_bits
+from tacit.protocols.reports import Report, ReportCode, ReportCount, code_bits
 from tacit.protocols.signs import SignSum
 from tacit.randomness import Randomness
 from tacit.wire import Task, Turn
@@ -124,10 +124,10 @@ def aggregation() -> dict[str, Any]:
     server, model = mechanism(100.0, clients), np.zeros(dimensions, np.float32)
 
     def work() -> None:
-        tally = Tally(dimensions=dimensions, chosen=chosen, round_number=1)
+        count = ReportCount(dimensions=dimensions, chosen=chosen, round_number=1)
         for client, report in enumerate(reports):
-            tally.add(client, report)
-        total = np.concatenate([tally.votes(), [float(tally.ones), float(clients)]])
+            count.add(client, report)
+        total = np.concatenate([count.votes(), [float(count.ones), float(clients)]])
         ServerOptimizer().step(model, server.on_server(total, SYSTEM, clients=round(float(total[-1]))).update, {})
 
     return {"dimensions": dimensions, "named": chosen, "reports": clients, "seconds": best(work, 5)}
