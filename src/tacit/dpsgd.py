@@ -29,12 +29,12 @@ from tacit.accounting.events import Event, GaussianEvent, RepeatedEvent, Sampled
 from tacit.accounting.ledger import Ledger
 from tacit.errors import ConfigError
 from tacit.randomness import Randomness
-from tacit.training.cohort import Loss, loss_named
 from tacit.training.examples import UserData, tensors
 from tacit.training.private.clipping import Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.private.normalisation import without_batch_norm
 from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
+from tacit.training.settings import Loss, loss_named
 from tacit.training.trial import check_fit
 
 __all__ = ["Batch", "PrivateTraining", "Spent", "make_private", "without_batch_norm"]

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training.cohort import Holdings, LocalTraining, Loss, cross_entropy
+from tacit.training.cohort import Holdings
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.hooks import Hooks
+from tacit.training.settings import LocalTraining, Loss, cross_entropy
 
 CLASSES = 3
 

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.tasks import models
-from tacit.training.cohort import LocalTraining, Loss, cross_entropy, squared_error
+from tacit.training.cohort import learning_rate
 from tacit.training.evaluation import Evaluator, Score
 from tacit.training.parameters import Parameters
+from tacit.training.settings import LocalTraining, Loss, cross_entropy, squared_error
 from tacit.vectors import Vector
 
 
@@ -92,8 +93,8 @@ def test_accuracy_has_no_meaning_in_regression() -> None:
 
 def test_a_rate_decays_from_the_second_round() -> None:
     settings = LocalTraining(epochs=1, batch_size=1, lr=0.1, decay=0.5)
-    assert [settings.rate(number) for number in (1, 2, 4)] == pytest.approx([0.1, 0.05, 0.0125])
-    assert LocalTraining(epochs=1, batch_size=1, lr=0.1).rate(100) == 0.1
+    assert [learning_rate(settings, number) for number in (1, 2, 4)] == pytest.approx([0.1, 0.05, 0.0125])
+    assert learning_rate(LocalTraining(epochs=1, batch_size=1, lr=0.1), 100) == 0.1
 
 
 def test_losses_are_one_number_an_example() -> None:

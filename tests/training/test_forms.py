@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.tasks import models
-from tacit.training.cohort import squared_error
 from tacit.training.forms import Form
 from tacit.training.hooks import Context, Hooks
+from tacit.training.settings import squared_error
 from tests.training.common import CLASSES, Custom, Handwritten, Residual, Run, make_holdings, settings
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tacit.tasks.models import build
-from tacit.training.cohort import Holdings, LocalTraining, cross_entropy
+from tacit.training.cohort import Holdings
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
+from tacit.training.settings import LocalTraining, cross_entropy
 
 pytestmark = [
     pytest.mark.gpu,

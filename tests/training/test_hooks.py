@@ -11,9 +11,9 @@ from torch import nn
 from tacit.errors import ConfigError
 from tacit.tasks import models
 from tacit.training import hooks as points
-from tacit.training.cohort import cross_entropy
 from tacit.training.evaluation import Evaluator
 from tacit.training.hooks import POINTS, Context, Hooks
+from tacit.training.settings import cross_entropy
 from tests.training.common import Run, make_holdings, settings
 
 

@@ -23,9 +23,9 @@ from tacit.runs.book import Book
 from tacit.runs.observer import Observer, Silent
 from tacit.runs.result import Result
 from tacit.runs.run import GIVEN, execute
-from tacit.training.cohort import Loss, loss_named
 from tacit.training.examples import UserData, tensors
 from tacit.training.hooks import Hook, Hooks
+from tacit.training.settings import Loss, loss_named
 
 
 class Federation:

@@ -21,13 +21,14 @@ from tacit.runs.observer import Observer
 from tacit.tasks import catalogue, models, partition
 from tacit.tasks.data import DataSet
 from tacit.tasks.features import Features
-from tacit.training.cohort import CohortTrainer, Holdings, LocalTraining, Loss, cross_entropy
+from tacit.training.cohort import CohortTrainer, Holdings
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import cohort_trainer
 from tacit.training.hooks import Hooks
 from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.steps import PoissonBatches
+from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.trial import check_batches, check_fit
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.training.cohort import Chunk, Holdings, LocalTraining, Schedule, Trained, schedule
-from tacit.training.stacked import Stack, StackedTrainer
+from tacit.training.cohort import Chunk, Holdings, Schedule, Stack, StackedTrainer, Trained, schedule
+from tacit.training.settings import LocalTraining
 
 _WARM_UPS = 3
 _MULTIPLES = ((64, 32), (16, 8), (1, 1))  # from so many clients on, a chunk is filled up to a multiple of

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.training.cohort import Loss
 from tacit.training.hooks import Context, Hooks
 from tacit.training.parameters import Parameters
+from tacit.training.settings import Loss
 from tacit.vectors import Vector
 
 _Batch = tuple[Tensor, Tensor, Tensor]  # outputs, losses, labels

@@ -23,7 +23,7 @@ from torch import nn
 
 from tacit.errors import ConfigError
 from tacit.training.captured import CapturedTrainer
-from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, LocalTraining, Loss
+from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, Network, StackedTrainer
 from tacit.training.cpu import cores
 from tacit.training.dropout import use_keys
 from tacit.training.grouped import GroupedNetwork
@@ -34,7 +34,7 @@ from tacit.training.loop import LoopTrainer
 from tacit.training.parameters import Parameters
 from tacit.training.private.probe import calm
 from tacit.training.program import NoProgram, Program, graph_of, trace
-from tacit.training.stacked import Network, StackedTrainer
+from tacit.training.settings import LocalTraining, Loss
 from tacit.training.vmapped import VmappedNetwork
 
 Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]

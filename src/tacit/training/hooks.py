@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import LocalTraining, Loss
+from tacit.training.settings import LocalTraining, Loss
 
 Point = Literal[
     "on_fit_start",

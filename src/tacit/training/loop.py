@@ -7,10 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training.cohort import Chunk, Holdings, LocalTraining, Loss, Trained, schedule
+from tacit.training.cohort import Chunk, Holdings, Trained, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.parameters import Parameters
+from tacit.training.settings import LocalTraining, Loss
 
 
 class LoopTrainer:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.errors import ConfigError, DataError, TacitError
-from tacit.training.cohort import Loss, cross_entropy
+from tacit.training.settings import Loss, cross_entropy
 
 
 def check_fit(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import cross_entropy, squared_error
 from tacit.training.private.clipping import RULES, Clipping, Rule
 from tacit.training.private.functional import Functional
 from tacit.training.private.ghost_norms import Gram
 from tacit.training.private.gradient import FORMS, Form, PrivateGradient
+from tacit.training.settings import cross_entropy, squared_error
 from tests.training.private.common import CLASSES, Tied, Words
 
 BOUND = 1.0

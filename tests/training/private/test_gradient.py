@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.grid import within
-from tacit.training.cohort import cross_entropy, squared_error
 from tacit.training.private.clipping import RULES, Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
+from tacit.training.settings import cross_entropy, squared_error
 from tests.training.private.common import CASES, CLASSES, Case, Gate, Outside, Tied
 
 

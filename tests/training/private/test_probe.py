@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import Loss, cross_entropy, squared_error
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.ghost_norms import BookKeeping
 from tacit.training.private.normalisation import check_normalisation, without_batch_norm
 from tacit.training.private.probe import check_examples_apart
+from tacit.training.settings import Loss, cross_entropy, squared_error
 
 
 def probe(model: nn.Module, features: Tensor | None = None, loss: Loss = cross_entropy) -> None:

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tacit.training.cohort import Chunk, Holdings, LocalTraining, Loss, Trained
+from tacit.training.cohort import Chunk, Holdings, StackedTrainer, Trained
 from tacit.training.dropout import scaled_mask
 from tacit.training.parameters import Parameters
 from tacit.training.program import (
@@ -47,7 +47,7 @@ from tacit.training.program import (
     Program,
     ProgramStep,
 )
-from tacit.training.stacked import StackedTrainer
+from tacit.training.settings import LocalTraining, Loss
 
 _kernels: Any
 try:

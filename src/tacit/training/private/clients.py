@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from tacit.randomness import Randomness
 from tacit.training import cpu
-from tacit.training.cohort import Finish, Holdings, LocalTraining, Loss, derive_keys
+from tacit.training.cohort import Finish, Holdings, derive_keys, learning_rate
 from tacit.training.cpu import cores
 from tacit.training.dropout import KeyedDropout, use_keys
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.steps import PoissonBatches, PrivateSteps, Sgd
+from tacit.training.settings import LocalTraining, Loss
 from tacit.vectors import Vector
 
 _MOMENTUM = "momentum"  # the name of the state that a holder keeps
@@ -121,7 +122,7 @@ class PrivateClients:
         A key names a client's turn in a round. What a client computes does not depend on who trains beside it.
         """
         start = torch.from_numpy(np.array(model)).to(self._holdings.features.device)
-        rate = self._settings.rate(round_number)
+        rate = learning_rate(self._settings, round_number)
         devices = [start.device] if start.is_cuda else []
 
         def work(turn: tuple[int, int]) -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from tacit.training.cohort import Loss
 from tacit.training.private import double
 from tacit.training.private.clipping import Clipping
+from tacit.training.settings import Loss
 
 
 class Functional:

@@ -36,9 +36,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from tacit.training.cohort import Loss
 from tacit.training.private import double
 from tacit.training.private.clipping import Clipping
+from tacit.training.settings import Loss
 
 _CANCELS = 2.0**16  # the square of how much larger than a gradient the sum of its positions' norms may be
 _AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time

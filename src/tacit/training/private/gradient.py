@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import Loss
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
 from tacit.training.private.ghost_norms import BookKeeping, NoRule
 from tacit.training.private.normalisation import check_normalisation
 from tacit.training.private.probe import calm, check_examples_apart
+from tacit.training.settings import Loss
 
 Form = Literal["auto", "book-keeping", "functional"]
 FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")

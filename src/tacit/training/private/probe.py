@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 
 from tacit.errors import ConfigError
 from tacit.randomness import borrowed_generators
-from tacit.training.cohort import Loss
+from tacit.training.settings import Loss
 
 _TORCHS_OWN = set(vars(nn.Module())) - {"_buffers"}
 _DEEPEST = 6  # how far into a model's own values state is looked for

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from tacit.randomness import Randomness
 from tacit.tasks import models
-from tacit.training.cohort import cross_entropy
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
+from tacit.training.settings import cross_entropy
 
 Step = Callable[[], Any]
 _RATE, _CLIP, _NOISE = 0.05, 1.0, 1.1
