@@ -39,7 +39,7 @@ def test_json_is_one_object(tacit: Tacit, tmp_path: Path) -> None:
     status, out, _ = tacit("train", *SMALL, "--sigma", "2", "--out", tmp_path / "run", "--json")
     assert status == 0
     told = json.loads(out)
-    assert (told["engine"], told["mode"], told["privacy"]["unit"]) == ("alone", "dp-sgd", "example")
+    assert (told["engine"], told["mode"], told["privacy"]["unit"]) == ("in-process", "dp-sgd", "example")
 
 
 def test_the_labs_budget_by_its_flag(tacit: Tacit, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_defaults_that_depend_on_others(given: dict[str, Any], split: str, clien
         ({"dp": {"epsilon": 3}, "federate": {"rounds": 6}}, 6, 3.0),
         ({"dp": {"epsilon": 3}, "optimizer": {"lr": 0.05}}, 20, 0.05),
         ({"dp": {"epsilon": 3}, "optimizer": {"momentum": 0.9}}, 20, 3.0),
-        ({"dp": {"epsilon": 3}, "engine": "alone"}, 6, 0.5),
+        ({"dp": {"epsilon": 3}, "single_holder": True}, 6, 0.5),
         ({"dp": {"epsilon": 3}, "mode": "dp"}, 6, 0.05),
         ({"mode": "plain"}, 6, 0.05),
     ],

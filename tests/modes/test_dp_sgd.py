@@ -41,7 +41,7 @@ def config(**changes: Any) -> RunConfig:
 
 def alone(**changes: Any) -> RunConfig:
     base: dict[str, Any] = {
-        "engine": "alone",
+        "single_holder": True,
         "federate": {"clients": 1, "rounds": 4},
         "data": {"name": "breast-cancer"},
         "dp": {"epsilon": 1.0, "delta": 1e-3},
@@ -173,7 +173,7 @@ def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 def test_alone_takes_the_steps_it_is_asked_for(tmp_path: Path) -> None:
     result = run(alone(out=tmp_path / "run"))
-    assert (result.engine, result.clients) == ("alone", 1)
+    assert (result.engine, result.clients) == ("in-process", 1)
     assert [record.steps for record in result.rounds] == [7, 15, 22, 30]
     expected = accountant.epsilon(
         uniform_run(noise_multiplier=_noise(tmp_path / "run"), rounds=30, rate=100 / 456), 1e-3
@@ -234,8 +234,9 @@ def test_the_labs_budget_is_used_and_told_beside_the_tight_one(tmp_path: Path, w
         ({"federate": {"weighting": "examples"}}, "reveals how many examples"),
         ({"mode": "plain", "dp": {"epsilon": None}}, "dpsgd.batch_size has no effect in mode 'plain'"),
         ({"mode": "dp"}, "needs dpsgd.epsilon or dpsgd.noise"),
-        ({"engine": "alone"}, "engine=alone is one data holder"),
-        ({"engine": "alone", "mode": "dp", "federate": {"clients": 1}}, "engine=alone is one data holder"),
+        ({"single_holder": True}, "single_holder=true is one data holder"),
+        ({"single_holder": True, "mode": "dp", "federate": {"clients": 1}}, "expected mode=dp-sgd"),
+        ({"single_holder": True, "federate": {"clients": 1}, "engine": "flower"}, "Leave out engine=flower"),
     ],
 )
 def test_mistakes_are_sentences(changes: dict[str, Any], words: str) -> None:

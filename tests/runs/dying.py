@@ -31,7 +31,7 @@ MODES: dict[str, dict[str, Any]] = {
     "signds": {},
     "nbafl": {},
     "paillier": {"paillier": {"bits": 256, "insecure_key_size": True}},
-    "train": {"mode": "dp-sgd", "engine": "alone", "dp": {"noise": 1.0}, "dpsgd": {"steps": 4, "batch_size": 64}},
+    "train": {"mode": "dp-sgd", "single_holder": True, "dp": {"noise": 1.0}, "dpsgd": {"steps": 4, "batch_size": 64}},
 }
 
 

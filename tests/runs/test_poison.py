@@ -34,11 +34,10 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tabular, "load_breast_cancer", load)
 
 
-def config(seed: int, *, engine: str, noise: float) -> RunConfig:
-    alone = engine == "alone"
+def config(seed: int, *, alone: bool, noise: float) -> RunConfig:
     settings: dict[str, Any] = {
         "mode": "dp-sgd",
-        "engine": engine,
+        "single_holder": alone,
         "seed": seed,
         "data": {"name": "breast-cancer"},
         "model": {"name": ("logistic", "mlp")[seed % 2]},
@@ -51,10 +50,10 @@ def config(seed: int, *, engine: str, noise: float) -> RunConfig:
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize(("engine", "noise", "runs"), [("alone", 7.6, 18), ("in-process", 19.5, 12)])
-def test_no_run_ends_in_nan(engine: str, noise: float, runs: int) -> None:
+@pytest.mark.parametrize(("alone", "noise", "runs"), [(True, 7.6, 18), (False, 19.5, 12)])
+def test_no_run_ends_in_nan(alone: bool, noise: float, runs: int) -> None:
     for seed in range(runs):
-        result = run(config(seed, engine=engine, noise=noise))
+        result = run(config(seed, alone=alone, noise=noise))
         privacy = result.privacy
         assert privacy.epsilon is not None
         assert privacy.epsilon <= CLAIM

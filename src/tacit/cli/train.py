@@ -47,7 +47,7 @@ def train(
 
     settings = asked.settings()
     overrides.put(settings, "mode", DP_SGD.name)
-    overrides.put(settings, "engine", "alone")
+    overrides.put(settings, "single_holder", True)
     if "rounds" not in settings.get("federate", {}):
         overrides.put(settings, "federate.rounds", _STRETCHES)
     config = from_mapping(settings)

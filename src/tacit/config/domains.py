@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from pydantic_core import CoreSchema, core_schema
 from tacit import limits
 
 
-class Domain:
+class Domain(ABC):
     """An annotation whose :meth:`check` looks at a value of the right type."""
 
+    @abstractmethod
     def check(self, value: Any) -> Any:
         """Return the value, or raise ValueError with what was expected."""
-        raise NotImplementedError
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))

@@ -58,7 +58,7 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
         noisy: whether its mode adds noise.
     """
     split = config.data.split or ("natural" if config.data.name in _OWNED else "iid")
-    alone = config.engine == "alone"
+    alone = config.single_holder
     split = "iid" if alone else split
     rate = 1.0 if config.server.name == "fedavg" and noisy else _SERVER_RATES[config.server.name]
     changes: dict[str, dict[str, Any]] = {

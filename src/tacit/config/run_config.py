@@ -56,8 +56,10 @@ class RunConfig(Section):
 
     mode: Annotated[Text, Lower] = "plain"
     """Which protection."""
-    engine: Annotated[Literal["in-process", "flower", "alone"], Lower] = "in-process"
-    """What moves the bytes: this process, or Flower; alone is one data holder without a federation (`tacit train`)."""
+    engine: Annotated[Literal["in-process", "flower"], Lower] = "in-process"
+    """What moves the bytes: this process, or Flower."""
+    single_holder: bool = False
+    """One data holder without a federation (`tacit train`): a stretch of DP-SGD steps takes the place of a round."""
     seed: Seed | None = None
     """Marks the run a simulation that can be repeated; without it randomness comes from the system."""
     gpu: Annotated[int, Between(-1, limits.GPUS)] = -1

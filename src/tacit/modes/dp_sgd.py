@@ -48,7 +48,7 @@ def plan(config: Resolved, clients: int) -> Plan:
 
 def defaults(config: RunConfig) -> Mapping[str, Any]:
     """Return the rate and the rounds that suit DP-SGD."""
-    if config.engine == "alone":
+    if config.single_holder:
         return {"optimizer.lr": _RATE}
     epsilon = None if config.dpsgd.noise is not None else config.dpsgd.epsilon or config.dp.epsilon
     rate = _RATE if epsilon is None else min(_RATE_BY_EPSILON * epsilon, _LARGEST_RATE)
@@ -68,10 +68,15 @@ def level_of(config: Resolved, mode: Mode) -> ExampleLevel | None:
     """Return the example level that the configuration asks for, or None."""
     own, dp = config.dpsgd, config.dp
     itself = mode.examples == "always"
-    if config.engine == "alone" and (not itself or config.federate.clients not in (None, 1)):
+    if config.single_holder and (not itself or config.federate.clients not in (None, 1)):
         raise ConfigError(
-            f"engine=alone is one data holder with DP-SGD: expected mode=dp-sgd and federate.clients=1, got "
+            f"single_holder=true is one data holder with DP-SGD: expected mode=dp-sgd and federate.clients=1, got "
             f"mode={config.mode} and federate.clients={config.federate.clients}."
+        )
+    if config.single_holder and config.engine != "in-process":
+        raise ConfigError(
+            f"single_holder=true is one data holder, between whom and itself nothing travels. Leave out "
+            f"engine={config.engine}."
         )
     changed = [f"dpsgd.{key}" for key, value in own if value != getattr(DpSgd(), key)]
     asked = own.noise is not None or own.epsilon is not None
@@ -105,7 +110,7 @@ def level_of(config: Resolved, mode: Mode) -> ExampleLevel | None:
         batch_size=own.batch_size,
         epochs=config.train.local_epochs,
         steps=own.steps,
-        rounds=1 if config.engine == "alone" else config.federate.rounds,
+        rounds=1 if config.single_holder else config.federate.rounds,
         micro_batch=own.micro_batch,
         budget_by=own.budget_by,
     )
@@ -113,7 +118,7 @@ def level_of(config: Resolved, mode: Mode) -> ExampleLevel | None:
 
 def _claim_of(config: Resolved, level: ExampleLevel, beside: Claim | None) -> Claim:
     """Return the claim that an example level makes, beside that of the other level where there is one."""
-    alone = config.engine == "alone"
+    alone = config.single_holder
     limits = [limit for limit in (level.epsilon, level.max_epsilon) if limit is not None]
     return Claim(
         delta=level.delta,

@@ -139,7 +139,7 @@ class History:
     @property
     def alone(self) -> bool:
         """Whether it is one data holder without a federation."""
-        return self.config.engine == "alone"
+        return self.config.single_holder
 
     @property
     def clients(self) -> int:

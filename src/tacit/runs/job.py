@@ -87,7 +87,7 @@ def build(config: Resolved, randomness: Randomness, observer: Observer, *, may_f
     return assemble(
         config=config.model_copy(update={"federate": federate}),
         title=f"{data.title}, {name}, "
-        + ("one data holder" if config.engine == "alone" else f"{population} clients ({spec})"),
+        + ("one data holder" if config.single_holder else f"{population} clients ({spec})"),
         dataset=data.name,
         model_name=name,
         module=module,
@@ -176,7 +176,7 @@ def assemble(
 
 def _with_rounds(config: Resolved, examples: ExamplePlan) -> Resolved:
     """Return the configuration without more stretches than steps, where one data holder trains alone."""
-    if config.engine != "alone":
+    if not config.single_holder:
         return config
     rounds = min(config.federate.rounds, examples.steps[0])
     return config.model_copy(update={"federate": config.federate.model_copy(update={"rounds": rounds})})
@@ -193,7 +193,7 @@ def private_clients(
 ) -> PrivateClients:
     """Return clients that train with DP-SGD as ``examples`` says."""
     sizes = holdings.sizes(range(len(holdings.rows))).tolist()
-    kind = PrivateHolder if config.engine == "alone" else PrivateClients
+    kind = PrivateHolder if config.single_holder else PrivateClients
     return kind(
         module=module,
         holdings=holdings,

@@ -136,9 +136,9 @@ def _connection(job: Job) -> Connection:
 def _runner(job: Job) -> type[Runner]:
     """Return what runs a job: rounds of a federation, or one data holder alone."""
     from tacit.runs.runner import Runner
-    from tacit.runs.single_holder import AloneRunner
+    from tacit.runs.single_holder import SingleHolderRunner
 
-    return AloneRunner if job.config.engine == "alone" else Runner
+    return SingleHolderRunner if job.config.single_holder else Runner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,11 +80,6 @@ class Runner:
         self._tells = Disclosure(plan=job.plan)
         self._remarks = job.remarks + (() if book is None else book.notes())
 
-    @property
-    def engine_name(self) -> str:
-        """What moves the bytes, for the result."""
-        return self._connection.name
-
     def run(self, start: Checkpoint | None, done: tuple[RoundRecord, ...], *, setup_seconds: float) -> Result:
         """Run the rounds after ``start``, or all of them, and return the result of the whole run."""
         watch = Watch(stopwatch=self._stopwatch, on_reply=self._count_reply, note=self._note)
@@ -289,7 +284,7 @@ class Runner:
         return Result(
             version=tacit.__version__,
             mode=config.mode,
-            engine=self.engine_name,
+            engine=self._connection.name,
             device=str(job.holdings.features.device),
             dataset=job.dataset,
             split=config.data.split,

@@ -19,7 +19,7 @@ from tacit.training.private.clients import PrivateHolder
 from tacit.vectors import first_not_finite
 
 
-class AloneRunner(Runner):
+class SingleHolderRunner(Runner):
     """Runs the job of one data holder to its last step."""
 
     @property
@@ -29,11 +29,6 @@ class AloneRunner(Runner):
 
     def _first_state(self, parameters: int) -> State:
         return self._holder.first_state(parameters)
-
-    @property
-    def engine_name(self) -> str:
-        """There is nothing between the holder and itself."""
-        return "alone"
 
     def _round(
         self,

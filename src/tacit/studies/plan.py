@@ -142,7 +142,7 @@ def of_grid(base: Mapping[str, Any], axes: Sequence[Axis], *, seeds: int = 1) ->
         values = dict(zip(keys, chosen, strict=True))
         drawn = values.get("seed", again)
         full = with_values(settings, values | {"seed": drawn})
-        deciding = repr((full.get("mode"), full.get("engine"), (full.get("federate") or {}).get("rounds")))
+        deciding = repr((full.get("mode"), full.get("single_holder"), (full.get("federate") or {}).get("rounds")))
         if deciding not in lengths:
             lengths[deciding] = resolve(configuration.from_mapping(full)).federate.rounds
         name = _name(values | ({} if drawn is None else {"seed": drawn}))

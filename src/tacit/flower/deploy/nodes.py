@@ -32,7 +32,7 @@ def runnable(config: RunConfig) -> Resolved:
 
 def shared(config: RunConfig) -> Resolved:
     """Return the configuration with what parties in several places have to agree on."""
-    resolved = resolve(config)
+    resolved = resolve(config.model_copy(update={"engine": "flower"}))
     clients = resolved.federate.clients
     if config.federate.drop:
         raise ConfigError(
@@ -45,7 +45,7 @@ def shared(config: RunConfig) -> Resolved:
     data = resolved.data
     if config.seed is None and data.split_seed is None:
         data = data.model_copy(update={"split_seed": SPLIT_SEED})
-    return resolved.model_copy(update={"engine": "flower", "data": data})
+    return resolved.model_copy(update={"data": data})
 
 
 def clear(out: Path, *, force: bool) -> None:
