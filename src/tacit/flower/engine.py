@@ -86,7 +86,7 @@ class FlowerEngine:
         return replies
 
     def greet(self, frame: bytes, nodes: Iterable[int]) -> dict[int, bytes | WireError]:
-        """Ask nodes, of which it is not known yet who they are.
+        """Ask nodes of which it is not yet known who they are.
 
         Returns what each answered by its number: a frame, or what is wrong with what no node of Tacit's sends.
         """

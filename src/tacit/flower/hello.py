@@ -43,7 +43,7 @@ class Numbers:
 
     Attributes:
         clients: how many there are.
-        per_round: how many a round asks; what a mean is divided by under differential privacy.
+        per_round: how many each round asks; what a mean is divided by under differential privacy.
         rounds: how many there will be.
     """
 

@@ -6,11 +6,8 @@ from tacit.errors import TacitError
 from tacit.report.words import cohort_text, percent
 from tacit.runs.result import Result, RoundRecord
 
-LINE, NOTE, ERROR = (
-    "tacit: ",
-    "tacit note: ",
-    "tacit error: ",
-)  # by which lines are found in Flower's log
+# how the lines of a server begin, so that they are found in Flower's log
+LINE, NOTE, ERROR = "tacit: ", "tacit note: ", "tacit error: "
 
 
 class LoggingObserver:
@@ -30,7 +27,7 @@ class LoggingObserver:
         _say(LINE, f"{title}: {rounds} rounds{more}")
 
     def progress(self, *, replied: int, asked: int) -> None:
-        """Say nothing: a line a client would be too many."""
+        """Say nothing: one line per client would be too many."""
 
     def round_done(self, record: RoundRecord) -> None:
         """Print the round's line."""

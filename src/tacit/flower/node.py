@@ -1,7 +1,7 @@
-"""A node of a federation: what a client or a key holder does with a request.
+"""A node that runs Tacit's own app: which parties it answers for, and how its client trains.
 
-A node is asked one request at a time, often in a process of its own each time, so nothing here outlives an answer but
-the party's state, which Flower keeps, and the files that the node's own settings name::
+How a request is answered is in :mod:`tacit.flower.party`. What the node's operator says stands in its config
+(``--node-config``), which no server can change::
 
     partition-id       the client's number, from 0
     tacit-key          the file of the key, or of a share of it, that this node holds (mode 0600)

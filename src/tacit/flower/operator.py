@@ -7,7 +7,7 @@ also about what verifies its shares, which clients never see: there it has to be
 
 Who the clients are: a server could invent some, and see what is left of a sum without them. Where a client has a
 lasting identity (``ssh-keygen -t ed25519``, the private half named by ``tacit-identity``) and each key holder has a
-file with the public halves of all clients, a line each (``tacit-clients``), nobody else is admitted.
+file with the public halves of all clients, one per line (``tacit-clients``), nobody else is admitted.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from tacit.modes.catalogue import mode_of
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.protocol import SumProtocol
 
-_COUNTS = "clients, of a round, and rounds"
+_COUNTS = "the numbers of clients, of clients per round, and of rounds are"
 
 
 @dataclass(frozen=True, kw_only=True)

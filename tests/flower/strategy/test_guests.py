@@ -39,7 +39,7 @@ def test_an_authority_at_a_node_opens_sums_and_never_trains(tmp_path: Path) -> N
     grid.join(200, app(private_mod), tacit_key=str(key))
     _checked(Private(quiet(), mode="paillier", paillier=ENCRYPTED), grid)
     to_holder = [message for message in grid.sent if message.metadata.dst_node_id == 200]
-    assert len(to_holder) == 5, "a greeting, the key, the clients, and a sum a round"
+    assert len(to_holder) == 5, "a greeting, the key, the clients, and a sum per round"
     assert not any("arrays" in message.content for message in to_holder)
     secret = keyfile.load_private(key, insecure_key_size=True)
     assert isinstance(secret, paillier.PrivateKey)

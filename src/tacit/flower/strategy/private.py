@@ -280,7 +280,7 @@ class Private(Strategy):
             raise RunError(
                 f"The strategy leaves out {len(left)} of the {len(guests.shown)} clients that are there, and epsilon "
                 "(add-remove neighbours) was stated for rounds that ask everyone. Nothing was sent. Set "
-                "dp.neighbours=replace-one, or federate.per_round to how many a round asks."
+                "dp.neighbours=replace-one, or federate.per_round to how many clients each round asks."
             )
         return self._session
 

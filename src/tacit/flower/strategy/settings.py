@@ -77,7 +77,7 @@ def with_numbers(config: RunConfig, numbers: Numbers) -> RunConfig:
     if numbers.per_round > numbers.clients:
         raise RefusalError(
             wire.Failure.CHANGED,
-            f"The server counts {numbers.clients} clients, and {numbers.per_round} of them a round",
+            f"The server counts {numbers.clients} clients, and {numbers.per_round} of them per round",
         )
     update = {**counted, "retries": 0}  # a round that is lost is not asked for again
     return config.model_copy(update={"federate": federate.model_copy(update=update)})
