@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import difflib
+from importlib.metadata import EntryPoint, entry_points
 
 from tacit.config.resolved import Resolved, fill
 from tacit.config.run_config import RunConfig
@@ -23,6 +24,7 @@ from tacit.modes.paillier import PAILLIER
 from tacit.modes.plain import PLAIN
 from tacit.modes.signds import SIGNDS
 
+GROUP = "tacit.modes"  # the entry points of other packages
 MODES: dict[str, Mode] = {
     mode.name: mode
     for mode in (
@@ -38,7 +40,11 @@ MODES: dict[str, Mode] = {
 
 
 def register(mode: Mode) -> None:
-    """Make a mode of your own known under its name, as if it had come with Tacit."""
+    """Make a mode of your own known in this process, under its name, as if it had come with Tacit.
+
+    For the command line and for other processes, such as the workers of a study, name it as an entry point of the
+    group ``tacit.modes`` in the package that has it.
+    """
     if mode.name != mode.name.lower():
         raise ConfigError(f"Expected a mode's name in lower case, got {mode.name!r}.")
     if mode.name in MODES:
@@ -49,10 +55,25 @@ def register(mode: Mode) -> None:
 def mode_of(name: str) -> Mode:
     """Return the mode of this name, or refuse one that does not exist."""
     if name not in MODES:
-        close = difflib.get_close_matches(name, MODES, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"Unknown mode {name!r}.{hint} Modes of this version: {', '.join(MODES)}.")
+        others = {point.name: point for point in entry_points(group=GROUP)}
+        if name not in others:
+            known = list(dict.fromkeys((*MODES, *others)))
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ConfigError(f"Unknown mode {name!r}.{hint} Modes of this version: {', '.join(known)}.")
+        register(_loaded(others[name]))
     return MODES[name]
+
+
+def _loaded(point: EntryPoint) -> Mode:
+    """Return the mode that another package has."""
+    try:
+        mode = point.load()
+    except Exception as error:  # whatever that package does
+        raise ConfigError(f"The mode {point.name!r} can't be loaded from {point.value}: {error}") from error
+    if not isinstance(mode, Mode) or mode.name != point.name:
+        raise ConfigError(f"Expected {point.value} to be a Mode whose name is {point.name!r}, got {mode!r:.80}.")
+    return mode
 
 
 def resolve(config: RunConfig) -> Resolved:
