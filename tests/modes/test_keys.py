@@ -18,11 +18,11 @@ from tacit.flower import Private
 from tacit.flower.deploy.nodes import nodes_of
 from tacit.flower.simulation import Simulation
 from tacit.modes.catalogue import plan_of, resolve
+from tacit.modes.estimate import estimate
 from tacit.modes.keys import key_parties, secret_keys, write_keys
 from tacit.protocols.paillier import Authority, PaillierSum
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
-from tacit.runs.estimate import estimate
 from tacit.runs.observer import Silent
 from tests.cli.common_crypto import Tacit
 from tests.flower.common import federation, quiet, start

@@ -17,11 +17,11 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.flower import Private
 from tacit.modes.catalogue import MODES, mode_of, register, resolve
+from tacit.modes.estimate import estimate
 from tacit.modes.mode import Mode
 from tacit.modes.paillier import PAILLIER
 from tacit.modes.plain import PLAIN
 from tacit.report.run.page import run_page
-from tacit.runs.estimate import estimate
 from tacit.runs.history import read
 from tacit.runs.run import run
 from tacit.studies.compare import compare

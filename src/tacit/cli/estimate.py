@@ -13,7 +13,7 @@ from tacit.cli.output import JsonFlag, console, emit_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tacit.runs.estimate import Estimate
+    from tacit.modes.estimate import Estimate
 
 
 @options.configured(options.MODE, options.ENCRYPTED_DP, options.EPSILON, options.DELTA, options.ROUNDS)
@@ -31,8 +31,8 @@ def estimate(
       tacit estimate --mode paillier --parameters 66404 paillier.keys=threshold paillier.shares=3/5
     """
     from tacit.errors import ConfigError
+    from tacit.modes.estimate import estimate as measure
     from tacit.modes.paillier import PAILLIER
-    from tacit.runs.estimate import estimate as measure
 
     config = asked.config()
     try:

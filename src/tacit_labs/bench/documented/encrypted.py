@@ -109,7 +109,7 @@ def estimates(keys: dict[str, dict[str, Any]]) -> dict[str, Any]:
     the difference of two rounds has the noise of both.
     """
     import tacit
-    from tacit.runs.estimate import estimate
+    from tacit.modes.estimate import estimate
 
     found = {}
     plain = _best(_rounds(6))

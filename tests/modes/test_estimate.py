@@ -6,7 +6,7 @@ import pytest
 
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
-from tacit.runs.estimate import estimate
+from tacit.modes.estimate import estimate
 from tacit.runs.run import run
 
 SMALL: dict[str, Any] = {"bits": 256, "insecure_key_size": True}
