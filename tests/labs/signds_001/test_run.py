@@ -10,66 +10,107 @@ from tacit_labs.harness import catalogue, files
 from tacit_labs.harness.experiment import Reproduction, Settings, silent
 from tacit_labs.harness.learning import learned
 from tacit_labs.harness.record import Outcome, recorded
-from tacit_labs.signds_001 import measured
-from tacit_labs.signds_001 import run as signds_lenet
+from tacit_labs.signds_001 import measured, run
 from tacit_labs.signds_001.measured import at_their_size
 from tests.labs.common_learning import stand_in
 
-MNIST = replace(signds_lenet.MNIST, clients=10, rounds=2)
-WRITERS = replace(signds_lenet.WRITERS, rounds=2, local_epochs=1, batch_size=8)
+MNIST = replace(run.MNIST, clients=10, rounds=2)
+WRITERS = replace(run.WRITERS, clients=4, rounds=2, local_epochs=1, batch_size=8)
+SOURCE = Path(__file__).parents[4] / "shared" / "sources" / "001_52447155210e6a81.txt"
 
 
-def reproduced(tmp_path: Path, *tasks: signds_lenet.Task, quick: bool = False) -> Reproduction:
-    return signds_lenet.reproduce(tasks, Settings(quick=quick, out=tmp_path), silent)
+def reproduced(tmp_path: Path, task: run.Task, *, quick: bool = False) -> Reproduction:
+    return run.reproduce(task, Settings(quick=quick, out=tmp_path), silent)
 
 
-def test_uploads_at_the_originals_size_are_those_of_the_plan() -> None:
+def test_the_full_run_has_the_documents_settings() -> None:
+    task = run.WRITERS
+    assert (task.clients, task.rounds, task.local_epochs, task.lr) == (100, 600, 20, 0.01)
+    documented = task.settings(measured.DOCUMENTED, Settings())
+    assert documented["mode"] == "signds"
+    assert documented["signds"] == {"sign_k": 0.2, "sign_global_lr": 4.0}  # eps, ratio and out are the defaults
+    assert documented["evaluate"]["every"] == 10  # so that round 200 is looked at
+
+
+def test_what_is_quoted_stands_in_the_document() -> None:
+    if not SOURCE.exists():
+        pytest.skip("the source documents are not beside the checkout")
+    text = SOURCE.read_text(errors="replace")
+    for words in (
+        "100 client datasets of `3500_clients_bin`, 600 iterations of federated aggregation",
+        "k=0.2, eps=100, ratio=0.6, lr=4, out=0",
+        "Loss and Auc",
+        "266,084",
+        "only 656",
+        "20 epochs run locally per client",
+        "Taking LeNet task as an example",
+        "The output will have fewer dimensions",
+        "output dimensions decrease, the percentage remains the same",
+        "Increasing will reduce the output dimension",
+        "the proportion of dimensions from `topk` will decrease",
+    ):
+        assert words in text, words
+    assert "66.5" not in text  # nor 69%: they are from an earlier edition
+    assert "69%" not in text
+
+
+def test_uploads_at_the_documents_size_are_those_of_the_plan() -> None:
     few, many = at_their_size()
     assert (many.chosen, many.sent, many.integers) == (176, 228, 704)
-    assert few.chosen < 50
-    assert few.sent < 100
+    assert (few.chosen, few.sent, few.integers) == (43, 73, 172)
+    assert many.integers > measured.QUOTED_SENT > few.integers
 
 
-def test_both_tasks_are_compared_with_the_original(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stand_in(monkeypatch)
-    made = reproduced(tmp_path, MNIST, WRITERS)
-    tasks = made.data["tasks"]
-    assert list(tasks) == ["mnist", "femnist"]
-    plain, signds = (tasks["mnist"]["ways"][way] for way in (measured.PLAIN, measured.DOCUMENTED))
-    assert plain["parameters"] == 61_684
-    assert plain["bytes_up_a_client_a_round"] > 4 * 61_684
-    assert signds["bytes_up_a_client_a_round"] < 300
-    assert plain["epsilon"] is None
-    assert signds["epsilon"] == 2 * 105
-    assert len(plain["curve"]) == 2
-    assert list(tasks["femnist"]["ways"]) == [measured.PLAIN, measured.EARLIER, measured.DOCUMENTED]
-    assert tasks["femnist"]["ways"][measured.EARLIER]["epsilon"] == 2 * 100  # no bit is asked for
-    said = {found.what: found for found in made.findings}
-    assert "266,084 to 656 bytes, 406x less" in said["upload per client and round"].original
-    assert "66.50%" in said["accuracy, FEMNIST, 2 rounds"].original
-    assert "epsilon 210 after 2 rounds" in said["privacy"].ours
-    assert "5 clients" in made.settings
-    assert len(said["upload per client and round"].why) < 220
-
-
-def test_without_femnist_the_rest_is_run_and_the_page_says_what_to_do(
+def test_femnist_is_compared_with_the_document_and_its_earlier_edition(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    stand_in(monkeypatch, femnist=False)
-    made = reproduced(tmp_path, MNIST, WRITERS)
-    assert list(made.data["tasks"]) == ["mnist"]
-    assert "TACIT_DATA" in made.settings
-    assert any(found.ours == "not run" for found in made.findings)
+    stand_in(monkeypatch)
+    monkeypatch.setattr("tacit_labs.signds_001.page.EARLIER_ROUNDS", 2)
+    made = reproduced(tmp_path, WRITERS)
+    ways = made.data["tasks"]["femnist"]["ways"]
+    assert list(ways) == [measured.PLAIN, measured.DOCUMENTED, measured.FIXED, measured.EARLIER]
+    assert ways[measured.PLAIN]["bytes_up_per_client_and_round"] > 4 * 60_000
+    assert ways[measured.DOCUMENTED]["bytes_up_per_client_and_round"] < 300
+    assert ways[measured.DOCUMENTED]["epsilon"] == 2 * 105
+    assert ways[measured.FIXED]["epsilon"] == 2 * 100  # no bit is asked for
+    assert len(ways[measured.PLAIN]["curve"]) == 2
+    said = {found.what: found for found in made.findings}
+    assert said["length of an upload"].original == "“266,084 … only 656”, without a unit: 406 times less"
+    assert "bytes" not in said["length of an upload"].original
+    assert "266,084 = 4 × 66,404 + 468" in said["what the two lengths may be"].ours
+    assert "epsilon 210 after 2 rounds" in said["privacy"].ours
+    assert "4 clients" in made.settings
+    (origin,) = (one for one in made.sections if one.title == "Where 69% and 66.5% come from")
+    table = origin.parts[1]
+    assert [row[:2] for row in table.rows] == [  # type: ignore[union-attr]
+        (measured.PLAIN, "69.00%"),
+        (measured.EARLIER, "66.50%"),
+    ]
+    assert all(row[2] != "not looked at" for row in table.rows)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("femnist", [True, False])
+def test_femnist_is_run_where_it_is_found_and_mnist_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, femnist: bool
+) -> None:
+    stand_in(monkeypatch, femnist=femnist)
+    monkeypatch.setattr(run, "WRITERS", WRITERS)
+    monkeypatch.setattr(run, "MNIST", MNIST)
+    made = run.run(Settings(out=tmp_path), silent)
+    assert list(made.data["tasks"]) == ["femnist" if femnist else "mnist"]
+    assert ("TACIT_DATA" in made.settings) != femnist
+    assert any(found.ours == "not run" for found in made.findings) != femnist
+    assert made.smaller == ""
 
 
 def test_the_quick_form_names_what_is_smaller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in(monkeypatch, femnist=False)
     made = reproduced(tmp_path, MNIST, quick=True)
-    assert "2 rounds instead of 200" in made.smaller
-    assert signds_lenet.reproduce.__module__ == catalogue.MODULES["signds-001"]
+    assert "MNIST instead of the document's FEMNIST, and 2 rounds instead of 600" in made.smaller
+    assert run.reproduce.__module__ == catalogue.MODULES["signds-001"]
     assert not any(found.ours == "not run" for found in made.findings)
     outcome = Outcome(
-        experiment=signds_lenet.EXPERIMENT,
+        experiment=run.EXPERIMENT,
         reproduction=made,
         record=recorded(Settings(quick=True, out=tmp_path), 1.0),
     )
@@ -77,8 +118,9 @@ def test_the_quick_form_names_what_is_smaller(monkeypatch: pytest.MonkeyPatch, t
     html = (tmp_path / "page" / "signds-001.html").read_text()
     assert "Quick run" in html
     assert "Test accuracy" in html
-    assert json.loads((tmp_path / "page" / "signds-001.json").read_text())["data"]["quoted"]["upload_signds"] == 656
-    assert len(paths) == 3
+    kept = json.loads((tmp_path / "page" / "signds-001.json").read_text())
+    assert kept["data"]["quoted"]["upload_signds"] == 656
+    assert len(paths) == 5
 
 
 def test_a_finished_run_is_read_and_another_setting_is_run_anew(
