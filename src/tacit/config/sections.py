@@ -137,7 +137,7 @@ class Evaluate(Section):
     """When the server tests the model."""
 
     every: Rounds = 1
-    """Test after every so many rounds, and after the last."""
+    """Test after every this many rounds, and after the last."""
     train: bool | None = None
     """Whether the accuracy on the training data is computed at the end; yes where no privacy is claimed."""
 
@@ -243,7 +243,7 @@ class Flower(Section):
     patience: Seconds = 120.0
     """Seconds to wait for all nodes before the first round."""
     cpus: Annotated[float, Between(1e-3, 1e5)] = 1.0
-    """CPUs a simulated client is given while it works."""
+    """CPUs that a simulated client is given while it works."""
     gpus: Annotated[float, Between(0, 1e3)] = 0.0
     """Share of a GPU likewise."""
 
@@ -258,7 +258,7 @@ class Signds(Section):
     sign_thr_ratio: Annotated[float, Between(0.5, 1)] = 0.6
     """The least share of the named coordinates that are among the largest, in the mean."""
     sign_global_lr: Rate = 1.0
-    """The step where it is not estimated; a coordinate moves by this over the number of reports a vote."""
+    """The step where it is not estimated; with each vote a coordinate moves by this over the number of reports."""
     sign_dim_out: Annotated[int, Between(0, 50)] = 0
     """How many coordinates are named; 0 for as many as the ratio allows."""
     h_max: Examples | None = None
@@ -280,7 +280,7 @@ class Signds(Section):
     step_factor: Rate = 2.0
     """A vote moves a coordinate by so many estimates."""
     patience: Rounds = 11
-    """The growth phase ends with the so-manieth round in which most magnitudes are within the bound."""
+    """The growth phase ends after this many rounds in which most magnitudes are within the bound."""
     min_share: Annotated[float, Between(0, 1)] = 0.05
     """Where fewer clients take part in a round, the step is sign_global_lr."""
     shuffle: bool = False

@@ -34,7 +34,7 @@ _EFFICIENCY = 0.85  # of processes that share the powers of a table
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Seconds a ciphertext, measured here."""
+    """Seconds per ciphertext, measured here."""
 
     encrypt: float  # by one client that has a core to itself
     encrypt_together: float  # by clients that share all cores, mean of all
@@ -55,8 +55,8 @@ class Estimate:
     protect_seconds: float  # all clients on this machine
     aggregate_seconds: float
     recover_seconds: float
-    upload_bytes: int  # a client
-    download_bytes: int  # a client
+    upload_bytes: int  # per client
+    download_bytes: int  # per client
     holder_bytes: int  # between the server and the key holders
     memory_bytes: int  # of the server with all clients in its process, beyond a plain round
 
@@ -156,7 +156,7 @@ def _opening(
 
 
 def _timed(action: Callable[[int], object], count: int) -> float:
-    """Return seconds a ciphertext, for as many as a vector has (small numbers are slower each): the best of a few."""
+    """Return seconds per ciphertext, for as many as a vector has (small numbers are slower each): the best of a few."""
     action(2)
     trials: list[float] = []
     while sum(trials) < _SECONDS and len(trials) < 5:

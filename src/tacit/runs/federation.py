@@ -31,7 +31,7 @@ from tacit.training.settings import Loss, loss_named
 class Federation:
     """A model and the data of each client.
 
-    ``clients`` are :class:`torch.utils.data.Dataset` objects or pairs of arrays (features, labels), one a client;
+    ``clients`` are :class:`torch.utils.data.Dataset` objects or pairs of arrays (features, labels), one per client;
     they are brought into memory once. :meth:`fit` trains ``model`` in place.
 
     >>> federation = Federation(
