@@ -41,7 +41,9 @@ def test_a_study_is_a_bar_of_all_rounds(screen: io.StringIO) -> None:
         done, moved = watch.study(study)
         moved(1, 1)
         done(0, Repeat(name=study.runs[0].name, folder="a", seed=None, error="by design"))
-    assert "3/4  run 1/2  optimizer.lr=0.1  failed: by design" in screen.getvalue()
+        moved(1, 1)
+    assert "run 1/2  optimizer.lr=0.1  failed: by design" in screen.getvalue()
+    assert "3/4  optimizer.lr=0.2 2/2" in screen.getvalue()  # the run that is in flight, not the one that has ended
 
 
 def test_nothing_is_shown_before_it_is_told_of_or_when_quiet(screen: io.StringIO) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 from rich.console import Console
 
 from tacit.federated.plan import NO_CLAIM, Privacy
-from tacit.report.live import TerminalObserver, rounds_table
+from tacit.report.live import TerminalObserver
 from tacit.report.page import terminal
 from tacit.report.run.summary import ending
 from tacit.runs.result import Result, RoundRecord
@@ -98,18 +99,103 @@ def test_lines_where_there_is_no_terminal() -> None:
     lines = _show(_console(terminal=False)).splitlines()
     assert lines[:2] == ["MNIST can't be had [at all]", "Digits [iid]"]
     assert lines[2].split("  ")[:5] == ["round 1/2", "clients 9/10", "train loss 0.5000", "test loss -", "accuracy -"]
-    assert "accuracy 90.00%" in lines[3]
-    assert "up 874 kB" in lines[3]
+    assert "accuracy 90.00%  epsilon -  up 874 kB  1.8 s" in lines[3]
 
 
-def test_a_table_on_a_terminal() -> None:
+def _rows(text: str) -> list[list[str]]:
+    return [line.split() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()]
+
+
+def test_rows_stay_on_a_terminal() -> None:
     text = _show(_console(terminal=True))
     assert "Digits [iid]" in text
-    last = text.rindex("train loss")
-    rows = [line.split() for line in text[last:].splitlines()]
-    assert ["1", "9/10", "0.5000", "-", "-", "874", "kB", "874", "kB", "1.2", "s", "500", "ms"] in rows
-    assert ["2", "9/10", "0.2500", "0.2500", "90.00%", "874", "kB", "874", "kB", "1.2", "s", "500", "ms"] in rows
-    assert "97.87%" in text[last:]
+    rows = _rows(text)
+    assert ["round", "clients", "train", "loss", "test", "loss", "accuracy", "epsilon", "up", "time"] in rows
+    assert ["1", "9/10", "0.5000", "-", "-", "-", "874", "kB", "1.8", "s"] in rows
+    assert ["2", "9/10", "0.2500", "0.2500", "90.00%", "-", "874", "kB", "1.8", "s"] in rows
+    assert "97.87%" in text
+
+
+def test_every_round_of_a_long_run_stays_visible() -> None:
+    console = _console(terminal=True)
+    observer = TerminalObserver(console)
+    observer.started(title="Digits", rounds=60, done=tuple(map(_record, range(1, 6))))
+    for number in range(6, 61):
+        observer.round_done(_record(number))
+    observer.stop()
+    rows = _rows(_text(console))
+    assert [number for number in range(1, 61) if any(row[:2] == [str(number), "9/10"] for row in rows)] == list(
+        range(1, 61)
+    )
+
+
+def test_the_columns_are_the_same_in_all_modes_and_fit_80_characters() -> None:
+    private = replace(_record(1), epsilon=7.125, clients_asked=None, clients_expected=200.0, wall_seconds=None)
+    encrypted = replace(_record(1), seconds=SECONDS | {"protect": 4.0, "recover": 2.0}, wall_seconds=75.2)
+    headings = set()
+    for record in (_record(1), private, encrypted):
+        console = _console(terminal=True, width=80)
+        observer = TerminalObserver(console)
+        observer.started(title="", rounds=2, done=(record,))
+        observer.stop()
+        text = _text(console)
+        headings.add(next(line for line in text.splitlines() if "accuracy" in line))
+        assert "…" not in text
+    assert len(headings) == 1
+    assert ["1", "about", "200", "0.5000", "-", "-", "7.12", "874", "kB", "-"] in _rows(_shown(private))
+
+
+def _shown(record: RoundRecord, *, width: int = 80) -> str:
+    console = _console(terminal=True, width=width)
+    observer = TerminalObserver(console)
+    observer.started(title="", rounds=2, done=(record,))
+    observer.stop()
+    return _text(console)
+
+
+def test_a_narrow_window_keeps_what_matters() -> None:
+    (heading,) = [line for line in _shown(_record(2), width=40).splitlines() if "accuracy" in line]
+    assert heading.split() == ["round", "clients", "accuracy", "epsilon"]
+
+
+def test_steps_of_one_data_holder_have_the_same_columns_but_those_of_clients() -> None:
+    rows = _rows(_shown(replace(_record(2), steps=1200, epsilon=2.5)))
+    assert ["step", "train", "loss", "test", "loss", "accuracy", "epsilon", "time"] in rows
+    assert ["1,200", "0.2500", "0.2500", "90.00%", "2.5", "1.8", "s"] in rows
+
+
+def test_the_bar_moves_within_a_round_by_replies_and_by_the_clock() -> None:
+    now = [0.0]
+    observer = TerminalObserver(_console(terminal=True), clock=lambda: now[0])
+
+    def share(at: float) -> float:
+        now[0] = at
+        return observer._share()[0]
+
+    observer.started(title="", rounds=4, done=())
+    assert observer._share() == (0.0, False)  # nothing is known of the first round: the bar pulses
+    observer.progress(replied=5, asked=10)
+    assert observer._share() == (0.5, True)
+    now[0] = 10.0
+    observer.round_done(_record(1))
+    assert [share(at) for at in (10.0, 12.5, 15.0, 30.0)] == [0.0, 0.25, 0.5, 0.97]
+    observer.stop()
+
+
+def test_what_takes_a_while_is_named() -> None:
+    console = _console(terminal=True)
+    observer = TerminalObserver(console)
+    observer.doing("loading mnist")
+    observer.started(title="", rounds=1, done=())
+    observer.doing("training")
+    observer.round_done(_record(1))
+    observer.doing("testing on the training data")
+    observer.stop()
+    for words in ("loading mnist ...", "testing on the training data ..."):
+        assert words in _text(console)
+    lines = _console(terminal=False)
+    TerminalObserver(lines).doing("loading mnist")
+    assert _text(lines) == ""
 
 
 def test_quiet_is_silent() -> None:
@@ -135,13 +221,6 @@ def test_a_resumed_run_says_what_was_done_before() -> None:
     console = _console(terminal=False)
     TerminalObserver(console).started(title="Digits", rounds=3, done=(_record(1), _record(2)))
     assert "2 rounds done before" in _text(console)
-
-
-def test_a_long_table_shows_its_end() -> None:
-    text = _words(rounds_table("title", [_record(number) for number in range(1, 31)]))
-    assert "18 earlier rounds not shown" in text
-    shown = [line.split()[0] for line in text.splitlines() if "9/10" in line]
-    assert shown == [str(number) for number in range(19, 31)]
 
 
 def test_the_summary_has_what_a_user_wants_to_know() -> None:
@@ -179,14 +258,9 @@ def test_a_claim_is_printed_with_all_it_depends_on() -> None:
     assert "epsilon for one client" in text
 
 
-def test_encrypted_rounds_show_where_their_time_went_within_80_characters() -> None:
+def test_the_summary_says_where_the_time_of_encrypted_rounds_went() -> None:
     seconds = {"train": 2.0, "protect": 0.51, "aggregate": 0.31, "recover": 0.62, "evaluate": 0.1}
     record = replace(RESULT.rounds[0], seconds=seconds, wall_seconds=3.6, clipped=12)
-    console = _console(terminal=False, width=80)
-    console.print(rounds_table("t", [record]))
-    table = _text(console)
-    assert [word in table for word in ("protect", "aggregate", "recover", "510 ms", "310 ms", "620 ms")] == [True] * 6
-    assert "…" not in table
     text = _words(summary(replace(RESULT, rounds=(record,), stage_seconds=seconds)))
     assert "of it protect 510 ms, aggregate 310 ms, recover 620 ms" in text
     assert "12 coordinates of updates: raise paillier.clip" in text

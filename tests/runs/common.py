@@ -49,6 +49,7 @@ class Watching:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.done_things: list[str] = []
         self.title = ""
         self.rounds = 0
         self.done: tuple[RoundRecord, ...] = ()
@@ -58,6 +59,9 @@ class Watching:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def doing(self, what: str) -> None:
+        self.done_things.append(what)
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         self.title, self.rounds, self.done = title, rounds, done

@@ -50,7 +50,7 @@ def test_every_run_is_an_ordinary_one_on_the_same_split(tmp_path: Path) -> None:
             assert run.result == Result.read(Path(run.folder) / RESULT)
             assert Path(run.folder) == tmp_path / "c" / "runs" / run.name
     assert [index for index, _ in told] == [0, 1, 2, 3]
-    assert moved[:3] == [(0, 0), (0, 1), (0, 2)]
+    assert moved[:4] == [(0, 0), (0, 0), (0, 1), (0, 2)]  # begun, ready, and its rounds
     assert comparison.warnings == ()
     assert comparison.shared == {
         "data": "digits",

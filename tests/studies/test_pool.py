@@ -40,7 +40,7 @@ def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path: Path) -> None:
         assert "was killed by signal 9" in str(found[index].error)
     assert found[2].result == finished(tmp_path / "2")
     assert found[2].result is not None
-    assert [count for place, count in moved if place == 2] == [0, 1, 2]
+    assert [count for place, count in moved if place == 2] == [0, 0, 1, 2]  # begun, ready, and its rounds
     assert "workers: 1" in (tmp_path / "2" / CONFIG).read_text()
     assert "ZeroDivisionError: by design" in str(found[3].error)
     assert "raise ZeroDivisionError" in (tmp_path / "3" / TRACEBACK).read_text()
@@ -64,7 +64,7 @@ def test_a_run_that_has_begun_goes_on(tmp_path: Path) -> None:
     counts: list[int] = []
     again = outcomes([run], workers=1, on_round=lambda _, rounds: counts.append(rounds))[0].result
     assert again is not None
-    assert counts == [2]  # both rounds were done before
+    assert counts == [0, 2]  # it begins; both rounds were done before
     assert again.test_accuracy == first.test_accuracy
 
 

@@ -31,9 +31,10 @@ def run(
     config = asked.config()
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
-    from tacit.runs import run as start
-
     with watching(quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {config.out}") as watch:
-        result = start.run(config, observer=watch.run(), force=force)
+        observer = watch.run()
+        from tacit.runs import run as start
+
+        result = start.run(config, observer=observer, force=force)
     if as_json:
         emit_json(result.to_dict())

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tacit.studies.pool import OnDone, OnRound
     from tacit.studies.results import Repeat
 
+_NAMED = 3  # runs in flight that a bar names
+
 
 @contextmanager
 def watching(*, quiet: bool = False, as_json: bool = False, again: str | None = None) -> Iterator[Watch]:
@@ -59,32 +61,51 @@ class Watch:
 
     def run(self, *, units: str = "clients") -> TerminalObserver:
         """Return what shows the rounds of a run; ``units`` is what a round's bar counts."""
+        if not self._as_json:
+            self.told("getting ready")  # what follows loads more than a moment's worth of code
         from tacit.report.live import TerminalObserver
 
+        self.stop()
         self._observer = TerminalObserver(
             console(stderr=self._as_json), quiet=self._quiet or self._as_json, units=units
         )
         return self._observer
 
     def study(self, study: Study) -> tuple[OnDone, OnRound]:
-        """Return what shows the runs of a study: the rounds of all in a bar, or a line per run without a terminal."""
-        rounds, runs, last = [0] * len(study.runs), 0, ""
+        """Return what shows the runs of a study: a line per run that has ended, and a bar that names those in flight.
+
+        The bar counts the rounds of all runs. Without a terminal the lines are all there is.
+        """
+        rounds, ended_runs = [0] * len(study.runs), 0
         total = sum(run.rounds for run in study.runs)
-        lines = None if self._shown() or self._quiet or self._as_json else console()
+        in_flight: dict[int, int] = {}  # places, and the round that each is at
+        lines = None if self._quiet or self._as_json else console()
+
+        def show() -> None:
+            named = [
+                f"{study.runs[place].name} {min(count + 1, study.runs[place].rounds)}/{study.runs[place].rounds}"
+                for place, count in sorted(in_flight.items())
+            ]
+            said = ", ".join(named[:_NAMED]) + (f" and {len(named) - _NAMED} more" if len(named) > _NAMED else "")
+            self.told("rounds", done=sum(rounds), total=total, said=f"{sum(rounds)}/{total}  {said}", ends=True)
 
         def moved(place: int, count: int) -> None:
-            rounds[place] = count
-            done, said = sum(rounds), f"{sum(rounds)}/{total}"
-            self.told("rounds", done=done, total=total, said=f"{said}  {last}", ends=True)
+            rounds[place] = in_flight[place] = count
+            show()
 
         def ended(place: int, run: Repeat) -> None:
-            nonlocal runs, last
-            runs += 1
-            last = f"run {runs}/{len(study.runs)}  {run.name}  {_outcome(run)}"
-            moved(place, study.runs[place].rounds)
+            nonlocal ended_runs
+            ended_runs += 1
+            in_flight.pop(place, None)
+            rounds[place] = study.runs[place].rounds
             if lines is not None:
-                lines.print(last, markup=False, emoji=False, soft_wrap=True)
+                told = f"run {ended_runs}/{len(study.runs)}  {run.name}  {_outcome(run)}"
+                (self._bar.console if self._bar else lines).print(
+                    told, markup=False, emoji=False, highlight=False, soft_wrap=True
+                )
+            show()
 
+        self.told("rounds", done=0, total=total, said=f"0/{total}  getting ready", ends=True)
         return ended, moved
 
     def search(self, tested: int, mean: float) -> None:

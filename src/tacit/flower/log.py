@@ -17,6 +17,9 @@ class LoggingObserver:
         """Print a note."""
         _say(NOTE, text)
 
+    def doing(self, what: str) -> None:
+        """Say nothing: the operator reads rounds."""
+
     def failed(self, error: TacitError) -> None:
         """Print why the run stopped; Flower's own account of it is a traceback."""
         _say(ERROR, str(error))

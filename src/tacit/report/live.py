@@ -1,171 +1,240 @@
-"""A run in the terminal: a live table on a TTY, plain lines elsewhere."""
+"""A run in the terminal: a row per round that stays, and below the rows a bar that moves within a round."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from rich.console import Console, Group
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
 from tacit.report.page import terminal
 from tacit.report.run.summary import ending
-from tacit.report.words import STAGES, bytes_text, cohort_text, percent, seconds_text
+from tacit.report.words import bytes_text, cohort_text, epsilon_text, percent, seconds_text
 from tacit.runs.result import Result, RoundRecord
 
-_NOTABLE = 0.05
-_ROWS = 12  # rounds the live table shows; earlier ones are summed up in a line
+_NEARLY = 0.97  # of a round is the most that a guess by the clock shows: only its end ends it
+_RECENT = 5  # rounds that say how long the next one takes
+_BAR = 30  # letters
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A column of the table of rounds; those of a lower rank go first where the window is narrow."""
+
+    name: str
+    width: int
+    text: Callable[[RoundRecord], str]
+    rank: int = 9
+    style: str = ""
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _spent(record: RoundRecord) -> str:
+    return "-" if record.epsilon is None else epsilon_text(record.epsilon)
+
+
+def _took(record: RoundRecord) -> str:
+    return "-" if record.wall_seconds is None else seconds_text(record.wall_seconds)
+
+
+_SHARED = (
+    _Column(name="train loss", width=10, text=lambda record: _number(record.train_loss), rank=2),
+    _Column(name="test loss", width=9, text=lambda record: _number(record.test_loss), rank=4),
+    _Column(name="accuracy", width=8, text=lambda record: percent(record.test_accuracy), style="bold green"),
+    _Column(name="epsilon", width=8, text=_spent),
+)
+_TIME = _Column(name="time", width=10, text=_took, rank=3)
+_COLUMNS = (
+    _Column(name="round", width=5, text=lambda record: f"{record.round}"),
+    _Column(name="clients", width=9, text=cohort_text, rank=5),
+    *_SHARED,
+    _Column(name="up", width=7, text=lambda record: bytes_text(record.bytes_up), rank=1),
+    _TIME,
+)
+_ALONE = (_Column(name="step", width=7, text=lambda record: f"{record.steps or 0:,}"), *_SHARED, _TIME)
+_GAP = 2  # letters between columns
 
 
 class TerminalObserver:
-    """Shows rounds as they come.
+    """Shows rounds as they come: the same columns in every mode, a dash where there is nothing to tell.
 
     Args:
-        console: where to print; a console that is not a terminal gets one line per round.
+        console: where to print; a console that is not a terminal gets one line per round and no bar.
         quiet: say nothing but the end.
         units: what a round's bar counts.
+        clock: tells the seconds.
     """
 
-    def __init__(self, console: Console, *, quiet: bool = False, units: str = "clients") -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        quiet: bool = False,
+        units: str = "clients",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
         self._quiet = quiet
         self._units = units
+        self._clock = clock
         self._live: Live | None = None
-        self._records: list[RoundRecord] = []
-        self._rounds = 0
-        self._title = ""
+        self._rounds = 0  # of the whole run; none before the first begins
+        self._done = 0
+        self._told = False  # whether the heading of the table stands
+        self._doing = ""
+        self._spinner = Spinner("dots")
         self._replied = self._asked = 0
-        self._began = time.monotonic()
+        self._began = self._round_began = clock()
+        self._lasted: list[float] = []  # seconds of the rounds that were watched
 
     def note(self, text: str) -> None:
         """Print a note."""
         if not self._quiet:
             self._console.print(Text(text, style="yellow"))
 
+    def doing(self, what: str) -> None:
+        """Say what is going on until the next word, where there is a terminal; elsewhere lines are for what is done."""
+        self._doing = what
+        if not self._quiet and self._console.is_terminal:
+            self._open()
+
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
-        """Open the live table, or print the heading."""
-        self._title, self._rounds, self._records = title, rounds, list(done)
-        self._began = time.monotonic()
+        """Print the title and the rounds of an earlier session, and begin the bar."""
+        self._rounds, self._done = rounds, len(done)
+        self._began = self._round_began = self._clock()
+        self._doing = ""
         if self._quiet:
             return
-        if self._console.is_terminal:
-            self._live = Live(self._view(), console=self._console, refresh_per_second=8, get_renderable=self._view)
-            self._live.start()
-        else:
-            self._console.print(Text(title))
+        self._console.print(Text(title, style="bold"))
+        if not self._console.is_terminal:
             if done:
                 self._console.print(f"{len(done)} rounds done before")
+            return
+        for record in done:
+            self._row(record)
+        self._open()
 
     def progress(self, *, replied: int, asked: int) -> None:
         """Move the bar of the round in flight."""
         self._replied, self._asked = replied, asked
 
     def round_done(self, record: RoundRecord) -> None:
-        """Add a row, or print a line."""
-        self._records.append(record)
+        """Print the row of a round."""
+        now = self._clock()
+        self._lasted.append(now - self._round_began)
+        self._round_began = now
+        self._done += 1
         self._replied = 0
-        if not self._quiet and self._live is None:
+        if self._quiet:
+            return
+        if self._console.is_terminal:
+            self._row(record)
+        else:
             self._console.print(_line(record, self._rounds))
 
     def finished(self, result: Result) -> None:
-        """Close the table and print what came of it."""
+        """Take the bar away and print what came of it."""
         self.stop()
         if not self._quiet:
             self._console.print(Text(""))
             self._console.print(terminal.parts(ending(result)))
 
     def stop(self) -> None:
-        """Leave the table as it stands; also after an error or Ctrl-C."""
+        """Leave the rows as they stand; also after an error or Ctrl-C."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def _view(self) -> Group:
-        return Group(rounds_table(self._title, self._records), self._bar())
+    def _open(self) -> None:
+        if self._live is None:
+            self._live = Live(
+                self._view(), console=self._console, refresh_per_second=8, get_renderable=self._view, transient=True
+            )
+            self._live.start()
 
-    def _bar(self) -> Table | Text:
-        done = len(self._records)
-        if done >= self._rounds:
-            return Text("")
-        grid = Table.grid(padding=(0, 1))
-        share = self._replied / self._asked if self._asked else 0.0
-        elapsed = time.monotonic() - self._began
-        fresh = [record.wall_seconds for record in self._records[-5:] if record.wall_seconds is not None]
-        left = (self._rounds - done - share) * sum(fresh) / len(fresh) if fresh else None
-        words = f"round {done + 1}/{self._rounds}  "
-        if self._asked:
+    def _row(self, record: RoundRecord) -> None:
+        columns = _fitting(_ALONE if record.steps is not None else _COLUMNS, self._console.width)
+        if not self._told:
+            self._told = True
+            self._console.print(_heading(columns))
+        self._console.print(_cells(columns, record))
+
+    def _view(self) -> RenderableType:
+        if not 0 < self._rounds != self._done:
+            self._spinner.text = Text(f"{self._doing} ...")
+            return self._spinner if self._doing else Text("")
+        return self._bar()
+
+    def _bar(self) -> Table:
+        share, known = self._share()
+        words = f"round {self._done + 1}/{self._rounds}  "
+        if 0 < self._replied < self._asked:
             words += f"{self._replied}/{self._asked} {self._units}  "
-        words += seconds_text(elapsed)
-        if left is not None:
-            words += f", about {seconds_text(max(left, 0.0))} left"
-        grid.add_row(ProgressBar(total=self._rounds, completed=done + share, width=30), words)
+        elif self._doing:
+            words += f"{self._doing}  "
+        words += seconds_text(self._clock() - self._began)
+        mean = self._mean()
+        if mean is not None:
+            words += f", about {seconds_text(max((self._rounds - self._done - share) * mean, 0.0))} left"
+        grid = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=self._rounds, completed=self._done + share, width=_BAR, pulse=not known)
+        grid.add_row(bar, words)
         return grid
 
+    def _mean(self) -> float | None:
+        recent = self._lasted[-_RECENT:]
+        return sum(recent) / len(recent) if recent else None
 
-def rounds_table(title: str, records: list[RoundRecord]) -> Table:
-    """Return the table of rounds, the last ones where there are many."""
-    earlier = len(records) - _ROWS
-    caption = f"{earlier} earlier rounds not shown" if earlier > 0 else None
-    table = Table(title=Text(title, style="bold"), title_justify="left", caption=caption, box=None, pad_edge=False)
-    if any(record.steps is not None for record in records):
-        return _steps_table(table, records)
-    stages = _stages(records) if all(record.seconds for record in records) else []
-    narrow = len(stages) > 2  # more columns than these would not fit 80 characters
-    names = ("accuracy", "up") if narrow else ("train loss", "test loss", "accuracy", "up", "down")
-    for name in ("round", "clients", *names, *stages):
-        table.add_column("test" if narrow and name == "evaluate" else name, justify="right", header_style="dim")
-    for r in records[-_ROWS:]:
-        table.add_row(
-            str(r.round),
-            cohort_text(r),
-            *(() if narrow else (_number(r.train_loss), _number(r.test_loss))),
-            Text(percent(r.test_accuracy), style="bold green"),
-            bytes_text(r.bytes_up),
-            *(() if narrow else (bytes_text(r.bytes_down),)),
-            *(seconds_text(r.seconds.get(stage, 0.0)) for stage in stages),
-        )
-    return table
+    def _share(self) -> tuple[float, bool]:
+        """Return how much of the round in flight is done, by the replies or else by the clock, and whether it is known.
+
+        Clients that train at once reply at once, and where cohorts are hidden nobody may know who replied: then the
+        bar goes by how long the rounds before took.
+        """
+        counted = self._replied / self._asked if self._asked else 0.0
+        mean = self._mean()
+        if mean is None or mean <= 0.0:
+            return counted, counted > 0.0
+        return max(min(counted, 1.0), min((self._clock() - self._round_began) / mean, _NEARLY)), True
 
 
-def _stages(records: Sequence[RoundRecord]) -> list[str]:
-    """Return the stages worth a column: training, evaluation, and what took a twentieth of the time."""
-    whole = sum(record.lasted for record in records)
-    spent = {stage: sum(record.seconds.get(stage, 0.0) for record in records) for stage in STAGES}
-    return [stage for stage in STAGES if stage in ("train", "evaluate") or spent[stage] > _NOTABLE * whole]
+def _cells(columns: tuple[_Column, ...], record: RoundRecord) -> Text:
+    """Return the row of a round."""
+    words = Text(no_wrap=True, overflow="crop")
+    for place, column in enumerate(columns):
+        words.append(" " * _GAP if place else "")
+        words.append(f"{column.text(record):>{column.width}}", style=column.style)
+    return words
 
 
-def _steps_table(table: Table, records: list[RoundRecord]) -> Table:
-    """Fill the table of one data holder that trains alone."""
-    for name in ("step", "train loss", "test loss", "accuracy", "epsilon", "train", "evaluate"):
-        table.add_column(name, justify="right", header_style="dim")
-    for r in records[-_ROWS:]:
-        table.add_row(
-            f"{r.steps:,}",
-            _number(r.train_loss),
-            _number(r.test_loss),
-            Text(percent(r.test_accuracy), style="bold green"),
-            _number(r.epsilon),
-            seconds_text(r.seconds["train"]),
-            seconds_text(r.seconds["evaluate"]),
-        )
-    return table
+def _heading(columns: tuple[_Column, ...]) -> Text:
+    names = (" " * _GAP).join(f"{column.name:>{column.width}}" for column in columns)
+    return Text(names, style="dim", no_wrap=True, overflow="crop")
 
 
-def _line(r: RoundRecord, rounds: int) -> str:
-    took = "" if r.wall_seconds is None else f"  {seconds_text(r.wall_seconds)}"
-    if r.steps is not None:
-        return (
-            f"step {r.steps}  train loss {_number(r.train_loss)}  test loss {_number(r.test_loss)}  "
-            f"accuracy {percent(r.test_accuracy)}  epsilon {_number(r.epsilon)}{took}"
-        )
-    return (
-        f"round {r.round}/{rounds}  clients {cohort_text(r)}  train loss {_number(r.train_loss)}  "
-        f"test loss {_number(r.test_loss)}  accuracy {percent(r.test_accuracy)}  up {bytes_text(r.bytes_up)}{took}"
-    )
+def _fitting(columns: tuple[_Column, ...], width: int) -> tuple[_Column, ...]:
+    """Return the columns that a window has room for."""
+    while len(columns) > 1 and sum(column.width + _GAP for column in columns) - _GAP > width:
+        least = min(columns, key=lambda column: column.rank)
+        columns = tuple(column for column in columns if column is not least)
+    return columns
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def _line(record: RoundRecord, rounds: int) -> str:
+    if record.steps is not None:
+        return "  ".join([f"step {record.steps}", *_told(_SHARED, record), _took(record)])
+    first = [f"round {record.round}/{rounds}", f"clients {cohort_text(record)}"]
+    return "  ".join([*first, *_told(_SHARED, record), f"up {bytes_text(record.bytes_up)}", _took(record)])
+
+
+def _told(columns: tuple[_Column, ...], record: RoundRecord) -> list[str]:
+    return [f"{column.name} {column.text(record)}" for column in columns]

@@ -68,7 +68,9 @@ def build(config: Resolved, randomness: Randomness, observer: Observer, *, may_f
     device = device_of(config.gpu)
     population = config.federate.clients
     plan = None if population is None else plan_of(config, population)  # a mistake shows before data are fetched
+    observer.doing(f"loading {config.data.name}")
     config, data, notes = _load(config, observer, may_fall_back=may_fall_back)
+    observer.doing("splitting the data and building the model")
     data = features_of(config.data).of_data(data, device, observer.note)
     spec, name = config.data.split, config.model.name
     if population is None:

@@ -61,6 +61,10 @@ class Logged:
         """Pass it on."""
         self._observer.note(text)
 
+    def doing(self, what: str) -> None:
+        """Pass it on."""
+        self._observer.doing(what)
+
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """Open the logs; rounds of an earlier session are placed in time as if it had just ended."""
         self._observer.started(title=title, rounds=rounds, done=done)

@@ -14,6 +14,10 @@ class Observer(Protocol):
         """Something the user should know, said once."""
         ...
 
+    def doing(self, what: str) -> None:
+        """Something that takes a while begins, such as loading data or a test; it lasts until the next word."""
+        ...
+
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """The first round begins; ``done`` are the rounds of an earlier session."""
         ...
@@ -35,6 +39,9 @@ class Silent:
     """Watches and says nothing."""
 
     def note(self, text: str) -> None:
+        """Say nothing."""
+
+    def doing(self, what: str) -> None:
         """Say nothing."""
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:

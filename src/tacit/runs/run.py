@@ -39,13 +39,14 @@ def run(config: RunConfig, *, observer: Observer | None = None, force: bool = Fa
         observer: is told of every round.
         force: replace a run that the folder holds already.
     """
+    observer = observer or Silent()
+    observer.doing("loading PyTorch")
     from tacit.runs import job as jobs
     from tacit.runs import logged
 
     logged.check(config)
     resolved = resolve(config)
     randomness = Randomness.of(seed=config.seed)
-    observer = observer or Silent()
     return execute(lambda: jobs.build(resolved, randomness, observer), randomness, config.out, observer, force=force)
 
 
@@ -75,6 +76,7 @@ def execute(
     job = build()
     folder = None
     try:
+        observer.doing("preparing the parties")  # keys, where there are any
         connection = (connect or _connection)(job)
         if out is not None:
             folder = RunFolder.create(out, config=job.config.to_yaml(), force=force)
@@ -171,10 +173,11 @@ def resume(path: Path, *, observer: Observer | None = None, elsewhere: Elsewhere
 
 
 def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -> Result:
+    start = time.perf_counter()
+    observer.doing("loading PyTorch")
     from tacit.runs import job as jobs
     from tacit.runs import logged, surroundings
 
-    start = time.perf_counter()
     config = config_of(folder.path).model_copy(update={"out": folder.path})  # it may have been moved since
     logged.check(config)
     progress = Progress.of(folder)

@@ -114,6 +114,7 @@ class Runner:
         records = list(done)
         rounds = job.config.federate.rounds
         clients = range(len(job.holdings.rows))
+        self._observer.doing("preparing the parties")
         self._plan = replace(job.plan, protocol=drive(job.plan.protocol.setup(clients), engine))
         for note in self._remarks:
             self._observer.note(note)
@@ -211,6 +212,7 @@ class Runner:
             if self._book is not None:
                 self._book.add(charge, spent)
             self._replied, self._asked, self._in_flight = 0, len(cohort), number
+            self._observer.doing("training")
             try:
                 task = broadcast(self._plan, mechanism, before.model, turn)
                 total = self._exchange(engine, sum_flow(self._plan, mechanism, cohort, task), traffic)
@@ -254,6 +256,7 @@ class Runner:
         job = self._job
         if job.test is None or not (last or number % job.config.evaluate.every == 0):
             return None
+        self._observer.doing("testing")
         with self._stopwatch.measure("evaluate"):
             score = job.evaluator.score(model, *job.test)
         if not math.isfinite(score.loss):
@@ -280,6 +283,7 @@ class Runner:
         start = time.perf_counter()
         training: Score | None = None
         if self._tells.training_score(config.evaluate.train):
+            self._observer.doing("testing on the training data")
             training = job.evaluator.score(end.model, *self._training_data())
         return Result(
             version=tacit.__version__,

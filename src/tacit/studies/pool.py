@@ -73,7 +73,7 @@ def perform(
         force: begin anew in a folder that holds a study of this kind.
         on_done: is told of every run that has come to its end, by its place in the plan; those of an earlier session
             come first.
-        on_round: is told how many rounds a run has done, by its place in the plan.
+        on_round: is told how many rounds a run has done, by its place in the plan; none when it begins.
     """
     workers = workers_for(workers, study.runs[0].settings, len(study.runs))
     claim(out, study, force=force)
@@ -134,6 +134,7 @@ def run_all(
     jobs = [_Job(index=index, settings=settings) for index, settings in enumerate(runs)]
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
+            on_round(job.index, 0)
             yield _attempt(job, on_round)
         return
     narrow = [_Job(index=job.index, settings=_narrow(job.settings)) for job in jobs]
@@ -240,6 +241,7 @@ def _serve(connection: Connection) -> None:
             job: _Job = connection.recv()
         except EOFError:
             return
+        connection.send((job.index, 0))  # so that whoever watches can name it while it loads
         connection.send(_attempt(job, lambda index, rounds: connection.send((index, rounds))))
 
 
