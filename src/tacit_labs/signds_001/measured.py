@@ -50,9 +50,9 @@ def accuracy_at(result: Result, number: int) -> float | None:
 
 
 def last_mean(result: Result, count: int = 10) -> float | None:
-    """Return the mean of the last evaluations: a single one of a jagged curve is a matter of luck."""
-    seen = [record.test_accuracy for record in result.rounds if record.test_accuracy is not None][-count:]
-    return sum(seen) / len(seen) if seen else None
+    """Return the mean of the last evaluations, None of few: a single one of a jagged curve is a matter of luck."""
+    seen = [record.test_accuracy for record in result.rounds if record.test_accuracy is not None]
+    return sum(seen[-count:]) / count if len(seen) > 2 * count else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tacit.report.page import Note, Row, Section, Table, Text, bars
 from tacit.report.words import percent
+from tacit.runs.result import Result
 from tacit_labs.harness.experiment import Finding
 from tacit_labs.harness.learning import curves, upload
 from tacit_labs.signds_001 import document
@@ -161,10 +162,7 @@ def _classes(part: Part) -> int:
 
 
 def _accuracy(part: Part) -> Finding:
-    ours = "; ".join(
-        f"{name}: {percent(result.test_accuracy)} (last ten evaluations {percent(last_mean(result))})"
-        for name, result in part.results.items()
-    )
+    ours = "; ".join(f"{name}: {_both(result)}" for name, result in part.results.items())
     rounds = len(part.plain.rounds)
     if part.name == FEMNIST:
         return Finding(
@@ -184,6 +182,11 @@ def _accuracy(part: Part) -> Finding:
         why="Another and easier data set, ten classes instead of 62: a stand-in where FEMNIST is not at hand.",
         headline=True,
     )
+
+
+def _both(result: Result) -> str:
+    mean = last_mean(result)
+    return percent(result.test_accuracy) + ("" if mean is None else f" (last ten evaluations {percent(mean)})")
 
 
 def _origin(part: Part) -> Table:
@@ -209,7 +212,7 @@ def _table(part: Part) -> Table:
             (
                 name,
                 percent(result.test_accuracy),
-                percent(last_mean(result)),
+                None if (mean := last_mean(result)) is None else percent(mean),
                 "-" if result.test_loss is None else f"{result.test_loss:.3f}",
                 f"{sent:,.0f}",
                 f"{plain / sent:,.0f}x" if result.mode != "plain" else "-",

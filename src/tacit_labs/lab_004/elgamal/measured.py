@@ -18,8 +18,7 @@ class Sizes:
     """How much is measured; the defaults are the report's, where it says."""
 
     repeats: Mapping[int, int]  # of the three stages, by the bits of the key
-    factoring: Mapping[int, int]  # of key generation by factoring p - 1
-    limit: float  # seconds of the processor after which a factorisation is given up
+    factoring: Mapping[int, tuple[int, float]]  # keys by factoring p - 1, and seconds after which one is given up
     batches: tuple[int, ...]  # bits of the key
     batch: int  # messages
     product_repeats: int

@@ -79,8 +79,8 @@ def keys(found: Measured) -> Table:
         rows=rows,
         align="rrrrrrr",
         caption="Milliseconds per key. Before: any prime p, and p - 1 factored to know a primitive root. After: "
-        f"p = 2q + 1 with q prime. Tacit sieves q and p together. A factorisation was given up after "
-        f"{found.sizes.limit:g} s of the processor and counts as that: ≥ is the least the mean can be.",
+        "p = 2q + 1 with q prime. Tacit sieves q and p together. A factorisation that was given up counts as the "
+        "seconds of the processor that it had: ≥ is the least the mean can be.",
     )
 
 

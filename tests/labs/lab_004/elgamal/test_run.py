@@ -20,8 +20,7 @@ from tacit_labs.lab_004.elgamal.measured import Factoring, Measured, Sizes
 
 TINY = Sizes(
     repeats={64: 2, 128: 1},
-    factoring={64: 2},
-    limit=20.0,
+    factoring={64: (2, 20.0)},
     batches=(64,),
     batch=3,
     product_repeats=2,
