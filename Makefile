@@ -1,12 +1,14 @@
-# `make run` and `make test` set up everything they need in .venv, once, and again when the requirements change.
+# `make run` and `make test` set up everything they need in .venv, once, and again when the requirements change. Every
+# file that is installed has to have a hash that is listed in requirements/, but for torch: see .ci/lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-REQUIREMENTS := pyproject.toml constraints.txt $(wildcard setup.py) $(wildcard src/tacit/*/*.c src/tacit/*/*/*.[ch])
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+HASHED := $(PIP) --require-hashes --no-deps --requirement
+REQUIREMENTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt setup.py) $(wildcard src/tacit/*/*.c src/tacit/*/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz sanitize valgrind clean
+.PHONY: help run test lint bench fuzz sanitize valgrind release lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,17 +58,24 @@ valgrind: ## Run the native core under valgrind: memory, leaks, and nothing that
 	if valgrind --quiet --error-exitcode=1 "$$folder/core" leak >"$$folder/log" 2>&1; \
 		then echo "a public exponent was not noticed"; exit 1; else echo "clean; a public exponent is noticed"; fi
 
-clean: ## Remove the environment and build outputs
-	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+release: $(VENV)/.ready-test ## Build sdist and wheel, install the wheel in a new environment and try it there
+	@PATH="$(abspath $(BIN)):$$PATH" .ci/release $(ARGS)
 
-# torch goes first and alone, so that no other package's range chooses another build of it.
+lock: $(VENV)/.ready-test ## Write the versions and hashes of all that is installed (requirements/) anew
+	@.ci/lock $(ARGS)
+
+clean: ## Remove the environment and build outputs
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+# torch goes alone, so that no other package's range chooses another build of it.
 $(VENV)/.ready: $(REQUIREMENTS)
 	@echo "Setting up $(VENV) (about a minute and a half; only when the requirements change)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) torch
-	@$(PIP) --editable .
+	@$(HASHED) requirements/run.txt
+	@$(PIP) --constraint constraints.txt torch
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
-	@$(PIP) --editable '.[test]'
+	@$(HASHED) requirements/test.txt
 	@touch $@

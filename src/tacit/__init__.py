@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tacit.runs.run import resume, run
     from tacit.training.hooks import Context, Hooks
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the one place it stands in
 __all__ = [
     "Context",
     "Federation",

@@ -61,3 +61,8 @@ def test_a_forced_backend_is_told_and_a_wrong_one_does_not_stop_the_doctor(
         check=True,
     )
     assert json.loads(done.stdout)["crypto"] == {"value": value, "reason": reason, "best": False}
+
+
+def test_the_arithmetic_is_checked_on_request() -> None:
+    assert "the cryptography's arithmetic is right" in _run("--check")
+    assert json.loads(_run("--check", "--json"))["checked"] > 500

@@ -18,7 +18,7 @@ from tacit.crypto import native
 from tacit.crypto.gmp import GmpBackend
 from tacit.crypto.native import NativeBackend
 from tacit.crypto.ring import Backend, Ring, Rows, from_integers, to_integers, width_of
-from tacit.errors import CipherError, ConfigError
+from tacit.errors import CipherError, ConfigError, DeviceError
 
 OBSTACLE = native.why_not()
 BACKENDS = [
@@ -393,3 +393,21 @@ def test_why_the_native_backend_cannot_run(monkeypatch: pytest.MonkeyPatch) -> N
     assert "no AVX-512 IFMA" in (native.why_not() or "")
     monkeypatch.setattr(native, "_native", None)
     assert "was not built" in (native.why_not() or "")
+
+
+@over_backends
+def test_a_backend_is_compared_with_python(backend: Backend) -> None:
+    assert choice.verify(backend) == 4 * 2 * 6 * 19
+
+
+class Wrong(GmpBackend):
+    """Divides wrongly, by one."""
+
+    def quotient(self, rows: Rows, divisor: int, *, workers: int | None = None) -> Rows:
+        right = super().quotient(rows, divisor, workers=workers)
+        return from_integers([number ^ 1 for number in to_integers(right)], right.shape[1])
+
+
+def test_a_backend_that_computes_wrongly_is_told() -> None:
+    with pytest.raises(DeviceError, match=r"gmpy2 backend computes wrongly here \(quotients modulo 64 bits\)"):
+        choice.verify(Wrong())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tacit.cli.output import JsonFlag, console, emit_json
 
@@ -12,20 +14,36 @@ if TYPE_CHECKING:
 _TITLES = {"python": "Python", "torch": "torch", "gpu": "GPU", "crypto": "cryptography", "kernels": "training kernels"}
 
 
-def doctor(*, as_json: JsonFlag = False) -> None:
+def doctor(
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the cryptography's arithmetic with Python's on random numbers.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Say what this machine brings: Python, torch, GPU, cores, and which fast paths run and why not the others.
 
     Examples:
       tacit doctor
+      tacit doctor --check
       TACIT_CRYPTO_BACKEND=gmpy2 tacit doctor
     """
     from tacit.runs.machine import examine
 
     machine = examine()
+    checked = _checked() if check else None
     if as_json:
-        emit_json(machine.to_dict())
-    else:
-        _show(machine)
+        emit_json(machine.to_dict() | ({} if checked is None else {"checked": checked}))
+        return
+    _show(machine)
+    if checked is not None:
+        console().print(f"  the cryptography's arithmetic is right: {checked} results as Python has them", markup=False)
+
+
+def _checked() -> int:
+    from tacit.crypto import backend
+
+    return backend.verify(backend.backend())
 
 
 def _show(machine: Machine) -> None:
