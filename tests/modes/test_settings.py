@@ -8,7 +8,7 @@ from tacit.config.run_config import RunConfig, from_mapping
 from tacit.config.sections import Dp
 from tacit.errors import ConfigError
 from tacit.modes.catalogue import MODES, plan_of, resolve
-from tacit.modes.settings import EPSILON, budgeted, meant_for
+from tacit.modes.settings import EPSILON, meant_for, suited
 
 VALUES: dict[str, Any] = {
     "clip": 0.7,
@@ -93,10 +93,9 @@ def test_the_batches_of_plain_sgd_are_not_for_dp_sgd() -> None:
     ids=lambda config: config.mode,
 )
 def test_a_mode_without_a_budget_is_given_one_and_says_so(config: RunConfig) -> None:
-    given, note = budgeted(config)
+    given, said = suited(config)
     assert given.dp.epsilon == EPSILON
-    assert note is not None
-    assert f"{config.mode}: dp.epsilon=8" in note
+    assert "epsilon 8 at delta 1e-05" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -104,11 +103,44 @@ def test_a_mode_without_a_budget_is_given_one_and_says_so(config: RunConfig) -> 
     [
         RunConfig(),
         RunConfig(mode="paillier"),
-        RunConfig(mode="signds"),
-        RunConfig(mode="dp", dp={"noise": 1.0}),
-        RunConfig(mode="dp", dp={"epsilon": 2.0}),
-        RunConfig(mode="dp-sgd", dpsgd={"epsilon": 2.0}),
+        RunConfig(mode="dp", data={"name": "digits"}, dp={"noise": 1.0}),
+        RunConfig(mode="dp", model={"name": "cnn"}, dp={"epsilon": 2.0}),
+        RunConfig(mode="dp", data={"features": "none"}, dp={"epsilon": 2.0}),
+        RunConfig(mode="dp-sgd", single_holder=True, dpsgd={"epsilon": 2.0}),
     ],
 )
-def test_what_has_a_budget_or_needs_none_is_left_alone(config: RunConfig) -> None:
-    assert budgeted(config) == (config, None)
+def test_what_was_chosen_is_left_alone(config: RunConfig) -> None:
+    assert suited(config) == (config, ())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RunConfig(mode="dp"),
+        RunConfig(mode="local-dp"),
+        RunConfig(mode="dp-sgd"),
+        RunConfig(mode="signds"),
+        RunConfig(mode="paillier", paillier={"dp": True}),
+    ],
+    ids=lambda config: config.mode,
+)
+def test_a_private_mode_on_images_has_features_and_a_linear_model_and_its_plan_holds(config: RunConfig) -> None:
+    full, said = suited(config)
+    assert (full.data.features, full.model.name) == ("scatter", "scatter-linear")
+    assert "linear model" in said[0]
+    resolved = resolve(full)
+    assert resolved.federate.clients is not None
+    plan_of(resolved, resolved.federate.clients)
+    assert suited(full) == (full, ())  # nothing is left to choose
+
+
+def test_what_was_set_stays_beside_what_is_chosen() -> None:
+    full, said = suited(RunConfig(mode="dp", federate={"clients": 30}, dp={"epsilon": 2.0, "clip": 0.3}))
+    assert (full.federate.clients, full.dp.epsilon, full.dp.clip) == (30, 2.0, 0.3)
+    assert full.federate.rounds == 20
+    assert "clients" not in said[0]
+    assert "epsilon" not in said[0]
+
+
+def test_a_deployment_has_as_many_clients_as_it_is_told() -> None:
+    assert suited(RunConfig(mode="dp"), but=("federate.clients",))[0].federate.clients is None

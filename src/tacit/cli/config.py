@@ -12,8 +12,9 @@ from tacit.cli.output import JsonFlag, emit_json
 def config(asked: options.Asked, as_json: JsonFlag = False) -> None:
     """Print the full effective configuration as YAML, with every default."""
     from tacit.modes.catalogue import resolve
+    from tacit.modes.settings import suited
 
-    effective = resolve(asked.config())
+    effective = resolve(suited(asked.config())[0])
     if as_json:
         emit_json(effective.model_dump(mode="json"))
     else:

@@ -40,7 +40,7 @@ def new(
       tacit deploy new my-federation && cd my-federation && flwr run . --stream
       tacit deploy new hospitals --mode paillier paillier.keys=threshold --clients 5
     """
-    config, note = _budgeted(asked)
+    config, notes = _suited(asked)
     from tacit.flower.deploy import app as apps
     from tacit.flower.deploy import nodes
     from tacit.modes.catalogue import mode_of
@@ -53,7 +53,7 @@ def new(
         emit_json({"folder": str(folder), "files": sorted(apps.files(resolved, folder.name))})
         return
     out = console()
-    if note is not None:
+    for note in notes:
         out.print(note, soft_wrap=True, markup=False)
     out.print(f"Wrote {folder}: {', '.join(apps.files(resolved, folder.name))}", soft_wrap=True, markup=False)
     following = f"cd {folder} && flwr run . --stream"
@@ -117,10 +117,10 @@ def local(
       tacit deploy local --clients 3 --mode dp
       tacit deploy local --clients 3 --mode paillier paillier.keys=threshold
     """
-    config, note = _budgeted(asked)
+    config, notes = _suited(asked)
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
-    if note is not None and not quiet:
+    for note in () if quiet else notes:
         console(stderr=True).print(note, soft_wrap=True, markup=False)
     from tacit.flower.deploy.local import deploy
 
@@ -132,11 +132,11 @@ def local(
         emit_json(result.to_dict())
 
 
-def _budgeted(asked: options.Asked) -> tuple[RunConfig, str | None]:
-    """Return the configuration, with the usual budget where the mode needs one and none was given, and say so."""
-    from tacit.modes.settings import budgeted
+def _suited(asked: options.Asked) -> tuple[RunConfig, tuple[str, ...]]:
+    """Return the configuration with what suits its mode, and say so; each client is a process, so they are not many."""
+    from tacit.modes.settings import suited
 
-    return budgeted(asked.config())
+    return suited(asked.config(), but=("federate.clients",))
 
 
 def _stay(up: Federation) -> None:

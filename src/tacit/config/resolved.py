@@ -84,14 +84,6 @@ def _changed(section: Section, name: str, values: Mapping[str, Any]) -> Section:
     return kind.model_construct(section.model_fields_set, **dict(section) | dict(values))
 
 
-def on_other_data(config: Resolved, name: str) -> Resolved:
-    """Return the configuration with another data set, and the model that suits it where none was asked for."""
-    model = config.model
-    if "name" not in model.model_fields_set:
-        model = model.model_copy(update={"name": _suiting(name)})
-    return config.model_copy(update={"data": config.data.model_copy(update={"name": name}), "model": model})
-
-
 def given(config: Resolved, *, model: str) -> Resolved:
     """Return the configuration of a run whose data and model were handed over, and are no setting."""
     return config.model_copy(

@@ -252,4 +252,4 @@ def _job(config: Resolved, key: bytes, simulation: bool) -> tuple[jobs.Job, Rand
         randomness = Randomness(key=key, simulation=simulation)
         config = config.model_copy(update={"train": config.train.model_copy(update={"workers": 1})})
     # All parties have the same data: what one can't have is not replaced by something else.
-    return jobs.build(config, randomness, Silent(), may_fall_back=False), randomness
+    return jobs.build(config, randomness, Silent()), randomness

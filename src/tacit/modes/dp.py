@@ -9,6 +9,7 @@ from tacit.config.sections import Dp
 from tacit.errors import ConfigError
 from tacit.federated.plan import Claim, FixedSize, Plan, Sampler
 from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism
+from tacit.modes import images
 from tacit.modes.mode import Mode
 from tacit.modes.parts import clip_bound, joined, limit, noise_multiplier, refuse_weights, sampler_of
 from tacit.protocols.clear import ClearSum
@@ -96,6 +97,7 @@ DP = Mode(
     name="dp",
     summary="the server adds noise to the sum of clipped updates",
     plan=plan,
+    images=images.DP,
     dp=frozenset(Dp.model_fields) - {"mechanism"},
     advice="It is for mode 'local-dp'; mode 'dp' calibrates by the whole run's tight cost.",
     adds_noise=True,

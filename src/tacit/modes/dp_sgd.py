@@ -17,6 +17,7 @@ from tacit.errors import ConfigError
 from tacit.federated.examples import AGAINST, BUDGETS, ExampleLevel, ExamplePlan, noise_for
 from tacit.federated.plan import Claim, Plan
 from tacit.mechanisms.weighted import WeightedMean
+from tacit.modes import images
 from tacit.modes.mode import Mode
 from tacit.modes.parts import BUDGET, joined, refuse_weights, sampler_of
 
@@ -160,6 +161,7 @@ DP_SGD = Mode(
     name="dp-sgd",
     summary="clients train with DP-SGD, which protects single examples",
     plan=plan,
+    images=images.DP_SGD,
     section="dpsgd",
     dp=BUDGET,
     advice="Its settings are those of dpsgd.",

@@ -7,6 +7,7 @@ from tacit.errors import ConfigError
 from tacit.federated.plan import Claim, Plan
 from tacit.mechanisms import calibration as gaussians
 from tacit.mechanisms.gaussian import LocalGaussianMechanism
+from tacit.modes import images
 from tacit.modes.mode import Mode
 from tacit.modes.parts import BUDGET, clip_bound, joined, limit, noise_multiplier, refuse_weights, sampler_of
 
@@ -59,6 +60,7 @@ LOCAL_DP = Mode(
     name="local-dp",
     summary="each client adds noise to its own update",
     plan=plan,
+    images=images.LOCAL,
     dp=BUDGET | {"mechanism"},
     advice=f"{_FIXED} Leave it out.",
     adds_noise=True,

@@ -7,7 +7,7 @@ reports, studies and Flower ask this value, and never compare a mode's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tacit.config.resolved import Resolved
@@ -47,6 +47,7 @@ class Mode:
         central: whether the server adds the noise. It is then complete without the clients: every round is released,
             however many reply, and whom a round asks decides what is hidden.
         defaults: settings that suit it, by dotted keys, where others were not given.
+        images: settings under which it learns on images, where neither a model nor features were chosen.
         batch_size: the key that says how many examples a step has.
         grad_clip: the largest gradient of a step with which clients can train under its noise, where they need one.
         fitted: returns configuration and plan for clients who hold so many examples each.
@@ -71,6 +72,7 @@ class Mode:
     encrypted: bool = False
     central: bool = False
     defaults: Callable[[RunConfig], Mapping[str, Any]] = lambda _: {}
+    images: Mapping[str, Any] = field(default_factory=dict)
     batch_size: str = "train.batch_size"
     grad_clip: float | None = None
     fitted: Callable[[Resolved, Plan, Sequence[int]], tuple[Resolved, Plan]] = _as_it_is
@@ -82,6 +84,10 @@ class Mode:
     def noisy(self, settings: Settings | RunConfig) -> bool:
         """Return whether it adds noise under these settings."""
         return self.adds_noise and (self.noise_if is None or bool(_value(settings, self.noise_if)))
+
+    def private(self, settings: Settings | RunConfig) -> bool:
+        """Return whether noise protects clients or examples under these settings."""
+        return self.noisy(settings) or self.examples == "always"
 
     def known_dp(self, settings: Settings | RunConfig) -> frozenset[str]:
         """Return the keys of the section dp that mean something under these settings."""

@@ -16,6 +16,7 @@ from tacit.errors import ConfigError
 from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.skellam import SkellamMechanism
+from tacit.modes import images
 from tacit.modes.keys import holder_numbers, key_notes
 from tacit.modes.mode import Mode
 from tacit.modes.parts import (
@@ -212,6 +213,7 @@ PAILLIER = Mode(
     name="paillier",
     summary="clients encrypt, and the server adds what it cannot read",
     plan=plan,
+    images=images.ENCRYPTED,
     section="paillier",
     dp=BUDGET | {"neighbours"},
     advice=f"By itself it adds no noise: leave it out, or add --dp (paillier.dp=true) for {_FIXED}",

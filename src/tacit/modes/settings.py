@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tacit.config import overrides
 from tacit.config.run_config import RunConfig
+from tacit.modes import images
 from tacit.modes.catalogue import MODES, mode_of
 from tacit.modes.mode import Settings
 
@@ -48,9 +49,56 @@ def note(modes: Iterable[str]) -> str:
     )
 
 
-def budgeted(config: RunConfig) -> tuple[RunConfig, str | None]:
-    """Return the configuration with a budget, and the sentence that says so where it was given one."""
-    if not mode_of(config.mode).lacks_budget(config):
-        return config, None
-    with_budget = config.dp.model_copy(update={"epsilon": EPSILON})
-    return config.model_copy(update={"dp": with_budget}), note([config.mode])
+def suited(config: RunConfig, *, but: Sequence[str] = ()) -> tuple[RunConfig, tuple[str, ...]]:
+    """Return the configuration with what suits its mode where little was said, and what it says of that.
+
+    A mode that needs a budget and was given none has epsilon 8, and on images a private mode that was given neither a
+    model nor features has those it learns with, all of them ``but`` some. For runs on Tacit's own data sets: who brings
+    data or a model has chosen.
+
+    >>> config, said = suited(RunConfig(mode="dp"))
+    >>> config.model.name, config.federate.clients, config.dp.epsilon
+    ('scatter-linear', 100, 8.0)
+    """
+    mode = mode_of(config.mode)
+    chosen = {key: value for key, value in recipe(config).items() if key not in but and not _is_set(config, key)}
+    if mode.lacks_budget(config):
+        chosen["dp.epsilon"] = EPSILON
+    if not chosen:
+        return config, ()
+    settings = config.model_dump(exclude_unset=True)
+    for key, value in chosen.items():
+        overrides.put(settings, key, value)
+    full = RunConfig(**settings)
+    return full, (_said(full, chosen),)
+
+
+def recipe(config: RunConfig) -> Mapping[str, Any]:
+    """Return the settings of its mode for images, or none where they would not be what was asked."""
+    mode = mode_of(config.mode)
+    open_choice = config.model.name is None and "features" not in config.data.model_fields_set
+    applies = config.data.name in images.SETS and open_choice and not config.single_holder and mode.private(config)
+    return mode.images if applies else {}
+
+
+def _is_set(config: RunConfig, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in getattr(config, section).model_fields_set
+
+
+def _said(config: RunConfig, chosen: Mapping[str, Any]) -> str:
+    """Return what was chosen, and why."""
+    parts = []
+    if "model.name" in chosen:
+        parts.append(
+            "a linear model on scattering features (noise is paid per parameter; the features cost no privacy)"
+        )
+    words = {"federate.clients": "{:,} clients", "federate.rounds": "{} rounds", "dp.clip": "clip {:g}"}
+    parts += [text.format(chosen[key]) for key, text in words.items() if key in chosen]
+    if "dp.epsilon" in chosen:
+        parts.append(f"epsilon {EPSILON:g} at delta {config.dp.delta:g}")
+    rest = [key for key in chosen if key not in {"model.name", "data.features", "dp.epsilon", *words}]
+    settings = f"; also {', '.join(f'{key}={chosen[key]}' for key in rest)}" if rest else ""
+    return (
+        f"Mode {config.mode} was told little, so it chose: {', '.join(parts)}{settings}. Set any of them to change it."
+    )

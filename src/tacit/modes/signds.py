@@ -11,6 +11,7 @@ from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.mechanisms.signds import SignDS
+from tacit.modes import images
 from tacit.modes.mode import Mode
 from tacit.modes.parts import joined, minimum_clients, refuse_weights, sampler_of
 from tacit.protocols.signs import SignSum
@@ -117,6 +118,7 @@ SIGNDS = Mode(
     name="signds",
     summary="clients name coordinates under local privacy",
     plan=plan,
+    images=images.SIGNDS,
     section="signds",
     dp=frozenset({"delta", "max_epsilon"}),
     advice="Set signds.sign_eps and signds.rr_eps, or ask `tacit signds suggest` for a budget's.",

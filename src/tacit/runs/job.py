@@ -10,16 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.config.resolved import Resolved, on_other_data
+from tacit.config.resolved import Resolved
 from tacit.config.sections import Data
-from tacit.errors import ConfigError, DataError, DeviceError
+from tacit.errors import ConfigError, DeviceError
 from tacit.federated.examples import ExamplePlan
 from tacit.federated.plan import Injector, Plan
 from tacit.modes.catalogue import mode_of, plan_of
 from tacit.randomness import Randomness
 from tacit.runs.observer import Observer
 from tacit.tasks import catalogue, models, partition
-from tacit.tasks.data import DataSet
 from tacit.tasks.features import Features
 from tacit.training.cohort import CohortTrainer, Holdings
 from tacit.training.evaluation import Evaluator
@@ -56,20 +55,20 @@ class Job:
         self.evaluator.close()
 
 
-def build(config: Resolved, randomness: Randomness, observer: Observer, *, may_fall_back: bool = True) -> Job:
+def build(config: Resolved, randomness: Randomness, observer: Observer, *, notes: tuple[str, ...] = ()) -> Job:
     """Load the data, split them, build the model and make the workers ready.
 
     Args:
         config: the run's.
         randomness: the run's.
-        observer: is told what takes long, and what is used instead of data that can't be had.
-        may_fall_back: whether that may be.
+        observer: is told what takes long.
+        notes: what was told before.
     """
     device = device_of(config.gpu)
     population = config.federate.clients
     plan = None if population is None else plan_of(config, population)  # a mistake shows before data are fetched
     observer.doing(f"loading {config.data.name}")
-    config, data, notes = _load(config, observer, may_fall_back=may_fall_back)
+    data = catalogue.load(config.data.name, folder=config.data.folder, download=config.data.download)
     observer.doing("splitting the data and building the model")
     data = features_of(config.data).of_data(data, device, observer.note)
     spec, name = config.data.split, config.model.name
@@ -228,16 +227,3 @@ def device_of(gpu: int) -> torch.device:
 def features_of(data: Data) -> Features:
     """Return what the configuration's models see of images."""
     return Features(kind=data.features, scales=data.scatter_scales, angles=data.scatter_angles)
-
-
-def _load(config: Resolved, observer: Observer, *, may_fall_back: bool) -> tuple[Resolved, DataSet, tuple[str, ...]]:
-    """Load the data set; the default run goes on with `digits` where MNIST can't be had, and says so."""
-    wanted = config.data
-    try:
-        return config, catalogue.load(wanted.name, folder=wanted.folder, download=wanted.download), ()
-    except DataError as error:
-        if not may_fall_back or "name" in wanted.model_fields_set or wanted.folder is not None:
-            raise
-        note = f"MNIST can't be had, so this run uses the small `digits` set instead. {error}"
-        observer.note(note)
-        return on_other_data(config, "digits"), catalogue.load("digits"), (note,)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.config.run_config import RunConfig
-from tacit.errors import RunError, TacitError
+from tacit.errors import DataError, RunError, TacitError
 from tacit.modes.catalogue import resolve
+from tacit.modes.settings import suited
 from tacit.randomness import Randomness
 from tacit.runs.folder import RunFolder, config_of, must_have_begun
 from tacit.runs.observer import Observer, Silent
@@ -45,9 +46,26 @@ def run(config: RunConfig, *, observer: Observer | None = None, force: bool = Fa
     from tacit.runs import logged
 
     logged.check(config)
-    resolved = resolve(config)
     randomness = Randomness.of(seed=config.seed)
-    return execute(lambda: jobs.build(resolved, randomness, observer), randomness, config.out, observer, force=force)
+
+    def build(asked: RunConfig, *told: str) -> Job:
+        full, said = suited(asked)
+        for note in said:
+            observer.note(note)
+        return jobs.build(resolve(full), randomness, observer, notes=told + said)
+
+    def build_or_fall_back() -> Job:
+        """Go on with `digits` where MNIST can't be had and nobody named it, and say so."""
+        try:
+            return build(config)
+        except DataError as error:
+            if "name" in config.data.model_fields_set or config.data.folder is not None:
+                raise
+            note = f"MNIST can't be had, so this run uses the small `digits` set instead. {error}"
+        observer.note(note)
+        return build(config.model_copy(update={"data": config.data.model_copy(update={"name": "digits"})}), note)
+
+    return execute(build_or_fall_back, randomness, config.out, observer, force=force)
 
 
 def execute(

@@ -15,8 +15,9 @@ from tacit import foreign, limits
 from tacit.config import overrides
 from tacit.config import run_config as configuration
 from tacit.errors import ConfigError, WireError
+from tacit.modes import images
 from tacit.modes.catalogue import MODES, mode_of, plan_of, resolve
-from tacit.modes.settings import EPSILON, meant_for, note
+from tacit.modes.settings import EPSILON, meant_for, note, recipe
 
 Kind = Literal["sweep", "comparison"]
 
@@ -244,6 +245,7 @@ def of_modes(order: Order) -> Study:
     shared.pop("mode", None)
     seed = configuration.from_mapping(shared).seed  # a key that does not exist is refused here
     first = FIRST_SEED if seed is None else seed
+    everyones = _for_images(order.modes, shared)
     if (shared.get("federate") or {}).get("rounds") is None:
         # modes differ in theirs by default; here all have the same
         usual = [resolve(configuration.from_mapping({"mode": mode})).federate.rounds for mode in order.modes]
@@ -266,6 +268,8 @@ def of_modes(order: Order) -> Study:
             overrides.put(settings, "optimizer.grad_clip", asked.grad_clip)
             setting = f"optimizer.grad_clip={asked.grad_clip:g}"
             steadied.append(f"{mode}: {setting}, so that clients can train under its noise.")
+        if everyones and asked.private(settings):
+            _complete(settings, asked.images, but=images.SHARED)
         rounds = _check(mode, settings)
         runs += [
             PlannedRun(
@@ -277,8 +281,29 @@ def of_modes(order: Order) -> Study:
             )
             for step in range(order.seeds)
         ]
-    notes = _notes(order.modes, budgeted, sorted(unused or ())) + steadied
+    notes = everyones + _notes(order.modes, budgeted, sorted(unused or ())) + steadied
     return Study(kind="comparison", by=("mode",), runs=tuple(runs), notes=tuple(notes))
+
+
+def _for_images(modes: Sequence[str], shared: dict[str, Any]) -> list[str]:
+    """Give all modes the data, model and clients that suit the first private one where nothing was said of them."""
+    for mode in modes:
+        asked = recipe(configuration.from_mapping(with_values(shared, {"mode": mode})))
+        if asked:
+            _complete(shared, {key: asked[key] for key in images.SHARED if key in asked}, but=())
+            return [
+                f"All modes have the features, model, clients and rounds that suit {mode} on images: noise is paid per "
+                "parameter. How far each mode moves per round is its own."
+            ]
+    return []
+
+
+def _complete(settings: dict[str, Any], suits: Mapping[str, Any], but: Sequence[str]) -> None:
+    """Put in what suits, where nothing was set."""
+    there = dict(overrides.flat(settings))
+    for key, value in suits.items():
+        if key not in there and key not in but:
+            overrides.put(settings, key, value)
 
 
 def _displace(shared: dict[str, Any], own: Mapping[str, Any]) -> None:
