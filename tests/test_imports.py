@@ -224,7 +224,7 @@ print("\\nall of them ran", [name for name in sys.modules if name.startswith("ta
 
 
 def test_a_nodes_first_message_waits_for_no_torch() -> None:
-    code = "import sys, tacit.flower; tacit.flower.client_app(); print('torch' in sys.modules)"
+    code = "import sys, tacit.flower as f; f.client_app(); f.private_mod; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
