@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,16 +53,15 @@ class Seen:
         return "" if "hidden" in found.group(1) else found.group(2)
 
 
-def look(path: Path, *flags: str) -> Seen:
-    """Open a page and return it after its charts were drawn, or as far as it got."""
+def look(page: Path | str, *flags: str, budgets: Sequence[int] = (10_000, 60_000)) -> Seen:
+    """Open a page, a file or an address, and return it after its charts were drawn, or as far as it got."""
     assert BROWSER is not None
+    address = page if isinstance(page, str) else page.resolve().as_uri()
     seen = None
-    for budget in (10_000, 60_000):  # virtual milliseconds: a busy machine may need the second try
+    for budget in budgets:  # virtual milliseconds: a busy machine may need the second try
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
             command = [BROWSER, *_FLAGS, *flags, f"--user-data-dir={profile}", f"--virtual-time-budget={budget}"]
-            done = subprocess.run(
-                [*command, path.resolve().as_uri()], capture_output=True, text=True, timeout=120, check=True
-            )
+            done = subprocess.run([*command, address], capture_output=True, text=True, timeout=120, check=True)
         seen = Seen(dom=done.stdout, console=tuple(re.findall(r"CONSOLE:\d+\] (.*)", done.stderr)))
         if "data-charts" in seen.root or "data-errors" in seen.root:
             break

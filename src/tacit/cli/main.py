@@ -29,6 +29,7 @@ from tacit.cli import (
     run,
     signds,
     sweep,
+    watch,
 )
 from tacit.cli import train as training
 from tacit.cli.labs import WithLabs
@@ -54,6 +55,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("estimate", cls=Configured)(estimate.estimate)
 app.command("ledger")(ledger.ledger)
 app.command("report")(report.report)
+app.command("watch")(watch.watch)
 app.command("sweep", cls=Configured)(sweep.sweep)
 app.command("compare", cls=Configured)(compare.compare)
 app.add_typer(deploy.app, name="deploy")

@@ -14,7 +14,23 @@ from importlib.resources import files
 from typing import Any
 
 from tacit.report.page.charts import Chart
-from tacit.report.page.parts import Cards, Code, Column, Fold, Note, Page, Part, Row, Section, Table, Text, cell
+from tacit.report.page.parts import (
+    Cards,
+    Code,
+    Column,
+    Download,
+    Drawing,
+    Fold,
+    Note,
+    Page,
+    Part,
+    Party,
+    Row,
+    Section,
+    Table,
+    Text,
+    cell,
+)
 from tacit.report.page.plotly import figure, template
 
 _CONTENTS = 4  # with fewer sections a page needs no contents
@@ -23,51 +39,84 @@ _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
 )
-_TAKEN = ("charts", "library", "theme", "trouble")  # names by which the script knows parts of the page
+_TAKEN = (
+    *("charts", "library", "theme", "trouble", "print", "title", "subtitle"),
+    *("contents", "live", "banner", "main", "foot"),
+)  # names by which the script knows parts of the page
 _NO_SCRIPT = "The charts of this page are drawn by its own script, which is switched off here. The tables work without."
 
+_SVG = '<svg viewBox="0 0 24 24" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.6">{}</svg>'
+_ICONS = {
+    "clients": _SVG.format('<path d="M3 20V9l5-4 5 4v11M8 20v-5M13 20h8v-8l-4-3-4 3M17 20v-4M2 20h20"/>'),
+    "server": _SVG.format('<path d="M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01M12 7h5M12 17h5"/>'),
+    "eye": _SVG.format('<path d="M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12z"/><circle cx="12" cy="12" r="3"/>'),
+    "key": _SVG.format('<circle cx="7" cy="12" r="4"/><path d="M11 12h10M18 12v4M21 12v3"/>'),
+}
 
-def render(page: Page) -> str:
-    """Return the whole file."""
-    charts: list[Chart] = []
-    names = _anchors(section.title for section in page.sections)
-    body = "\n".join(_section(section, name, charts) for section, name in zip(page.sections, names, strict=True))
-    subtitle = f'<p class="subtitle">{marked(page.subtitle)}</p>' if page.subtitle else ""
-    foot = f"<footer>{marked(page.foot)}</footer>" if page.foot else ""
+
+def render(page: Page, *, live: Mapping[str, str] | None = None) -> str:
+    """Return the whole file; a page that is served may follow what it shows, and ``live`` says how far that is."""
+    told = content(page)
+    policy = _POLICY if live is None else f"{_POLICY}; connect-src 'self'"
+    kind = ' class="sheet"' if page.sheet else ""
+    state = "" if live is None else f' data-live="{escaped(live["state"])}"'
+    words = "" if live is None else marked(live["words"])
     return f"""<!doctype html>
-<html lang="en">
+<html lang="en"{state}>
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escaped(page.title)}</title>
 <style>
 {style()}</style>
 </head>
-<body>
+<body{kind}>
 <header>
+<div class="tools">
+<button id="print" type="button" hidden>Print</button>
 <button id="theme" type="button" hidden aria-label="Switch between light and dark">Light / dark</button>
-<h1>{escaped(page.title)}</h1>
-{subtitle}
-{_contents(page.sections, names)}
+</div>
+<h1 id="title">{escaped(page.title)}</h1>
+<p class="subtitle" id="subtitle">{told["subtitle"]}</p>
+<div id="contents">{told["contents"]}</div>
 </header>
+<p id="live" class="note live" role="status"{"" if live else " hidden"}>{words}</p>
 <noscript><p class="note warn">{_NO_SCRIPT}</p></noscript>
 <p id="trouble" class="note warn" hidden></p>
-<main>
-{body}
+<div id="banner">{told["banner"]}</div>
+<main id="main">
+{told["main"]}
 </main>
-{foot}
-{_scripts(charts)}
+<footer id="foot">{told["foot"]}</footer>
+{_scripts(told["charts"], live)}
 </body>
 </html>
 """
 
 
-def _scripts(charts: list[Chart]) -> str:
+def content(page: Page) -> dict[str, Any]:
+    """Return what changes when a page is followed: its words as HTML by their places, and its charts as plotly's."""
+    charts: list[Chart] = []
+    names = _anchors(section.title for section in page.sections)
+    body = "\n".join(_section(section, name, charts) for section, name in zip(page.sections, names, strict=True))
+    return {
+        "title": page.title,
+        "subtitle": marked(page.subtitle),
+        "contents": "" if page.sheet else _contents(page.sections, names),
+        "banner": f'<p class="note warn">{marked(page.banner)}</p>' if page.banner else "",
+        "main": body,
+        "foot": marked(page.foot),
+        "charts": _data([figure(chart) for chart in charts]),
+    }
+
+
+def _scripts(charts: list[Any], live: Mapping[str, str] | None) -> str:
     """Return the charts as data, the library, and the script that joins them."""
-    data = json_block({"template": template(), "charts": [figure(chart) for chart in charts]})
-    library = f'<script id="library" type="text/plain">{_library()}</script>\n' if charts else ""
+    data = json_block({"template": template(), "charts": charts} | ({} if live is None else {"tag": live["tag"]}))
+    wanted = charts or live is not None  # what is followed may have charts later
+    library = f'<script id="library" type="text/plain">{_library()}</script>\n' if wanted else ""
     return (
         f'<script id="charts" type="application/json">{data}</script>\n{library}<script>\n{_read("script.js")}</script>'
     )
@@ -125,6 +174,10 @@ def _part(part: Part, charts: list[Chart]) -> str:
         case Chart():
             charts.append(part)
             told = _chart(part, len(charts) - 1)
+        case Drawing():
+            told = _drawing(part)
+        case Download():
+            told = _download(part)
         case Fold():
             told = f"<details><summary>{marked(part.summary)}</summary>\n{_parts(part.parts, charts)}\n</details>"
         case Row():
@@ -172,6 +225,29 @@ def _chart(chart: Chart, number: int) -> str:
     return (
         f'<figure><h3>{escaped(chart.title)}</h3><div class="chart" id="chart-{number}" role="img" '
         f'aria-label="{escaped(chart.title)}" style="height:{chart.height}px"></div>{caption}</figure>'
+    )
+
+
+def _download(part: Download) -> str:
+    data = f"data:text/csv;charset=utf-8;base64,{base64.b64encode(part.text.encode()).decode()}"
+    return f'<p><a class="download" download="{escaped(part.name)}" href="{data}">{escaped(part.label)}</a></p>'
+
+
+def _drawing(part: Drawing) -> str:
+    caption = f"<figcaption>{marked(part.caption)}</figcaption>" if part.caption else ""
+    beside = "".join(map(_party, part.beside))
+    forth, back = f"<span>{escaped(part.forth)}</span><i></i>", f'<span>{escaped(part.back)}</span><i class="back"></i>'
+    return (
+        f'<figure class="parties"><h3>{escaped(part.title)}</h3><div class="line">{_party(part.left)}'
+        f'<div class="wire">{forth}{back}</div>'
+        f'{_party(part.right)}</div><div class="beside">{beside}</div>{caption}</figure>'
+    )
+
+
+def _party(party: Party) -> str:
+    return (
+        f'<div class="party">{_ICONS[party.icon]}<strong>{escaped(party.name)}</strong>'
+        f"<span>{escaped(party.sees)}</span></div>"
     )
 
 

@@ -118,6 +118,52 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Party:
+    """Somebody in a drawing, and what they see."""
+
+    name: str
+    sees: str
+    icon: Literal["clients", "server", "eye", "key"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """Who sees what: two parties, what travels between them, and who stands beside the line.
+
+    Attributes:
+        title: stands above it.
+        left: who sends, and
+        right: who receives.
+        forth: what travels to the right, and
+        back: what travels to the left.
+        beside: who else there is: whoever listens on the line, holds a key or reads what comes out.
+        caption: stands below.
+    """
+
+    title: str
+    left: Party
+    right: Party
+    forth: str
+    back: str
+    beside: Sequence[Party] = ()
+    caption: str = ""
+
+    @property
+    def parties(self) -> tuple[Party, ...]:
+        """Everybody."""
+        return (self.left, self.right, *self.beside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A link that saves a text as a file; the text is inside the page."""
+
+    label: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fold:
     """Parts behind a line that opens them; on paper they are open."""
 
@@ -132,7 +178,7 @@ class Row:
     parts: Sequence[Part]
 
 
-Part = Text | Note | Code | Cards | Table | Chart | Fold | Row
+Part = Text | Note | Code | Cards | Table | Chart | Drawing | Download | Fold | Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +192,14 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A whole page."""
+    """A whole page; a ``sheet`` has no contents, and its print fits one page of paper."""
 
     title: str
     sections: Sequence[Section]
     subtitle: str = ""
     foot: str = ""
+    banner: str = ""  # what has to be known before anything else is read
+    sheet: bool = False  # whether it is made for one sheet of paper
 
     @property
     def charts(self) -> tuple[Chart, ...]:

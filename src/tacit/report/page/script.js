@@ -3,7 +3,9 @@
   const root = document.documentElement;
   const trouble = document.getElementById("trouble");
   const button = document.getElementById("theme");
-  const page = JSON.parse(document.getElementById("charts").textContent);
+  const printing = document.getElementById("print");
+  const live = document.getElementById("live");
+  let page = JSON.parse(document.getElementById("charts").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const PAPER = 640; // the width of a chart on paper, in pixels
   let errors = 0;
@@ -68,6 +70,60 @@
     if (wanted !== place.layout.height) await Plotly.relayout(place, { height: wanted });
   };
 
+  // A chart behind a closed fold has no width; it gets one when the fold opens.
+  const unfolding = () => {
+    for (const fold of document.querySelectorAll("details")) {
+      fold.addEventListener("toggle", async () => {
+        if (!fold.open || paper) return;
+        for (const place of fold.querySelectorAll(".chart")) {
+          await Plotly.Plots.resize(place);
+          await roomy(place, page.charts[Number(place.id.slice("chart-".length))].height);
+        }
+      });
+    }
+  };
+
+  // A page that is served follows what it shows: it asks for news, and puts them in the place of what was there.
+  const SOON = 1000, LATER = 3000; // milliseconds
+  const renew = async (next) => {
+    const open = new Set([...document.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
+    for (const place of document.querySelectorAll(".chart")) Plotly.purge(place);
+    page = { template: page.template, charts: next.charts, tag: next.tag };
+    document.title = document.getElementById("title").textContent = next.title;
+    for (const place of ["subtitle", "contents", "banner", "main", "foot"]) {
+      document.getElementById(place).innerHTML = next[place];
+    }
+    for (const summary of document.querySelectorAll("details > summary")) {
+      summary.parentElement.open = open.has(summary.textContent);
+    }
+    await draw();
+    unfolding();
+  };
+  const follow = async () => {
+    let state = root.dataset.live;
+    let words = live.innerHTML;
+    for (;;) {
+      await new Promise((done) => setTimeout(done, root.dataset.live === "gone" ? LATER : SOON));
+      if (paper) continue;
+      let next = null;
+      try {
+        const answer = await fetch(`content?seen=${encodeURIComponent(page.tag)}`, { cache: "no-store" });
+        if (answer.status === 200) next = await answer.json();
+      } catch {
+        root.dataset.live = "gone";
+        live.innerHTML = "<strong>Nobody answers any more.</strong> What is shown is the last that was heard; "
+          + "<code>tacit watch</code> serves the page again.";
+        continue;
+      }
+      if (next !== null) {
+        await renew(next);
+        ({ state, words } = next);
+      }
+      root.dataset.live = state;
+      live.innerHTML = words;
+    }
+  };
+
   const inflated = async () => {
     const text = document.getElementById("library").textContent;
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -76,8 +132,10 @@
   };
 
   const start = async () => {
-    button.hidden = false;
-    if (page.charts.length === 0) {
+    button.hidden = printing.hidden = false;
+    printing.onclick = () => print();
+    const served = root.dataset.live !== undefined;
+    if (page.charts.length === 0 && !served) {
       root.dataset.charts = "drawn";
       button.onclick = () => { root.dataset.theme = theme() === "dark" ? "light" : "dark"; };
       return;
@@ -95,16 +153,7 @@
       root.dataset.theme = theme() === "dark" ? "light" : "dark";
       draw();
     };
-    // A chart behind a closed fold has no width; it gets one when the fold opens.
-    for (const fold of document.querySelectorAll("details")) {
-      fold.addEventListener("toggle", async () => {
-        if (!fold.open || paper) return;
-        for (const place of fold.querySelectorAll(".chart")) {
-          await Plotly.Plots.resize(place);
-          await roomy(place, page.charts[Number(place.id.slice("chart-".length))].height);
-        }
-      });
-    }
+    unfolding();
     dark.addEventListener("change", () => { if (!root.dataset.theme) draw(); });
     let before; // the theme and the closed folds, to be put back after printing
     addEventListener("beforeprint", () => {
@@ -121,6 +170,7 @@
       before.closed.forEach((fold) => { fold.open = false; });
       draw();
     });
+    if (served) await follow();
   };
 
   start();

@@ -17,7 +17,22 @@ from rich.table import Table as Grid
 from rich.text import Text as Words
 
 from tacit.report.page.charts import Axis, Bars, Chart, Heatmap, Lines, Numbers, Panel, Points, Surface
-from tacit.report.page.parts import Cards, Code, Fold, Note, Page, Part, Row, Section, Table, Text, Tone, cell
+from tacit.report.page.parts import (
+    Cards,
+    Code,
+    Download,
+    Drawing,
+    Fold,
+    Note,
+    Page,
+    Part,
+    Row,
+    Section,
+    Table,
+    Text,
+    Tone,
+    cell,
+)
 
 _TONES: dict[Tone, str] = {"plain": "", "good": "bold green", "warn": "yellow", "bad": "red"}
 _NOTES: dict[Tone, str] = {"plain": "yellow", "good": "green", "warn": "bold yellow", "bad": "red"}
@@ -33,6 +48,8 @@ _BAR = 20  # letters of the longest bar
 def page(shown: Page) -> Group:
     """Return a whole page."""
     head = [Words(shown.title, style="bold")] + ([marked(shown.subtitle, "dim")] if shown.subtitle else [])
+    if shown.banner:
+        head.append(marked(shown.banner, _NOTES["warn"]))
     return Group(*head, *(section(one) for one in shown.sections))
 
 
@@ -106,7 +123,10 @@ def _part(part: Part) -> Iterator[RenderableType]:
             yield from chart(part)
         case Row():
             yield parts(part.parts)
-        case Fold() | Cards():
+        case Drawing():
+            rows = [(party.name, party.sees) for party in part.parties]
+            yield table(Table(columns=("who", "sees"), rows=rows, caption=part.title))
+        case Fold() | Cards() | Download():
             return
 
 
