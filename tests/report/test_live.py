@@ -198,6 +198,30 @@ def test_what_takes_a_while_is_named() -> None:
     assert _text(lines) == ""
 
 
+def test_scores_on_the_training_data_have_a_column_from_where_they_begin() -> None:
+    console = _console(terminal=True, width=80)
+    observer = TerminalObserver(console)
+    observer.started(title="Digits", rounds=2, done=())
+    observer.round_done(_record(1))
+    observer.round_done(replace(_record(2), train_accuracy=0.9876, train_data_loss=0.5))
+    observer.stop()
+    text = _text(console)
+    assert text.count("accuracy") == 2  # the heading again, with the new column
+    assert text.index("on train") > text.index("accuracy")
+    assert "98.76%" in text
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_private_round_has_the_models_loss_on_the_training_data() -> None:
+    console = _console(terminal=False)
+    observer = TerminalObserver(console)
+    observer.started(title="Digits", rounds=1, done=())
+    observer.round_done(replace(_record(1), train_loss=None, train_accuracy=0.9876, train_data_loss=0.125))
+    assert "train loss 0.1250" in _text(console)
+    assert "on train 98.76%" in _text(console)
+
+
 def test_quiet_is_silent() -> None:
     for live in (False, True):
         assert _show(_console(terminal=live), quiet=True) == ""

@@ -149,6 +149,21 @@ def test_the_server_tests_when_told_and_after_the_last_round() -> None:
     assert run(digits()).train_accuracy is not None
 
 
+def test_every_tested_round_is_scored_on_the_training_data_where_that_is_asked_for() -> None:
+    result = run(digits(evaluate={"every": 2, "train": True}, federate={"rounds": 5}))
+    assert [record.train_accuracy is not None for record in result.rounds] == [False, True, False, True, True]
+    assert [record.train_data_loss is not None for record in result.rounds] == [False, True, False, True, True]
+    assert result.rounds[-1].train_accuracy == result.train_accuracy
+    unasked = run(digits(federate={"rounds": 2}))
+    assert [record.train_accuracy for record in unasked.rounds] == [None, None]  # at the end only
+    assert unasked.train_accuracy is not None
+
+
+def test_scores_on_the_training_data_do_not_change_what_is_learned() -> None:
+    asked, unasked = (run(digits(evaluate={"train": train}, federate={"rounds": 2})) for train in (True, False))
+    assert [record.test_loss for record in asked.rounds] == [record.test_loss for record in unasked.rounds]
+
+
 def test_poisson_cohorts_vary() -> None:
     result = run(digits(federate={"sampling": "poisson", "per_round": 10, "clients": 20, "rounds": 6}))
     asked = [record.clients_asked for record in result.rounds]

@@ -139,7 +139,8 @@ class Evaluate(Section):
     every: Rounds = 1
     """Test after every this many rounds, and after the last."""
     train: bool | None = None
-    """Whether the accuracy on the training data is computed at the end; yes where no privacy is claimed."""
+    """Whether the model is scored on the training data too: after each tested round if true, never if false; left out,
+    only at the end and where no privacy is claimed."""
 
 
 class Dp(Section):

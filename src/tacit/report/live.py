@@ -38,6 +38,11 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
+def _train_loss(record: RoundRecord) -> float | None:
+    """Return the mean loss while clients trained or, where they do not tell it, the model's on their data."""
+    return record.train_data_loss if record.train_loss is None else record.train_loss
+
+
 def _spent(record: RoundRecord) -> str:
     return "-" if record.epsilon is None else epsilon_text(record.epsilon)
 
@@ -47,7 +52,7 @@ def _took(record: RoundRecord) -> str:
 
 
 _SHARED = (
-    _Column(name="train loss", width=10, text=lambda record: _number(record.train_loss), rank=2),
+    _Column(name="train loss", width=10, text=lambda record: _number(_train_loss(record)), rank=2),
     _Column(name="test loss", width=9, text=lambda record: _number(record.test_loss), rank=4),
     _Column(name="accuracy", width=8, text=lambda record: percent(record.test_accuracy), style="bold green"),
     _Column(name="epsilon", width=8, text=_spent),
@@ -61,6 +66,7 @@ _COLUMNS = (
     _TIME,
 )
 _ALONE = (_Column(name="step", width=7, text=lambda record: f"{record.steps or 0:,}"), *_SHARED, _TIME)
+_ON_TRAIN = _Column(name="on train", width=8, text=lambda record: percent(record.train_accuracy))  # evaluate.train
 _GAP = 2  # letters between columns
 
 
@@ -89,7 +95,8 @@ class TerminalObserver:
         self._live: Live | None = None
         self._rounds = 0  # of the whole run; none before the first begins
         self._done = 0
-        self._told = False  # whether the heading of the table stands
+        self._heads: tuple[_Column, ...] = ()  # whose heading stands above the rows
+        self._scored = False  # whether a round was scored on the training data
         self._doing = ""
         self._spinner = Spinner("dots")
         self._replied = self._asked = 0
@@ -162,9 +169,11 @@ class TerminalObserver:
             self._live.start()
 
     def _row(self, record: RoundRecord) -> None:
-        columns = _fitting(_ALONE if record.steps is not None else _COLUMNS, self._console.width)
-        if not self._told:
-            self._told = True
+        self._scored = self._scored or record.train_accuracy is not None
+        columns = _ALONE if record.steps is not None else _COLUMNS
+        columns = _fitting((*columns, _ON_TRAIN) if self._scored else columns, self._console.width)
+        if columns != self._heads:  # at first, and where the first score on the training data comes later
+            self._heads = columns
             self._console.print(_heading(columns))
         self._console.print(_cells(columns, record))
 
@@ -233,7 +242,8 @@ def _line(record: RoundRecord, rounds: int) -> str:
     if record.steps is not None:
         return "  ".join([f"step {record.steps}", *_told(_SHARED, record), _took(record)])
     first = [f"round {record.round}/{rounds}", f"clients {cohort_text(record)}"]
-    return "  ".join([*first, *_told(_SHARED, record), f"up {bytes_text(record.bytes_up)}", _took(record)])
+    shown = _SHARED if record.train_accuracy is None else (*_SHARED, _ON_TRAIN)
+    return "  ".join([*first, *_told(shown, record), f"up {bytes_text(record.bytes_up)}", _took(record)])
 
 
 def _told(columns: tuple[_Column, ...], record: RoundRecord) -> list[str]:

@@ -133,6 +133,8 @@ def values_of(record: RoundRecord) -> dict[str, float]:
     values: dict[str, Any] = {
         "loss/train": record.train_loss,
         "loss/test": record.test_loss,
+        "loss/train_data": record.train_data_loss,
+        "accuracy/train": record.train_accuracy,
         "accuracy/test": record.test_accuracy,
         "privacy/epsilon": record.epsilon,
         "privacy/example_epsilon": record.example_epsilon,

@@ -42,6 +42,8 @@ class RoundRecord:
     clipped: int | None = None  # numbers of updates that were clipped one by one, where that is counted
     example_epsilon: float | None = None  # the same for an example of the worst client, where clients run DP-SGD
     steps: int | None = None  # taken up to and including this round, where one data holder trains alone
+    train_accuracy: float | None = None  # of the round's model on the clients' own data, with evaluate.train
+    train_data_loss: float | None = None  # the same model's loss there; train_loss is the mean while they trained
 
     @property
     def senders(self) -> float:

@@ -40,9 +40,10 @@ from tacit.runs.job import Job
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
 from tacit.storage import write_atomically
-from tacit.training.evaluation import Score
 from tacit.vectors import Vector, first_not_finite
 from tacit.wire import Turn
+
+_SCORES = ("test_loss", "test_accuracy", "train_data_loss", "train_accuracy")  # of a round's record
 
 
 class Runner:
@@ -128,9 +129,7 @@ class Runner:
         except BudgetError as error:
             if not records:
                 raise BudgetError(f"{error} Not one round fits: {self._advice()}.") from error
-            score = self._evaluate(checkpoint.model, len(records), last=True)
-            if score is not None:
-                records[-1] = replace(records[-1], test_loss=score.loss, test_accuracy=score.accuracy)
+            records[-1] = replace(records[-1], **self._evaluate(checkpoint.model, len(records), last=True))
             stopped = (f"Stopped after round {len(records)} of {rounds}: {error}",)
             self._observer.note(stopped[0])
         finally:
@@ -161,14 +160,13 @@ class Runner:
         traffic = Traffic()
         mechanism = self._job.plan.mechanism.with_state(before.mechanism)
         outcome, cohort, attempts = self._attempts(engine, number, before, mechanism, traffic)
-        score = self._evaluate(outcome.model, number, last=last)
+        scores = self._evaluate(outcome.model, number, last=last)
         wall = time.perf_counter() - start
         record = RoundRecord(
             round=number,
             attempts=attempts,
             train_loss=outcome.train_loss,
-            test_loss=None if score is None else score.loss,
-            test_accuracy=None if score is None else score.accuracy,
+            **scores,
             clipped=outcome.clipped,
             epsilon=self._account.epsilon if self._levels != "example" else self._example_epsilon,
             example_epsilon=self._example_epsilon,
@@ -252,19 +250,29 @@ class Runner:
             elsewhere = sum(self._stopwatch.seconds.values()) - counted
             self._stopwatch.add("aggregate", time.perf_counter() - start - elsewhere)
 
-    def _evaluate(self, model: Vector, number: int, *, last: bool) -> Score | None:
+    def _evaluate(self, model: Vector, number: int, *, last: bool) -> dict[str, Any]:
+        """Return a round's scores on the test data and, where evaluate.train asks for it, on the clients' own."""
         job = self._job
-        if job.test is None or not (last or number % job.config.evaluate.every == 0):
-            return None
+        found: dict[str, Any] = dict.fromkeys(_SCORES)
+        if not (last or number % job.config.evaluate.every == 0) or (
+            job.test is None and not job.config.evaluate.train
+        ):
+            return found
         self._observer.doing("testing")
         with self._stopwatch.measure("evaluate"):
-            score = job.evaluator.score(model, *job.test)
-        if not math.isfinite(score.loss):
-            raise RunError(
-                f"The test loss became {score.loss} in round {number}; the model of round {number - 1} is kept. "
-                "Lower server.lr or optimizer.lr."
-            )
-        return score
+            if job.test is not None:
+                tested = job.evaluator.score(model, *job.test)
+                found |= {"test_loss": tested.loss, "test_accuracy": tested.accuracy}
+            if job.config.evaluate.train:
+                trained = job.evaluator.score(model, *self._training_data())
+                found |= {"train_data_loss": trained.loss, "train_accuracy": trained.accuracy}
+        for name, value in found.items():
+            if value is not None and not math.isfinite(value):
+                raise RunError(
+                    f"The {name.replace('_', ' ').replace(' data', '')} became {value} in round {number}; the model of "
+                    f"round {number - 1} is kept. Lower server.lr or optimizer.lr."
+                )
+        return found
 
     def _spent(self, before: Checkpoint, wall: float) -> dict[str, float]:
         """Return the seconds of all rounds up to the one that just ended."""
@@ -281,10 +289,10 @@ class Runner:
     ) -> Result:
         job, config = self._job, self._job.config
         start = time.perf_counter()
-        training: Score | None = None
-        if self._tells.training_score(config.evaluate.train):
+        training = rounds[-1].train_accuracy
+        if training is None and self._tells.training_score(config.evaluate.train):
             self._observer.doing("testing on the training data")
-            training = job.evaluator.score(end.model, *self._training_data())
+            training = job.evaluator.score(end.model, *self._training_data()).accuracy
         return Result(
             version=tacit.__version__,
             mode=config.mode,
@@ -302,7 +310,7 @@ class Runner:
             form_reason=job.trainer.reason,
             rounds=rounds,
             test_accuracy=rounds[-1].test_accuracy,
-            train_accuracy=None if training is None else training.accuracy,
+            train_accuracy=training,
             test_loss=rounds[-1].test_loss,
             seconds=round(end.seconds.get(WALL, 0.0) + time.perf_counter() - start, 3),
             stage_seconds=self._by_stage(end),

@@ -62,14 +62,13 @@ class SingleHolderRunner(Runner):
                 f"The model became {model[first_not_finite(model)]} before step {end}; that of step {first} is kept. "
                 "Lower optimizer.lr (--lr)."
             )
-        score = self._evaluate(model, number, last=last)
+        scores = self._evaluate(model, number, last=last)
         wall = time.perf_counter() - start
         record = RoundRecord(
             round=number,
             attempts=1,
             train_loss=loss,
-            test_loss=None if score is None else score.loss,
-            test_accuracy=None if score is None else score.accuracy,
+            **scores,
             clients_expected=1.0,
             clients_asked=1,
             clients_replied=1,

@@ -53,6 +53,20 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> History:
     return read(out)
 
 
+def test_curves_on_the_training_data_are_drawn_where_they_were_asked_for_and_kept_where_they_are_the_users_own(
+    tmp_path: Path, own: History
+) -> None:
+    run(digits(out=tmp_path / "run", evaluate={"train": True}))
+    charts = _charts(run_page(read(tmp_path / "run")))
+    accuracy, loss = (charts[title].panels[0].drawing for title in ("Accuracy", "Loss"))
+    assert isinstance(accuracy, Lines)
+    assert isinstance(loss, Lines)
+    assert [one.name for one in accuracy.series] == ["test accuracy", "on the training data"]
+    assert "loss on the training data" in [one.name for one in loss.series]
+    kept = _charts(run_page(own))
+    assert "Accuracy" not in kept
+
+
 def _parts(page: Page) -> list[Any]:
     """Return all parts, those inside others too."""
 

@@ -17,15 +17,20 @@ def section(history: History, *, full: bool) -> Section:
     losses = {
         "training loss": [None if hidden else record.train_loss for record in rounds],
         "test loss": [record.test_loss for record in rounds],
+        "loss on the training data": [None if hidden else record.train_data_loss for record in rounds],
     }
     shown = {name: values for name, values in losses.items() if any(value is not None for value in values)}
     charts: list[Part] = []
+    on_train = [None if hidden else record.train_accuracy for record in rounds]
+    scored = any(value is not None for value in on_train)
     if any(record.test_accuracy is not None for record in rounds):
-        accuracy = [record.test_accuracy for record in rounds]
+        series = [Series(name="test accuracy", x=at, y=[record.test_accuracy for record in rounds])]
+        if scored:
+            series.append(Series(name="on the training data", x=at, y=on_train))
         charts.append(
             line(
-                title="Test accuracy",
-                series=[Series(name="test accuracy", x=at, y=accuracy)],
+                title="Accuracy" if scored else "Test accuracy",
+                series=series,
                 x_title=word,
                 y_title="share that is right",
                 y_format=".2%",
@@ -35,7 +40,7 @@ def section(history: History, *, full: bool) -> Section:
         caption = ""
         if hidden:
             caption = "The training loss is left out: no noise protects it, and the data are the user's own."
-        elif "training loss" not in shown and not history.alone:
+        elif not shown.keys() & {"training loss", "loss on the training data"} and not history.alone:
             caption = "There is no training loss: in this mode no loss leaves a client."
         charts.append(
             line(
@@ -56,15 +61,23 @@ def section(history: History, *, full: bool) -> Section:
                 None if hidden else record.train_loss,
                 record.test_loss,
                 percent(record.test_accuracy),
+                *((percent(right),) if scored else ()),
                 record.attempts,
             )
-            for place, record in zip(at, rounds, strict=True)
+            for place, record, right in zip(at, rounds, on_train, strict=True)
         ]
     )
     table = Table(
-        columns=(word, "training loss", "test loss", "test accuracy", "tries"),
+        columns=(
+            word,
+            "training loss",
+            "test loss",
+            "test accuracy",
+            *(("training accuracy",) if scored else ()),
+            "tries",
+        ),
         rows=rows,
-        align="rrrrr",
+        align="r" * (6 if scored else 5),
         caption=left_out,
     )
     parts.append(Fold(summary="The numbers", parts=(table,)))

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tacit_labs.lab_dp import run as lab_dp
+from tacit_labs.lab_dp.epsilon import coded, composed, formula, lines
+from tests.accounting.common import vectors
+from tests.labs.common import charts, tables
 
 from tacit.report.page import Surface
 from tacit_labs.harness import files
 from tacit_labs.harness.experiment import Reproduction, Settings
 from tacit_labs.harness.record import perform
-from tacit_labs.lab_dp import run as lab_dp
-from tacit_labs.lab_dp.epsilon import coded, composed, formula, lines
-from tests.accounting.common import vectors
-from tests.labs.common import charts, tables
 
 TINY = lab_dp.Sizes(
     data="digits",

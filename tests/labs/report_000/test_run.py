@@ -7,6 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from tacit_labs.lab_paillier import tables
+from tacit_labs.lab_paillier.checks import OPERATIONS, check
+from tacit_labs.lab_paillier.learning import EncryptedEpoch, Way, summary
+from tacit_labs.lab_paillier.measured import Measured, Sizes
+from tacit_labs.lab_paillier.page import findings, reproduction
+from tacit_labs.lab_paillier.run import EXPERIMENT, FULL, QUICK, measure
 
 from tacit.config.run_config import RunConfig
 from tacit.crypto import paillier
@@ -17,12 +23,6 @@ from tacit_labs.harness import files, quoted
 from tacit_labs.harness.checks import judge
 from tacit_labs.harness.experiment import Experiment, Settings, silent
 from tacit_labs.harness.record import perform
-from tacit_labs.lab_paillier import tables
-from tacit_labs.lab_paillier.checks import OPERATIONS, check
-from tacit_labs.lab_paillier.learning import EncryptedEpoch, Way, summary
-from tacit_labs.lab_paillier.measured import Measured, Sizes
-from tacit_labs.lab_paillier.page import findings, reproduction
-from tacit_labs.lab_paillier.run import EXPERIMENT, FULL, QUICK, measure
 
 TINY = Sizes(
     key_bits=256,

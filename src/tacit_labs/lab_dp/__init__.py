@@ -1,1 +1,0 @@
-"""The lab on differential privacy: noise in federated learning, its surfaces and the epsilon that holds."""

@@ -1,1 +1,0 @@
-"""The lab on Paillier: checks, times and encrypted learning."""
