@@ -1,6 +1,6 @@
 """Charts of Tacit's pages as pictures for the documentation.
 
-    python benchmarks/figures.py reproductions/lab-dp.html --out docs/figures --only "Test accuracy"
+    python benchmarks/figures.py reproductions/report-000.html --out docs/figures --only "Test accuracy"
     python benchmarks/figures.py reproductions/*.html --out docs/figures --shown-in docs/reproductions.md --width 720
 
 Pages are what `tacit reproduce`, `compare`, `bench` and `report` write. A chart becomes PAGE-TITLE.png, in the light

@@ -52,7 +52,7 @@ MAY_IMPORT = {
 _CORE = {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "tacit"}
 _CORE |= {"config", "modes", "runs", "studies", "report"}
 _LAB = BASE | _CORE | {"labs.harness", "labs.bench", "labs.baselines"}  # no command line, no other experiment
-_LABS = ("lab_004", "lab_dp", "lab_paillier", "nbafl_femnist", "signds_001")
+_LABS = ("lab_004", "nbafl_femnist", "report_000", "report_003", "signds_001")
 MAY_IMPORT |= {f"labs.{name}": _LAB for name in _LABS}
 MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     "labs": set(),
@@ -61,8 +61,10 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     "labs.bench.documented": BASE
     | _CORE
     | {"flower", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
-    "labs.baselines": BASE | {"crypto"},  # the sources' own algorithms
-    "labs.harness": BASE | {"crypto", "config", "runs", "studies", "report", "tacit", "labs.bench", "labs.baselines"},
+    "labs.baselines": BASE
+    | {"crypto", "config", "mechanisms", "protocols", "federated", "modes"},  # the sources' own algorithms
+    "labs.harness": BASE
+    | {"accounting", "crypto", "config", "runs", "studies", "report", "tacit", "labs.bench", "labs.baselines"},
     "labs.commands": BASE | {"cli", "report", "labs.bench", "labs.harness", "labs.lab_004"},
 }
 LOADS_FLOWER = "tacit/runs/run.py"  # where a run asks for that engine
@@ -183,8 +185,12 @@ def test_randomness_and_optimisers_are_called_in_their_room_only(path: Path) -> 
         ("report", "from tacit.training.hooks import Hooks", "report imports tacit.training.hooks.Hooks"),
         ("runs", "import tacit_labs", "runs imports tacit_labs"),
         ("cli", "from tacit_labs.commands import app", "cli imports tacit_labs.commands.app"),
-        ("labs.lab_dp", "from tacit.cli import main", "labs.lab_dp imports tacit.cli.main"),
-        ("labs.lab_dp", "import tacit_labs.lab_004.elgamal.run", "labs.lab_dp imports tacit_labs.lab_004.elgamal.run"),
+        ("labs.report_000", "from tacit.cli import main", "labs.report_000 imports tacit.cli.main"),
+        (
+            "labs.report_000",
+            "import tacit_labs.lab_004.elgamal.run",
+            "labs.report_000 imports tacit_labs.lab_004.elgamal.run",
+        ),
         ("labs.harness", "import torch", "labs.harness imports torch"),
     ],
 )

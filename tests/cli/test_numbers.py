@@ -26,7 +26,7 @@ NEEDED = {
     "deploy new": ["app"],
     "keys new": ["paillier"],
     "data show": ["digits"],
-    "reproduce": ["lab-dp"],
+    "reproduce": ["report-000"],
 }
 
 

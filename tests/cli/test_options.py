@@ -111,7 +111,7 @@ def test_flags_go_before_words() -> None:
         (["deploy", "new", "app", "engine=in-process"], "a deployment's engine is Flower"),
         (["run", "--iterations", "5"], "`tacit run` has no flag --iterations. Write dpsgd.steps=VALUE."),
         (["estimate", "--gpu", "0"], "`tacit estimate` has no flag --gpu. Write gpu=VALUE."),
-        (["reproduce", "lab-dp", "--rounds", "3"], "`tacit reproduce` has no flag --rounds. Leave it out."),
+        (["reproduce", "report-000", "--rounds", "3"], "`tacit reproduce` has no flag --rounds. Leave it out."),
     ],
 )
 def test_what_means_nothing_to_a_command_is_refused_with_a_reason(

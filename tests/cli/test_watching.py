@@ -22,8 +22,8 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def test_the_bar_says_what_is_being_done_as_it_is(screen: io.StringIO) -> None:
     with watching() as watch:
-        watch.work("lab-dp")("keys [a, b]", done=3, total=7)
-    assert "lab-dp" in screen.getvalue()
+        watch.work("report-000")("keys [a, b]", done=3, total=7)
+    assert "report-000" in screen.getvalue()
     assert "keys [a, b] 3/7" in screen.getvalue()
 
 
@@ -50,7 +50,7 @@ def test_nothing_is_shown_before_it_is_told_of_or_when_quiet(screen: io.StringIO
     with watching():
         pass
     with watching(quiet=True) as watch:
-        watch.work("lab-dp")("keys")
+        watch.work("report-000")("keys")
         watch.search(1, 2.0)
     assert screen.getvalue() == ""
 

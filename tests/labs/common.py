@@ -9,7 +9,7 @@ from tacit.report.page import Chart, Fold, Part, Row, Section, Table
 from tacit_labs.harness.experiment import Experiment, Finding, Progress, Reproduction, Settings, Sheet
 
 
-def toy(name: str = "lab-dp", *, data: Any = None, error: Exception | None = None) -> Experiment:
+def toy(name: str = "report-000", *, data: Any = None, error: Exception | None = None) -> Experiment:
     """Return an experiment that counts to two, or fails."""
 
     def run(settings: Settings, progress: Progress) -> Reproduction:

@@ -170,7 +170,7 @@ class TerminalObserver:
 
     def _row(self, record: RoundRecord) -> None:
         self._scored = self._scored or record.train_accuracy is not None
-        columns = _ALONE if record.steps is not None else _COLUMNS
+        columns: tuple[_Column, ...] = _ALONE if record.steps is not None else _COLUMNS
         columns = _fitting((*columns, _ON_TRAIN) if self._scored else columns, self._console.width)
         if columns != self._heads:  # at first, and where the first score on the training data comes later
             self._heads = columns

@@ -50,7 +50,7 @@ def reproduce(
 
     Examples:
       tacit reproduce --list
-      tacit reproduce lab-dp --quick --open
+      tacit reproduce report-000 --quick --open
       tacit reproduce all --out reproductions
     """
     from tacit_labs.harness import catalogue, files, overview

@@ -11,8 +11,8 @@ from tacit_labs.harness.experiment import Experiment
 
 ALL = "all"
 MODULES: Mapping[str, str] = {  # name -> the module whose EXPERIMENT it is
-    "lab-dp": "tacit_labs.lab_dp.run",
-    "lab-paillier": "tacit_labs.lab_paillier.run",
+    "report-000": "tacit_labs.report_000.run",
+    "report-003": "tacit_labs.report_003.run",
     "lab-004": "tacit_labs.lab_004.run",
     "signds-001": "tacit_labs.signds_001.run",
     "nbafl-femnist": "tacit_labs.nbafl_femnist.run",
@@ -22,11 +22,11 @@ MODULES: Mapping[str, str] = {  # name -> the module whose EXPERIMENT it is
 def chosen(names: Sequence[str]) -> list[str]:
     """Return the experiments that a command line names, each once; ``all`` is every one.
 
-    >>> chosen(["lab-dp", "lab-dp"]), len(chosen(["all"])) == len(MODULES)
-    (['lab-dp'], True)
-    >>> chosen(["lab-pallier"])
+    >>> chosen(["report-000", "report-000"]), len(chosen(["all"])) == len(MODULES)
+    (['report-000'], True)
+    >>> chosen(["report-00"])
     Traceback (most recent call last):
-    tacit.errors.ConfigError: Unknown experiment 'lab-pallier'. Did you mean 'lab-paillier'? There are ...
+    tacit.errors.ConfigError: Unknown experiment 'report-00'. Did you mean 'report-003'? There are ...
     """
     found: list[str] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""The Paillier lab's last experiment: a federated epoch of MNIST in the clear and encrypted, by the run's own clock."""
+"""Federated learning of MNIST in the clear and encrypted: its curves, and its stages by the run's own clock."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from tacit.config.run_config import RunConfig
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.run import run
+from tacit_labs.harness.learning import by_round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,7 @@ class Way:
 
     name: str
     key_bits: int | None = None  # None is in the clear
-    shared: bool = False  # whether all clients have the private key, as in the lab
+    shared: bool = False  # whether all clients have the private key, as in both reports
 
     def settings(self) -> dict[str, Any]:
         """Return the mode and its section of the configuration."""
@@ -48,6 +49,7 @@ class Epoch:
     sum_added: float  # seconds
     client_bytes: float
     test_accuracy: float | None  # after all rounds
+    curve: Mapping[str, list[float | None]]  # by round: accuracy and loss on the test and on the training data
 
     @property
     def beyond_training(self) -> float:
@@ -74,7 +76,8 @@ def learn(
         data=dict(data or {"name": "mnist"}),
         federate={"rounds": rounds, "clients": clients},
         train={"local_epochs": 1, "workers": workers},
-        evaluate={"every": rounds, "train": False},
+        server={"lr": 1.0},  # the plain average, as in both reports
+        evaluate={"train": True},
         **way.settings(),
     )
     return summary(way, run(config), workers=workers)
@@ -97,6 +100,7 @@ def summary(way: Way, result: Result, *, workers: int) -> Epoch:
         "sum_added": record.seconds["aggregate"],
         "client_bytes": record.bytes_up / record.senders,
         "test_accuracy": result.test_accuracy,
+        "curve": by_round(result),
     }
     if way.key_bits is None:
         return Epoch(**own)

@@ -36,8 +36,8 @@ class Settings:
 
         It depends on all that changes the results. Nothing in it is needed once the page is there.
 
-        >>> Settings(quick=True, seed=3).work("lab-dp").as_posix()
-        'reproductions/unfinished/lab-dp-quick-seed-3-cpu'
+        >>> Settings(quick=True, seed=3).work("report-000").as_posix()
+        'reproductions/unfinished/report-000-quick-seed-3-cpu'
         """
         device = "cpu" if self.gpu < 0 else f"gpu-{self.gpu}"
         return self.out / "unfinished" / f"{name}-{'quick' if self.quick else 'full'}-seed-{self.seed}-{device}"

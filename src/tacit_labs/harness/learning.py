@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import RunError
-from tacit.report.page import Chart, Series, line
+from tacit.report.page import Chart, Row, Series, line
 from tacit.runs.result import Result
 from tacit.studies.plan import with_values
 from tacit.studies.pool import finished, run_all, workers_for
 from tacit_labs.harness.experiment import Progress
+
+MEASURES = {  # of a round's record -> title, format
+    "train_accuracy": ("Training accuracy", ".1%"),
+    "test_accuracy": ("Test accuracy", ".1%"),
+    "train_data_loss": ("Training loss", ".4g"),
+    "test_loss": ("Test loss", ".4g"),
+}
 
 
 def learned(
@@ -73,9 +80,13 @@ def curves(
     y_title: str,
     y_format: str,
     styles: Mapping[str, int],
+    beside: Sequence[Series] = (),
 ) -> Chart:
-    """Return a measure of the rounds, ``test_accuracy`` or ``test_loss``, a line per way in its own style."""
-    series = []
+    """Return a measure of the rounds, ``test_accuracy`` or ``test_loss``, a line per way in its own style.
+
+    Lines that stand ``beside`` are those of a source.
+    """
+    series = list(beside)
     for name, result in results.items():
         seen = [(record.round, getattr(record, measure)) for record in result.rounds]
         known = [(number, value) for number, value in seen if value is not None]
@@ -83,3 +94,27 @@ def curves(
             Series(name=name, x=[number for number, _ in known], y=[value for _, value in known], style=styles[name])
         )
     return line(title=title, series=series, x_title="round", y_title=y_title, y_format=y_format)
+
+
+def four_curves(rounds: Mapping[str, Mapping[str, Sequence[float | None]]], *, styles: Mapping[str, int]) -> list[Row]:
+    """Return accuracy and loss on the training and the test data over the rounds, as the reports draw them.
+
+    Args:
+        rounds: by way and measure, a value per round.
+        styles: of each way.
+    """
+    charts = []
+    for measure, (title, form) in MEASURES.items():
+        series = [
+            Series(name=name, x=list(range(1, len(known[measure]) + 1)), y=known[measure], style=styles[name])
+            for name, known in rounds.items()
+            if any(value is not None for value in known[measure])
+        ]
+        unit = "share that is right" if "accuracy" in measure else "mean cross-entropy"
+        charts.append(line(title=title, series=series, x_title="round", y_title=unit, y_format=form))
+    return [Row(parts=charts[:2]), Row(parts=charts[2:])]
+
+
+def by_round(result: Result) -> dict[str, list[float | None]]:
+    """Return accuracy and loss on both kinds of data, a value per round."""
+    return {measure: [getattr(record, measure) for record in result.rounds] for measure in MEASURES}

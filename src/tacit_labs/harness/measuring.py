@@ -144,7 +144,7 @@ def asked(
 
 def named(by: str) -> str:
     """Return the name of whoever computed."""
-    return by if by == "textbook" else f"Tacit, {by}"
+    return by if by.startswith("textbook") else f"Tacit, {by}"
 
 
 def pick(rows: Iterable[T], **wanted: object) -> T:

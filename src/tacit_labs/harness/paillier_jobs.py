@@ -1,36 +1,39 @@
-"""The Paillier lab's timings, one job each, for the backend that this process was told to use.
+"""Timings of Paillier, one job each, for the backend that this process was told to use, and for the textbooks.
 
-Figures are the processor's seconds of one thread, the best of several; keys and tables are made beforehand.
+Figures are the processor's seconds of one thread; keys and tables are made beforehand.
 """
 
 from __future__ import annotations
 
 import functools
+import statistics
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tacit.crypto import paillier
 from tacit.crypto.backend import describe
-from tacit.crypto.paillier import Ciphertext, Layout, PrivateKey, PublicKey
+from tacit.crypto.paillier import Layout, PrivateKey, PublicKey
 from tacit.randomness import system_below
-from tacit_labs.baselines.paillier import TextbookPaillier
-from tacit_labs.bench.worker import Jobs, clocked, serve
+from tacit_labs.baselines.paillier import ARITHMETICS, TextbookPaillier
+from tacit_labs.bench.worker import Jobs, serve
 from tacit_labs.harness.measuring import best, each
 
-OPERATIONS = (
-    "encrypt",
-    "encrypt, key holder",
-    "decrypt",
-    "add",
-    "add constant",
-    "multiply by constant",
-    "subtract",
-    "re-randomise",
-    "exercise",
-)
-EXERCISE = "two encryptions, their sum, its decryption"
+MODES = ("enc_add", "enc_add_const", "enc_mul_const")  # the reports' names
+TACIT = "tacit"  # beside the names of the textbooks' arithmetics
+
+
+class Scheme(NamedTuple):
+    """The five operations, whoever computes them; results are residues modulo n."""
+
+    n: int
+    enc: Callable[[int], Any]
+    dec: Callable[[Any], int]
+    enc_add: Callable[[Any, Any], Any]
+    enc_add_const: Callable[[Any, int], Any]
+    enc_mul_const: Callable[[Any, int], Any]
 
 
 @functools.cache
@@ -43,9 +46,27 @@ def keys(bits: int) -> tuple[PublicKey, PrivateKey]:
 
 
 @functools.cache
-def textbook(bits: int) -> TextbookPaillier:
-    """Return a textbook's key."""
-    return TextbookPaillier.generate(bits)
+def scheme(bits: int, by: str, number: int = 0) -> Scheme:  # noqa: ARG001
+    """Return Tacit's operations or a textbook's, with one key for each ``number``."""
+    if by == TACIT:
+        public, private = keys(bits)
+        return Scheme(
+            n=public.n,
+            enc=public.encrypt,
+            dec=lambda text: private.decrypt(text) % public.n,
+            enc_add=lambda left, right: left + right,
+            enc_add_const=lambda text, constant: text + constant,
+            enc_mul_const=lambda text, constant: text * constant,
+        )
+    key = TextbookPaillier.generate(bits, ARITHMETICS[by])
+    return Scheme(
+        n=key.n,
+        enc=key.enc,
+        dec=key.dec,
+        enc_add=key.enc_add,
+        enc_add_const=key.enc_add_const,
+        enc_mul_const=key.enc_mul_const,
+    )
 
 
 def number(bits: int) -> int:
@@ -58,99 +79,95 @@ def which() -> dict[str, Any]:
     return {"backend": describe().backend.name, "reason": describe().reason}
 
 
-def operations(*, key_bits: int, bits: int, count: int, repeats: int) -> dict[str, Any]:
-    """Return the seconds of each of Tacit's operations on integers of one length."""
-    public, private = keys(key_bits)
-    a, b = number(bits), number(bits)
-    left, right = public.encrypt(a), public.encrypt(b)
-    actions: dict[str, Callable[[], Ciphertext | int]] = {
-        "encrypt": lambda: public.encrypt(a),
-        "encrypt, key holder": lambda: private.encrypt(a),
-        "decrypt": lambda: private.decrypt(left),
-        "add": lambda: left + right,
-        "add constant": lambda: left + b,
-        "multiply by constant": lambda: left * b,
-        "subtract": lambda: left - right,
-        "re-randomise": left.rerandomised,
-        "exercise": lambda: private.decrypt(public.encrypt(a) + public.encrypt(b)),
-    }
-    return {"seconds": {name: each(actions[name], count=count, repeats=repeats) for name in OPERATIONS}}
+def panel(*, key_bits: int, lengths: list[int], by: str, experiment: int) -> dict[str, Any]:
+    """Return, for each operation and length, the seconds of two encryptions and it, and of the decryption.
+
+    Every point is measured once, as in the report; ``wrong`` counts results that are not those of integers modulo n.
+    """
+    key, wrong = scheme(key_bits, by, experiment), 0
+    key.dec(key.enc(1))  # whatever happens the first time
+    seconds: dict[str, dict[str, list[float]]] = {mode: {"encryption": [], "decryption": []} for mode in MODES}
+    for bits in lengths:
+        for mode in MODES:
+            a, b, c = number(bits), number(bits), number(bits)
+            start = time.process_time()
+            left, right = key.enc(a), key.enc(b)
+            text = _operate(key, mode, left, right, c)
+            middle = time.process_time()
+            plain = key.dec(text)
+            end = time.process_time()
+            seconds[mode]["encryption"].append(middle - start)
+            seconds[mode]["decryption"].append(end - middle)
+            wrong += plain != _truth(mode, a, b, c) % key.n
+    return {"seconds": seconds, "wrong": wrong}
 
 
-def textbook_operations(*, key_bits: int, bits: int, count: int, repeats: int) -> dict[str, Any]:
-    """Return the same for Python's integers; there is no faster way for a key holder there."""
-    key, a, b = textbook(key_bits), number(bits), number(bits)
-    left, right = key.enc(a), key.enc(b)
-    actions: dict[str, Callable[[], int]] = {
-        "encrypt": lambda: key.enc(a),
-        "decrypt": lambda: key.dec(left),
-        "add": lambda: key.enc_add(left, right),
-        "add constant": lambda: key.enc_add_const(left, b),
-        "multiply by constant": lambda: key.enc_mul_const(left, b),
-        "exercise": lambda: key.dec(key.enc_add(key.enc(a), key.enc(b))),
-    }
-    return {"seconds": {name: each(action, count=count, repeats=repeats) for name, action in actions.items()}}
-
-
-def exercise(*, key_bits: int, bits: int, count: int, repeats: int, by: str) -> dict[str, Any]:
-    """Return the seconds of ``count`` exercises of the lab, each on other integers, and how many gave a wrong sum."""
-    wrong = 0
-
-    def tacit_way(a: int, b: int) -> int:
-        return private.decrypt(public.encrypt(a) + public.encrypt(b))
-
-    def textbook_way(a: int, b: int) -> int:
-        return key.dec(key.enc_add(key.enc(a), key.enc(b)))
-
-    if by == "textbook":
-        key, way = textbook(key_bits), textbook_way
-    else:
-        (public, private), way = keys(key_bits), tacit_way
-    found = []
+def settled(*, key_bits: int, lengths: list[int], by: str, repeats: int) -> dict[str, Any]:
+    """Return the median seconds of a decryption by the length of the number, lengths in turn so that all share luck."""
+    key = scheme(key_bits, by)
+    texts = [key.enc_add(key.enc(number(bits)), key.enc(number(bits))) for bits in lengths]
+    found: list[list[float]] = [[] for _ in lengths]
     for _ in range(repeats):
-        numbers = [(number(bits), number(bits)) for _ in range(count)]
-        sums: list[int] = []
-        found.append(clocked(lambda: sums.extend(way(a, b) for a, b in numbers))["seconds"])  # noqa: B023
-        wrong += sum(total != a + b for total, (a, b) in zip(sums, numbers, strict=True))
-    return {"seconds": min(found), "count": count, "wrong": wrong}
+        for place, text in enumerate(texts):
+            start = time.process_time()
+            key.dec(text)
+            found[place].append(time.process_time() - start)
+    return {"seconds": [statistics.median(times) for times in found]}
 
 
-def one_by_one(*, key_bits: int, count: int, repeats: int, by: str) -> dict[str, Any]:
-    """Return the seconds of one number of an update in a ciphertext of its own, as the lab did it, and its bytes."""
+def exercise(*, key_bits: int, bits: int, mode: str, count: int, by: str) -> dict[str, Any]:
+    """Return the seconds of ``count`` times 003's operation, each on other integers, and how many were wrong.
+
+    For ``enc_add`` that is two encryptions, the sum and its decryption; for ``enc_add_const`` one encryption, the sum
+    with a known number and its decryption.
+    """
+    key, wrong = scheme(key_bits, by), 0
+    cases = [(number(bits), number(bits)) for _ in range(count)]
+    key.dec(key.enc(1))
+    start = time.process_time()
+    if mode == "enc_add":
+        results = [key.dec(key.enc_add(key.enc(a), key.enc(b))) for a, b in cases]
+    else:
+        results = [key.dec(key.enc_add_const(key.enc(a), b)) for a, b in cases]
+    seconds = time.process_time() - start
+    wrong = sum(result != (a + b) % key.n for result, (a, b) in zip(results, cases, strict=True))
+    return {"seconds": seconds, "wrong": wrong}
+
+
+def one_by_one(*, key_bits: int, count: int, by: str) -> dict[str, Any]:
+    """Return the seconds of one number of an update in a ciphertext of its own, as both reports did it."""
     layout = _layout(1, key_bits)
     code = round(0.25 / layout.step) if layout.step else 0  # what a float of an update becomes
-    if by == "textbook":
-        key = textbook(key_bits)
-        made = key.enc(code)
-        encrypt: Callable[[], object] = lambda: key.enc(code)  # noqa: E731
-        decrypt: Callable[[], object] = lambda: key.dec(made)  # noqa: E731
-    else:
-        public, private = keys(key_bits)
-        encrypted = public.encrypt(code)
-        encrypt = lambda: public.encrypt(code)  # noqa: E731
-        decrypt = lambda: private.decrypt(encrypted)  # noqa: E731
+    key = scheme(key_bits, by)
+    text = key.enc(code)
     return {
-        "encrypt": each(encrypt, count=count, repeats=repeats),
-        "decrypt": each(decrypt, count=count, repeats=repeats),
-        "count": count,
+        "encrypt": each(lambda: key.enc(code), count=count, repeats=2),
+        "decrypt": each(lambda: key.dec(text), count=count, repeats=2),
         "bytes": 2 * key_bits // 8,
     }
 
 
-def packed(*, key_bits: int, length: int, repeats: int, holder: bool) -> dict[str, Any]:
+def packed(*, key_bits: int, length: int, repeats: int) -> dict[str, Any]:
     """Return the seconds of a whole update, packed, and what it weighs."""
     public, private = keys(key_bits)
     layout, values = _layout(length, key_bits), np.sin(np.arange(length) ** 1.5)
-    source = private if holder else public
-    encrypted = public.encrypt(values, layout, noise=source, workers=1)
-    if not holder:  # there is one way to decrypt
-        assert np.abs(private.decrypt(encrypted, workers=1) - values).max() <= layout.error(1)
+    encrypted = public.encrypt(values, layout, workers=1)
+    assert np.abs(private.decrypt(encrypted, workers=1) - values).max() <= layout.error(1)
     return {
-        "encrypt": best(lambda: public.encrypt(values, layout, noise=source, workers=1), repeats=repeats),
-        "decrypt": None if holder else best(lambda: private.decrypt(encrypted, workers=1), repeats=repeats),
-        "ciphertexts": layout.rows,
+        "encrypt": best(lambda: public.encrypt(values, layout, workers=1), repeats=repeats),
+        "decrypt": best(lambda: private.decrypt(encrypted, workers=1), repeats=repeats),
         "bytes": len(encrypted.to_bytes()) / length,
     }
+
+
+def _operate(key: Scheme, mode: str, left: Any, right: Any, constant: int) -> Any:
+    if mode == "enc_add":
+        return key.enc_add(left, right)
+    return (key.enc_add_const if mode == "enc_add_const" else key.enc_mul_const)(left, constant)
+
+
+def _truth(mode: str, a: int, b: int, c: int) -> int:
+    return {"enc_add": a + b, "enc_add_const": a + c, "enc_mul_const": a * c}[mode]
 
 
 def _layout(length: int, key_bits: int) -> Layout:
@@ -159,8 +176,8 @@ def _layout(length: int, key_bits: int) -> Layout:
 
 JOBS: Jobs = {
     "which": which,
-    "operations": operations,
-    "textbook operations": textbook_operations,
+    "panel": panel,
+    "settled": settled,
     "exercise": exercise,
     "one by one": one_by_one,
     "packed": packed,

@@ -1,4 +1,4 @@
-"""Surfaces over C and sigma, with sigma, and epsilon where it is the height, by factors of ten."""
+"""Surfaces over C and sigma; epsilon, where it is the height, by factors of ten."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ class Plane:
     sigmas: Sequence[float]
 
 
-def shares(plane: Plane, *, title: str, heights: Sequence[Sequence[float]]) -> Chart:
+def shares(
+    plane: Plane, *, title: str, heights: Sequence[Sequence[float]], ends: tuple[float, float] | None = None
+) -> Chart:
     """Return a surface of accuracies; ``heights`` has a row for each sigma."""
     return surface(
         title=title,
@@ -30,7 +32,7 @@ def shares(plane: Plane, *, title: str, heights: Sequence[Sequence[float]]) -> C
         y_title="sigma",
         z_title="",  # the title says it; beside the axis a phone would cut it off
         z_format=".1%",
-        log_y=True,
+        z_ends=ends,
         height=_HEIGHT,
     )
 
@@ -48,7 +50,6 @@ def epsilons(
         x_title="C",
         y_title="sigma",
         z_ends=(10.0**low, 10.0**high),
-        log_y=True,
         log_z=True,
         caption=caption,
         height=_HEIGHT,

@@ -1,4 +1,4 @@
-"""The Paillier lab's first table: does every operation give the right integer, small ones and large ones?"""
+"""The report's first figures of Paillier: does every operation give the right integer, small ones and large ones?"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_an_experiment_prints_and_writes_what_it_found(
     run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _with(monkeypatch)
-    status, out, err = run("lab-dp", "--quick", "--out", tmp_path / "r", "--seed", "5")
+    status, out, err = run("report-000", "--quick", "--out", tmp_path / "r", "--seed", "5")
     assert (status, err) == (None, "")
     for words in (
         "The counting lab",
@@ -58,46 +58,46 @@ def test_an_experiment_prints_and_writes_what_it_found(
         "why      the original used <one> core",
         "[multiply]",
         "FAIL",
-        f"written to {tmp_path / 'r' / 'lab-dp.html'}",
+        f"written to {tmp_path / 'r' / 'report-000.html'}",
     ):
         assert words in out
     files = sorted(path.name for path in (tmp_path / "r").iterdir())
     assert files == [
-        "lab-dp-checks.csv",
-        "lab-dp-times.csv",
-        "lab-dp.html",
-        "lab-dp.json",
         "overview.html",
+        "report-000-checks.csv",
+        "report-000-times.csv",
+        "report-000.html",
+        "report-000.json",
         "unfinished",
     ]
     assert list((tmp_path / "r" / "unfinished").iterdir()) == []  # what a finished experiment kept is gone
-    assert json.loads((tmp_path / "r" / "lab-dp.json").read_text())["record"]["seed"] == 5
+    assert json.loads((tmp_path / "r" / "report-000.json").read_text())["record"]["seed"] == 5
 
 
 def test_all_goes_on_after_a_failure_and_says_what_failed(
     run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    _with(monkeypatch, lab_dp=RunError("there is no data"), signds_001=ZeroDivisionError("by nought"))
+    _with(monkeypatch, report_000=RunError("there is no data"), signds_001=ZeroDivisionError("by nought"))
     status, out, err = run("all", "--out", tmp_path)
     assert status == 1
-    assert "failed: lab-dp: there is no data" in err
+    assert "failed: report-000: there is no data" in err
     assert "failed: signds-001: ZeroDivisionError: by nought" in err
     assert "2 of 5 experiments failed; the others are written." in err
     assert err.count("Traceback") == 1  # of our mistake, not of a user's
     assert out.count("The counting lab") == 3
     assert (tmp_path / "nbafl-femnist.html").exists()
-    assert not (tmp_path / "lab-dp.html").exists()
+    assert not (tmp_path / "report-000.html").exists()
     kept = sorted(path.name for path in (tmp_path / "unfinished").iterdir())  # the next run goes on with them
     assert kept == [
-        "lab-dp-full-seed-1-cpu",
+        "report-000-full-seed-1-cpu",
         "signds-001-full-seed-1-cpu",
     ]
 
 
 def test_one_that_fails_alone_is_an_error(run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _with(monkeypatch, lab_dp=RunError("there is no data"))
+    _with(monkeypatch, report_000=RunError("there is no data"))
     with pytest.raises(RunError, match="there is no data"):
-        run("lab-dp", "--out", tmp_path)
+        run("report-000", "--out", tmp_path)
 
 
 def test_a_list_says_where_each_is_from_what_is_in_it_and_how_long_it_takes(
@@ -123,18 +123,18 @@ def test_an_unknown_name_is_refused_before_anything_runs(
 ) -> None:
     _with(monkeypatch)
     with pytest.raises(ConfigError, match="Did you mean 'lab-004'"):
-        run("lab-dp", "lab-04", "--out", tmp_path / "r")
+        run("report-000", "lab-04", "--out", tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 
 def test_json_is_one_object_with_failures_inside(run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _with(monkeypatch, lab_004=RunError("no"))
-    status, out, _ = run("lab-dp", "lab-004", "--json", "--out", tmp_path)
+    status, out, _ = run("report-000", "lab-004", "--json", "--out", tmp_path)
     printed: dict[str, Any] = json.loads(out)
     assert status == 1
     assert printed["failed"] == {"lab-004": "no"}
-    assert printed["done"][0]["name"] == "lab-dp"
-    assert printed["done"][0]["files"][0] == str(tmp_path / "lab-dp.html")
+    assert printed["done"][0]["name"] == "report-000"
+    assert printed["done"][0]["files"][0] == str(tmp_path / "report-000.html")
 
 
 def test_quiet_prints_nothing_and_open_opens_the_page(
@@ -143,5 +143,5 @@ def test_quiet_prints_nothing_and_open_opens_the_page(
     _with(monkeypatch)
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
-    assert run("lab-dp", "--quiet", "--open", "--out", tmp_path) == (None, "", "")
-    assert opened == [(tmp_path / "lab-dp.html").as_uri()]
+    assert run("report-000", "--quiet", "--open", "--out", tmp_path) == (None, "", "")
+    assert opened == [(tmp_path / "report-000.html").as_uri()]

@@ -193,7 +193,7 @@ def save(pages: Sequence[Path], out: Path, *, only: Sequence[str], shown_in: Pat
     texts: dict[Path, str] = {}
     for path in (*pages, *([shown_in] if shown_in else [])):
         if not path.is_file():
-            raise RunError(f"There is no page {path}. Make it first, for example with: tacit reproduce lab-dp")
+            raise RunError(f"There is no page {path}. Make it first, for example with: tacit reproduce report-000")
         texts[path] = path.read_text(encoding="utf-8")
     wanted = shown(texts.pop(shown_in)) if shown_in else {}
     found = {path: figures(text, path.stem) for path, text in texts.items()}

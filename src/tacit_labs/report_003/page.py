@@ -1,0 +1,457 @@
+"""The page of report 003: its table, its curve, its 1,000 operations, and Paillier in learning."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from tacit.report.page import Cell, Chart, Fold, Note, Row, Section, Series, Table, Text, Tone, bars, decades, line
+from tacit.report.words import percent
+from tacit_labs.baselines.paillier import GMPY2
+from tacit_labs.harness.checks import Check
+from tacit_labs.harness.encrypted import EncryptedEpoch, Epoch
+from tacit_labs.harness.experiment import Finding
+from tacit_labs.harness.learning import by_round, four_curves
+from tacit_labs.harness.measuring import duration, named, times
+from tacit_labs.report_003 import quoted
+from tacit_labs.report_003.private import FITS, READINGS, Private, costs
+from tacit_labs.report_003.timings import MODES, Timed, quoted_growth
+
+_REPORT = "the report (quoted)"
+
+
+def findings(found: Private, timed: Timed, epochs: Sequence[Epoch], backend: str) -> tuple[Finding, ...]:
+    """Return what the report had and what we got, in words."""
+    curve = found.curve()
+    last = curve.rounds[-1]
+    bound, free = (_firsts(found, reading.name) for reading in (READINGS[0], FITS))
+    key = timed.sizes.key_bits[0]
+    return (
+        Finding(
+            what="Rounds 0 to 5 at sigma 0.0001, C 2: test accuracy",
+            original=f'"{_list(quoted.TEST_ACCURACY)}"; final training accuracy {percent(quoted.TRAIN_ACCURACY)}',
+            ours=f"{_list([one.test_accuracy or 0 for one in curve.rounds])}; final training accuracy "
+            f"{percent(last.train_accuracy)}",
+            why=(
+                f"C 2 clips {'little' if _near(found) else 'some'} and this noise is nothing: without either it is "
+                f"{_list([one.test_accuracy or 0 for one in found.plain.rounds])}. Clients, rate and batches of the "
+                "report are not stated."
+            ),
+            headline=True,
+        ),
+        Finding(
+            what="The same rounds: mean training loss of the clients",
+            original=" ".join(f"{value:.3f}" for value in quoted.TRAINING_LOSS),
+            ours=" ".join(f"{one.train_loss or 0:.3f}" for one in curve.rounds),
+            why="It falls alike. It is the loss while training, with dropout, so it lies above that of the final "
+            "model; "
+            "our CNN has dropout, whether the report's has is not stated.",
+        ),
+        Finding(
+            what="First-round accuracy of the other four settings",
+            original=" ".join(percent(one.accuracy) for one in quoted.TABLE[1:]) + ', all "converged"',
+            ours=f"everyone clipped: {_list(bound)}; first client unclipped: {_list(free)}",
+            why=(
+                "An update clipped to C 0.01 or 0.001 cannot take a new model to 50% in one round: with everyone "
+                "clipped it stays near a guess, whichever noise is meant. With the first client's update unclipped, as "
+                "a loop that begins with the second client would have it, the model moves by a tenth of that update "
+                f"whatever C is. From {len(found.first)} different first weights its first round then gives "
+                f"{percent(min(found.first))} to {percent(max(found.first))} at C {found.smallest.clip:g}. "
+                "The report's code is not shown, so this is the reading that fits, not proof."
+            ),
+            headline=True,
+        ),
+        Finding(
+            what="Epsilon of the table",
+            original=" ".join(f"{one.epsilon:g}" for one in quoted.TABLE),
+            ours=(
+                "its formula at delta 0.001 gives them to three digits; noise sigma C costs, over "
+                f"{found.sizes.rounds} rounds: "
+                f"{' '.join(_short(costs(one, rounds=found.sizes.rounds).composed) for one in quoted.TABLE)}"
+            ),
+            why=(
+                "The formula takes sigma for the noise's standard deviation and counts one round. If the "
+                "noise is sigma "
+                "C, C cancels. If the first client is not clipped, nothing bounds what it reveals and there is no "
+                "epsilon at all."
+            ),
+            headline=True,
+        ),
+        Finding(
+            what="What a larger C or a smaller sigma does",
+            original=f'"{quoted.ON_CLIP}" (both speed up convergence)',
+            ours=_clips(found),
+            why="As long as clipping loses more than noise, a larger C helps: so it does here. "
+            "000_040aa826a603186f.txt says that a larger C harms; its page has the grid.",
+            headline=True,
+        ),
+        *(
+            Finding(
+                what=f"1,000 times {mode} at 10, 100 and 1000 bits",
+                original=" / ".join(f"{value:g}" for value in quoted.SECONDS[mode].values())
+                + " s; key length not stated",
+                ours=(
+                    f"textbook on gmpy2 at {key} bits {_three(timed, GMPY2.name, key, mode)}; "
+                    f"Tacit {_three(timed, backend, key, mode)} at {key} bits, "
+                    f"{_three(timed, backend, timed.sizes.key_bits[-1], mode)} at {timed.sizes.key_bits[-1]}"
+                ),
+                why=(
+                    f"From 10 to 1000 bits the report's time grows {times(quoted_growth(mode))}, the textbook's "
+                    + ", ".join(
+                        f"{times(timed.growth(GMPY2.name, bits, mode))} at {bits} bits" for bits in timed.sizes.key_bits
+                    )
+                    + ": the shorter the key, the more the message weighs. A sum of 1000-bit integers needs more than "
+                    "1000 bits, so 1024 fits best. Tacit's time does not depend on the message."
+                ),
+                headline=True,
+            )
+            for mode in MODES
+        ),
+        Finding(
+            what="Paillier in learning",
+            original=f'"{quoted.ON_PAILLIER}" (it converges and stays accurate), "{quoted.ON_SLOWNESS}" (far slower)',
+            ours="; ".join(
+                f"{one.way}: {percent(one.test_accuracy)}, {duration(one.epoch_seconds)} per round" for one in epochs
+            ),
+            why="Accuracy is that of the plain run. The report encrypts every element by itself "
+            "(np.frompyfunc); Tacit "
+            "packs dozens into a ciphertext, so it is hardly slower.",
+            headline=True,
+        ),
+    )
+
+
+def sections(found: Private, timed: Timed, checks: Sequence[Check], epochs: Sequence[Epoch]) -> tuple[Section, ...]:
+    """Return the figures and tables."""
+    return (
+        Section(
+            title="The table of five settings",
+            lead=(
+                "First-round accuracy, and that of the last round in brackets. The report's server code is not shown: "
+                "**the noise is unknown**, so four readings of its words were trained; every tensor is "
+                "clipped by itself."
+            ),
+            parts=(accuracy_table(found), _bars(found), Text(text=_explained(found)), epsilon_table(found)),
+        ),
+        Section(
+            title="Rounds 0 to 5 at sigma 0.0001, C 2",
+            lead="The report's output beside ours, everyone clipped.",
+            parts=(curve_table(found), Row(parts=(_accuracy(found), _loss(found))), _ours(found)),
+        ),
+        Section(
+            title="Paillier: what it prints",
+            parts=(check_table(checks),),
+        ),
+        Section(
+            title="1,000 operations",
+            lead=(
+                "enc_add: two encryptions, the sum and its decryption. enc_add_const: one encryption, the sum with a "
+                "known number and its decryption. **The report states no key length.**"
+            ),
+            parts=(
+                timing_table(timed),
+                *(_timing_chart(timed, mode) for mode in MODES),
+                growth_table(timed),
+            ),
+        ),
+        Section(
+            title="Paillier and federated learning",
+            parts=(
+                *four_curves(
+                    {one.way: one.curve for one in epochs}, styles={one.way: place for place, one in enumerate(epochs)}
+                ),
+                learning_table(epochs),
+            ),
+        ),
+        Section(
+            title="The proof for epsilon above 1",
+            parts=(
+                Note(
+                    text=(
+                        "The report repeats, from Zhao et al., why no noise F(delta) Delta/epsilon is enough for every "
+                        "epsilon, its equations (22) to (24). `docs/mathematics.md` derives them step by step, and "
+                        "`tests/docs/test_mathematics.py` checks each inequality numerically."
+                    )
+                ),
+            ),
+        ),
+    )
+
+
+def accuracy_table(found: Private) -> Table:
+    """Return the five settings under all readings, the report's accuracies beside."""
+    rows = []
+    for one in found.sizes.table:
+        cells: list[Cell] = [one.sigma, one.clip, percent(one.accuracy)]
+        for reading in READINGS:
+            rounds = found.runs[one, reading.name].rounds
+            cells.append(f"{percent(rounds[0].test_accuracy)} ({percent(rounds[-1].test_accuracy)})")
+        rows.append(tuple(cells))
+    return Table(
+        columns=("sigma", "C", "the report", *(reading.short for reading in READINGS)),
+        rows=rows,
+        align="rrr" + "r" * len(READINGS),
+        caption=(
+            f"Test accuracy after the first round (after round {found.sizes.rounds}): who is clipped, and the noise's "
+            "standard deviation. The report has the first round only."
+        ),
+    )
+
+
+def epsilon_table(found: Private) -> Table:
+    """Return the table's epsilons under both readings of sigma."""
+    rows = []
+    for one in found.sizes.table:
+        cost = costs(one)
+        exact = (cost.absolute, cost.absolute_composed, cost.one, cost.composed)
+        rows.append((one.sigma, one.clip, one.epsilon, cost.formula, *exact))
+    return Table(
+        caption=(
+            "Epsilon at delta 0.001, which is not stated but gives the quoted values by the formula "
+            "C sqrt(2 ln(1.25/delta))/sigma. The others are exact, for noise sigma and for noise sigma C, "
+            "and hold only if every client is clipped as a whole."
+        ),
+        columns=(
+            "sigma",
+            "C",
+            "the report",
+            "formula",
+            "noise sigma, one round",
+            "six rounds",
+            "noise sigma C, one round",
+            "six rounds",
+        ),
+        rows=rows,
+    )
+
+
+def curve_table(found: Private) -> Table:
+    """Return the report's rounds beside ours."""
+    rows = []
+    for place, record in enumerate(found.curve().rounds):
+        known = place < len(quoted.TEST_ACCURACY)
+        rows.append(
+            (
+                f"Round {place}",
+                quoted.TRAINING_LOSS[place] if known else None,
+                round(record.train_loss or 0.0, 3),
+                percent(quoted.TEST_ACCURACY[place]) if known else None,
+                percent(record.test_accuracy),
+                percent(found.plain.rounds[place].test_accuracy),
+                percent(record.train_accuracy),
+            )
+        )
+    return Table(
+        columns=(
+            "",
+            "training loss, report",
+            "ours",
+            "test accuracy, report",
+            "ours",
+            "ours, plain",
+            "training accuracy, ours",
+        ),
+        rows=rows,
+        align="lrrrrrr",
+        caption=f"The report's training accuracy after the last round is {percent(quoted.TRAIN_ACCURACY)}.",
+    )
+
+
+def check_table(checks: Sequence[Check]) -> Table:
+    """Return the report's four cases."""
+    rows = tuple((one.operation, one.integers, one.verdict, one.example) for one in checks)
+    tones: dict[tuple[int, int], Tone] = {
+        (row, 2): "good" if cells[2] == "PASS" else "bad" for row, cells in enumerate(rows)
+    }
+    return Table(
+        columns=("The report's case", "By", "Result", "Value"),
+        rows=rows,
+        tones=tones,
+        align="llll",
+        caption="The four results that the report prints, computed by both textbooks and by Tacit.",
+    )
+
+
+def timing_table(timed: Timed) -> Table:
+    """Return the 1,000 operations for everyone."""
+    rows: list[tuple[Cell, ...]] = []
+    lengths = timed.sizes.lengths
+    for mode in MODES:
+        rows.append(
+            (mode, _REPORT, "not stated", *(f"{quoted.SECONDS[mode].get(bits, 0):g} s" for bits in lengths), "")
+        )
+        for key_bits in timed.sizes.key_bits:
+            for by in dict.fromkeys(row.by for row in timed.rows if row.key_bits == key_bits):
+                own = [row for row in timed.rows if (row.by, row.key_bits, row.mode) == (by, key_bits, mode)]
+                count = own[0].count
+                wrong = sum(row.wrong for row in own)
+                said = "" if count == quoted.REPEATS else f" (scaled from {count})"
+                cells = (duration(row.thousand) for row in own)
+                rows.append((mode, named(by) + said, str(key_bits), *cells, f"FAIL: {wrong}" if wrong else "PASS"))
+    return Table(
+        columns=("Operation", "By", "Key bits", *(f"{bits}-bit integers" for bits in lengths), "Sums"),
+        rows=rows,
+        align="llr" + "r" * len(lengths) + "l",
+        caption="1,000 operations, processor time of one thread; all sums were checked.",
+    )
+
+
+def growth_table(timed: Timed) -> Table:
+    """Return how much longer 1000-bit integers take than 10-bit ones, by the key: what a key's length looks like."""
+    rows: list[tuple[Cell, ...]] = [
+        (_REPORT, "not stated", *(times(quoted_growth(mode)) for mode in MODES), times(_pair(None, timed)))
+    ]
+    rows += [
+        (
+            named(GMPY2.name),
+            str(key_bits),
+            *(times(timed.growth(GMPY2.name, key_bits, mode)) for mode in MODES),
+            times(_pair(key_bits, timed)),
+        )
+        for key_bits in timed.sizes.key_bits
+    ]
+    short, long = min(timed.sizes.lengths), max(timed.sizes.lengths)
+    return Table(
+        columns=("By", "Key bits", *(f"{mode}, {long} over {short} bits" for mode in MODES), "enc_add / enc_add_const"),
+        rows=rows,
+        align="lrrrr",
+        caption="A power of the message costs its bits, one of the noise the key's: the growth tells their ratio.",
+    )
+
+
+def learning_table(epochs: Sequence[Epoch]) -> Table:
+    """Return rounds in the clear and encrypted."""
+    rows = [
+        (
+            one.way,
+            duration(one.client_encrypts) if isinstance(one, EncryptedEpoch) else None,
+            duration(one.sum_decrypted) if isinstance(one, EncryptedEpoch) else None,
+            duration(one.epoch_seconds),
+            times(one.epoch_seconds / epochs[0].epoch_seconds),
+            percent(one.test_accuracy),
+        )
+        for one in epochs
+    ]
+    return Table(
+        columns=("Run", "Encrypt, per client", "Decrypt", "Round", "Over plain", "Test accuracy"),
+        rows=rows,
+        align="lrrrrr",
+        caption="The report has no numbers here. Ours are those of the fastest round but the first, by the clock.",
+    )
+
+
+def _bars(found: Private) -> Chart:
+    names = [f"sigma {one.sigma:g}, C {one.clip:g}" for one in found.sizes.table]
+    series = {_REPORT: [one.accuracy for one in found.sizes.table]}
+    series |= {reading.name: _firsts(found, reading.name, skip=0) for reading in READINGS}
+    styles = {_REPORT: 3} | {reading.name: (1, 5, 0, 2)[place] for place, reading in enumerate(READINGS)}
+    return bars(
+        title="Accuracy after the first round",
+        categories=names,
+        series=series,
+        y_title="test accuracy",
+        y_format=".0%",
+        styles=styles,
+        height=420,
+    )
+
+
+def _accuracy(found: Private) -> Chart:
+    report = Series(name=_REPORT, x=list(range(quoted.ROUNDS)), y=quoted.TEST_ACCURACY, style=3)
+    return _over(found, "Test accuracy", "test_accuracy", report, ".1%")
+
+
+def _loss(found: Private) -> Chart:
+    report = Series(name=_REPORT, x=list(range(quoted.ROUNDS)), y=quoted.TRAINING_LOSS, style=3)
+    return _over(found, "Training average loss", "train_loss", report, ".3g")
+
+
+def _over(found: Private, title: str, measure: str, report: Series, form: str) -> Chart:
+    series = [report]
+    for name, result, style in (("ours", found.curve(), 0), ("ours, plain", found.plain, 1)):
+        values = [getattr(record, measure) for record in result.rounds]
+        series.append(Series(name=name, x=list(range(len(values))), y=values, style=style))
+    return line(title=title, series=series, x_title="round", y_title=title.lower(), y_format=form)
+
+
+def _ours(found: Private) -> Fold:
+    """Return training and test curves of the run that the report prints."""
+    both = {"sigma 0.0001, C 2": by_round(found.curve()), "plain": by_round(found.plain)}
+    curves = four_curves(both, styles={name: place for place, name in enumerate(both)})
+    return Fold(summary="Ours on the training and the test data", parts=curves)
+
+
+def _timing_chart(timed: Timed, mode: str) -> Chart:
+    key_bits, lengths = timed.sizes.key_bits[0], timed.sizes.lengths
+    series = {_REPORT: [quoted.SECONDS[mode].get(bits) for bits in lengths]}
+    makers = dict.fromkeys(row.by for row in timed.rows if row.key_bits == key_bits)
+    series |= {named(by): [timed.thousand(by, key_bits, mode, bits) for bits in lengths] for by in makers}
+    styles = {name: (3, 1, 2, 0, 4)[place] for place, name in enumerate(series)}
+    chart = bars(
+        title=f"1,000 times {mode}, ours with {key_bits} bits",
+        categories=[f"{bits}-bit integers" for bits in lengths],
+        series=series,
+        y_title="seconds",
+        y_format=".3g",
+        log_y=True,
+        styles=styles,
+    )
+    return decades(chart, [0.1, *(value for values in series.values() for value in values)])
+
+
+def _explained(found: Private) -> str:
+    small = found.sizes.table[1:]
+    bound, free = (_firsts(found, reading.name) for reading in (READINGS[0], FITS))
+    stuck, ends = (
+        [found.runs[one, reading.name].test_accuracy or 0.0 for one in small] for reading in (READINGS[0], FITS)
+    )
+    spread = statistics.pstdev(found.first)
+    return (
+        f"With everyone clipped to C, the four settings with a small C begin at {_list(bound)} and are at "
+        f"{_list(stuck)} "
+        f'after {found.sizes.rounds} rounds: the report\'s accuracies and its "converged" do not come from clipped '
+        f"updates. With the first client's update left as it is they begin at {_list(free)} and are at {_list(ends)}. "
+        f"How far the first round gets then depends on the first weights: over {len(found.first)} seeds it is "
+        f"{_list(found.first)}, a standard deviation of {100 * spread:.1f} points. The report's four values lie within "
+        f"{100 * (max(one.accuracy for one in small) - min(one.accuracy for one in small)):.1f} points of each other, "
+        "one run each."
+    )
+
+
+def _clips(found: Private) -> str:
+    """Return what C does from one line to another of the table, everyone clipped."""
+    name = READINGS[0].name
+    ends = {one: found.runs[one, name].test_accuracy or 0.0 for one in found.sizes.table}
+    return "after the last round, everyone clipped, noise sigma C: " + ", ".join(
+        f"C {one.clip:g} (sigma {one.sigma:g}) {percent(end)}"
+        for one, end in sorted(ends.items(), key=lambda item: item[0].clip)
+    )
+
+
+def _firsts(found: Private, reading: str, *, skip: int = 1) -> list[float]:
+    return [found.runs[one, reading].rounds[0].test_accuracy or 0.0 for one in found.sizes.table[skip:]]
+
+
+def _near(found: Private) -> bool:
+    plain, own = found.plain.test_accuracy or 0.0, found.curve().test_accuracy or 0.0
+    return abs(plain - own) < 0.005
+
+
+def _pair(key_bits: int | None, timed: Timed) -> float:
+    """Return enc_add over enc_add_const at the shortest integers."""
+    short = min(timed.sizes.lengths)
+    if key_bits is None:
+        return quoted.SECONDS["enc_add"][10] / quoted.SECONDS["enc_add_const"][10]
+    return timed.thousand(GMPY2.name, key_bits, MODES[0], short) / timed.thousand(GMPY2.name, key_bits, MODES[1], short)
+
+
+def _three(timed: Timed, by: str, key_bits: int, mode: str) -> str:
+    return " / ".join(duration(timed.thousand(by, key_bits, mode, bits)) for bits in timed.sizes.lengths)
+
+
+def _list(shares: Sequence[float]) -> str:
+    return " ".join(f"{100 * share:.2f}" for share in shares) + "%"
+
+
+def _short(value: float) -> str:
+    return f"{value / 1e6:.3g} million" if value >= 1e6 else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
