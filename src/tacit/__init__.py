@@ -1,7 +1,7 @@
 """Tacit: privacy-preserving federated learning.
 
 >>> import tacit
->>> result = tacit.run(tacit.RunConfig(data={"name": "digits"}, federate={"rounds": 2}, seed=1))
+>>> result = tacit.run(tacit.RunConfig(data={"name": "digits"}, federate={"rounds": 2}, seed=1), quiet=True)
 >>> len(result.rounds)
 2
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tacit.runs.result import Result
     from tacit.runs.run import resume, run
     from tacit.training.hooks import Context, Hooks
+    from tacit.training.private.normalisation import fix
 
 __version__ = "0.2.0"  # the one place it stands in
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "TacitError",
     "__version__",
     "dpsgd",
+    "fix",
     "resume",
     "run",
 ]
@@ -43,9 +45,14 @@ _HOME = {
     "Result": "tacit.runs.result",
     "RunConfig": "tacit.config.run_config",
     "TacitError": "tacit.errors",
+    "fix": "tacit.training.private.normalisation",
     "resume": "tacit.runs.run",
     "run": "tacit.runs.run",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

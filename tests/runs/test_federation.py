@@ -303,3 +303,65 @@ def test_the_names_of_the_package() -> None:
         assert getattr(tacit, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tacit.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("server", ["fedavg", "fedavgm", "fedadam", "fedyogi"])
+@pytest.mark.parametrize("sizes", [(250,) * 8, (60, 1, 17, 33, 3)])
+def test_batch_norm_learns_in_the_clear_whatever_clients_hold(server: str, sizes: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(0)
+
+    def part(count: int) -> tuple[Any, Any]:
+        features = generator.normal(3, 5, (count, 4)).astype(np.float32)
+        return features, (features[:, 0] > features[:, 1]).astype(int)
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    federation = tacit.Federation(
+        model=model, clients=[part(count) for count in sizes], test=part(300), seed=1, server={"name": server}
+    )
+    result = federation.fit(rounds=6, quiet=True)
+    assert result.test_accuracy is not None
+    assert result.test_accuracy > 0.7
+    assert float(model[1].running_var.min()) > 0  # type: ignore[operator]
+
+
+def test_fix_puts_group_norm_in_the_place_of_batch_norm_and_trains_under_noise() -> None:
+    model = tacit.fix(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)))
+    assert not [part for part in model.modules() if isinstance(part, nn.BatchNorm1d)]
+    result = _federation(model=model, mode="dp", dp={"noise": 1.0}).fit(rounds=1, quiet=True)
+    assert result.privacy.epsilon is not None
+    with pytest.raises(ConfigError, match="Module to fix, got Linear"):
+        tacit.fix(nn.Linear)  # type: ignore[arg-type]
+
+
+def test_a_line_per_round_is_printed_unless_it_is_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    _federation(test=_arrays(20, 9)).fit(rounds=2, quiet=True)
+    assert capsys.readouterr() == ("", "")
+    _federation(test=_arrays(20, 9), mode="dp", dp={"noise": 1.0}).fit(rounds=2)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
+    assert "Sequential, 3 clients: 2 rounds" in lines
+    assert [line for line in lines if line.startswith("round 2/2  test loss ") and "  epsilon " in line]
+
+
+def test_a_result_prints_as_a_short_table_and_renders_in_a_notebook() -> None:
+    result = _federation(test=_arrays(20, 9), mode="dp", dp={"noise": 1.0}).fit(rounds=12, quiet=True)
+    lines = str(result).splitlines()
+    assert lines[0] == "run            mode dp, Sequential on given data, 3 clients"
+    assert [line for line in lines if line.startswith("epsilon") and "at delta 1e-05 for one client" in line]
+    assert len(lines) < 20
+    assert max(map(len, lines)) < 100
+    assert len(repr(result)) < 200
+    page = result._repr_html_()
+    assert page.count("<table>") == 2
+    assert "<td>12</td>" in page
+    plain = _federation().fit(rounds=1, quiet=True)
+    assert "no differential privacy is claimed" in str(plain)
+    assert plain.to_dict()["mode"] == "plain"
+
+
+def test_the_package_shows_its_names() -> None:
+    assert {"Federation", "Result", "RunConfig", "dpsgd", "fix", "resume", "run"} <= set(dir(tacit))
+    assert not [name for name in dir(tacit) if not hasattr(tacit, name)]

@@ -64,8 +64,9 @@ class Gives(nn.Module):
         return self._give(features)
 
 
-def _normalised() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+def _normalised(*, track_running_stats: bool = True) -> nn.Module:
+    norm = nn.BatchNorm1d(3, track_running_stats=track_running_stats)
+    return nn.Sequential(nn.Linear(4, 3), norm, nn.Linear(3, 2))
 
 
 def _fail(*_: Any) -> Any:
@@ -157,13 +158,17 @@ BAD_PARTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a loss of nothing", {"loss": lambda _o, _l: None}, ConfigError, "one number per example.*got NoneType"),
     ("a loss of one number", {"loss": lambda _o, _l: 1.0}, ConfigError, "got float"),
     (
-        "a batch of one",
-        {"model": _normalised(), "clients": [(X, Y), (X[:1], Y[:1])]},
+        "one left",
+        {"model": _normalised(track_running_stats=False), "train": {"batch_size": 5}},
         DataError,
-        "Client 1 holds 1 exa",
+        r"in batches of 5 one is left alone.*tacit\.fix\(model\)",
     ),
-    ("one left", {"model": _normalised(), "train": {"batch_size": 5}}, DataError, "in batches of 5 one is left alone"),
-    ("batches of one", {"model": _normalised().eval(), "train": {"batch_size": 1}}, DataError, "batches of 1"),
+    (
+        "batch norm under differential privacy",
+        {"model": _normalised(), "mode": "dp", "dp": {"noise": 1.0}},
+        ConfigError,
+        r"BatchNorm1d at '1'.*running statistics.*tacit\.fix\(model\)",
+    ),
     ("another number of clients", {"federate": {"clients": 9}}, ConfigError, "2 clients were given. Leave it out"),
     ("a number for a section", {"federate": 3}, ConfigError, "federate=3 does not work"),
     ("a list for a section", {"optimizer": [1]}, ConfigError, r"optimizer=\[1\] does not work"),

@@ -123,7 +123,9 @@ class ServerOptimizer:
     fedyogi      as fedadam, :math:`v = v - (1-\beta_2) \Delta_t^2 \, \mathrm{sign}(v - \Delta_t^2)` (Reddi et al. 2021)
     ===========  ==========================================================================================
 
-    A step is pure: the state goes in and comes out, and is what a checkpoint keeps.
+    A step is pure: the state goes in and comes out, and is what a checkpoint keeps. What is not trained, such as batch
+    norm's running statistics, is averaged, whatever the optimiser: to go further than the mean, or to have momentum,
+    would bring a variance below zero.
     """
 
     name: Name = "fedavg"
@@ -131,6 +133,7 @@ class ServerOptimizer:
     momentum: float = 0.9  # beta of fedavgm, beta_1 of the adaptive ones
     beta2: float = 0.99
     tau: float = 1e-3
+    trained: int | None = None  # how many numbers train, the first of the vector; all if None
 
     def start(self, parameters: int) -> State:
         """Return the state before the first round."""
@@ -150,6 +153,12 @@ class ServerOptimizer:
         >>> plain.step(np.zeros(1, np.float32), np.ones(1, np.float32), {})[0]
         array([1.], dtype=float32)
         """
+        moved, kept = self._moved(model, update, state)
+        if self.trained is not None:
+            moved[self.trained :] = model[self.trained :] + update[self.trained :]
+        return moved, kept
+
+    def _moved(self, model: Vector, update: Vector, state: State) -> tuple[Vector, State]:
         if self.name == "fedavg":
             return _float32(model + self.lr * update), {}
         if self.name == "fedavgm":

@@ -20,7 +20,7 @@ from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import logged
 from tacit.runs.book import Book
-from tacit.runs.observer import Observer, Silent
+from tacit.runs.observer import Observer, watching
 from tacit.runs.result import Result
 from tacit.runs.run import GIVEN, execute
 from tacit.training.examples import UserData, tensors
@@ -39,7 +39,7 @@ class Federation:
     ...     clients=[(np.eye(2), np.array([0, 1])), (np.eye(2), np.array([0, 1]))],
     ...     seed=1,
     ... )
-    >>> len(federation.fit(rounds=2).rounds)
+    >>> len(federation.fit(rounds=2, quiet=True).rounds)
     2
     """
 
@@ -99,8 +99,11 @@ class Federation:
         out: Path | str | None = None,
         observer: Observer | None = None,
         force: bool = False,
+        quiet: bool = False,
     ) -> Result:
         """Train for ``rounds`` and return the result; the model holds the new weights afterwards.
+
+        A line per round says how far it is, unless ``quiet``; an ``observer`` is told instead.
 
         Another fit goes on with the same model and the same clients' data, so its releases are charged on top of those
         of the fits before, also of one that failed: epsilon and budgets are those of all fits together. A budget given
@@ -121,7 +124,7 @@ class Federation:
                 lambda: self._job(config, randomness),
                 randomness,
                 config.out,
-                observer or Silent(),
+                watching(observer, quiet=quiet),
                 force=force,
                 book=self._book,
             )

@@ -26,6 +26,7 @@ from tacit.training.forms import cohort_trainer
 from tacit.training.hooks import Hooks
 from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
+from tacit.training.private.normalisation import OF_CLIENTS, OF_EXAMPLES, check_normalisation
 from tacit.training.private.steps import PoissonBatches
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.trial import check_batches, check_fit
@@ -125,6 +126,8 @@ def assemble(
     check_fit(module, loss, *train)
     if test is not None:
         check_fit(module, loss, *test, whose="the test data")
+    if plan.private:
+        check_normalisation(module, why=OF_CLIENTS if plan.examples is None else OF_EXAMPLES)
     mode = mode_of(config.mode)
     config, plan = mode.fitted(config, plan, [len(row) for row in rows])
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
@@ -156,6 +159,7 @@ def assemble(
     plan = replace(
         plan,
         mechanism=plan.mechanism.fitted(tuple(slot.size for slot in trainer.layout.slots)),
+        optimizer=replace(plan.optimizer, trained=sum(slot.size for slot in trainer.layout.trained)),
         injectors=plan.injectors + injectors,
     )
     return Job(

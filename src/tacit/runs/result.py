@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import html
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tacit.errors import RunError, WireError
 from tacit.federated.plan import Privacy
 
 _LARGEST = 1 << 30  # bytes
+_ROWS = 8  # of rounds in the short table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)  # there may be a hundred thousand
@@ -77,9 +80,9 @@ class RoundRecord:
             ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """A whole run."""
+    """A whole run: ``print(result)`` gives a short table, and a notebook shows one; :meth:`to_dict` gives all of it."""
 
     version: str
     mode: str
@@ -110,6 +113,62 @@ class Result:
     stage_seconds: dict[str, float]  # of all rounds together; ``other`` is what no stage was charged with
     example_privacy: Privacy | None = None  # beside ``privacy``, where that is about clients
 
+    def __repr__(self) -> str:
+        facts = dict(self._facts())
+        return f"<Result {facts['run']}: test accuracy {facts['test accuracy']}, epsilon {facts['epsilon']}>"
+
+    def __str__(self) -> str:
+        facts, columns = self._facts(), self._rounds()
+        wide = max(len(name) for name, _ in facts)
+        widths = [max(len(row[place]) for row in columns) for place in range(len(columns[0]))]
+        lines = [f"{name:<{wide}}  {value}" for name, value in facts]
+        lines += ["", *("  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)) for row in columns)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the same table for a notebook."""
+        facts = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        head, *rows = self._rounds()
+        cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        return f"<table>{facts}</table><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what the short table says of the whole run."""
+        took = f"{self.seconds:.1f} s, and {self.setup_seconds:.1f} s to begin"
+        facts = [
+            ("run", f"mode {self.mode}, {self.model} on {self.dataset} data, {self.clients} clients"),
+            ("test accuracy", _percent(self.test_accuracy)),
+            ("test loss", _number(self.test_loss)),
+            ("epsilon", _claimed(self.privacy)),
+        ]
+        if self.example_privacy is not None:
+            facts.append(("of an example", _claimed(self.example_privacy)))
+        if self.simulation:
+            facts.append(("seed", f"{self.seed}: a simulation; whoever knows the seed can compute all noise"))
+        return [*facts, ("time", took), *([] if self.folder is None else [("folder", self.folder)])]
+
+    def _rounds(self) -> list[tuple[str, ...]]:
+        """Return the head and the rows of the table of rounds, the middle of a long run left out."""
+        private = any(record.epsilon is not None for record in self.rounds)
+        head = ("round", "train loss", "test loss", "accuracy", *(("epsilon",) if private else ()))
+        rows = [
+            (
+                str(record.round),
+                _number(record.train_loss),
+                _number(record.test_loss),
+                _percent(record.test_accuracy),
+                *((_number(record.epsilon),) if private else ()),
+            )
+            for record in self.rounds
+        ]
+        if len(rows) > _ROWS:
+            rows = [rows[0], ("...",) * len(head), *rows[2 - _ROWS :]]
+        return [head, *rows]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain containers."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
@@ -131,6 +190,23 @@ class Result:
                 f"{path} is damaged ({' '.join(str(error).split())[:200]}). Remove it; `tacit resume {path.parent}` "
                 "then makes a new one."
             ) from error
+
+
+def _claimed(privacy: Privacy) -> str:
+    """Return epsilon with what it needs to mean something."""
+    if privacy.delta is None:
+        return "no differential privacy is claimed"
+    epsilon = math.inf if privacy.epsilon is None else privacy.epsilon
+    value = f"{epsilon:.4g}" if math.isfinite(epsilon) else "infinite"
+    return f"{value} at delta {privacy.delta:g} for one {privacy.unit} ({privacy.neighbours})"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 @functools.cache

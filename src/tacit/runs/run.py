@@ -15,7 +15,7 @@ from tacit.modes.catalogue import resolve
 from tacit.modes.settings import suited
 from tacit.randomness import Randomness
 from tacit.runs.folder import RunFolder, config_of, must_have_begun
-from tacit.runs.observer import Observer, Silent
+from tacit.runs.observer import Observer, watching
 from tacit.runs.progress import Progress, charges_of, complete, example_charges_of
 from tacit.runs.result import Result
 
@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from tacit.runs.runner import Runner
 
 
-def run(config: RunConfig, *, observer: Observer | None = None, force: bool = False) -> Result:
-    """Train as ``config`` says and return the result.
+def run(config: RunConfig, *, observer: Observer | None = None, force: bool = False, quiet: bool = False) -> Result:
+    """Train as ``config`` says and return the result; a line per round says how far it is.
 
     With ``config.out`` the run is kept in that folder and can be resumed; without it nothing is written.
 
     Args:
         config: what to run.
-        observer: is told of every round.
+        observer: is told of every round, in place of the lines.
         force: replace a run that the folder holds already.
+        quiet: print nothing.
     """
-    observer = observer or Silent()
+    observer = watching(observer, quiet=quiet)
     observer.doing("loading PyTorch")
     from tacit.runs import job as jobs
     from tacit.runs import logged
@@ -174,9 +175,12 @@ class Elsewhere:
     connect: Callable[[Job], Connection]
 
 
-def resume(path: Path, *, observer: Observer | None = None, elsewhere: Elsewhere | None = None) -> Result:
+def resume(
+    path: Path | str, *, observer: Observer | None = None, elsewhere: Elsewhere | None = None, quiet: bool = False
+) -> Result:
     """Go on with the run in ``path`` after a crash or an interruption; a finished run's result is returned as it is."""
-    observer = observer or Silent()
+    path = Path(path)
+    observer = watching(observer, quiet=quiet)
     must_have_begun(path)
     result = complete(path)  # asks for no lock and writes nothing: the folder may be an archive's
     if result is not None:

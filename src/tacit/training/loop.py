@@ -12,6 +12,7 @@ from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
+from tacit.training.trial import lone_norms
 
 
 class LoopTrainer:
@@ -19,6 +20,8 @@ class LoopTrainer:
 
     A module that draws random numbers of its own (``torch.rand`` in its forward pass) draws them from torch's global
     generator, which is seeded by the client's key; so only one loop may run at a time.
+
+    Batch norm can't compare a batch of one example with anything: in such a step it uses its running statistics.
     """
 
     def __init__(
@@ -30,6 +33,8 @@ class LoopTrainer:
         self._loss = loss
         self._hooks = hooks
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
+        self._lone_norms: list[nn.Module] | None = None  # found out where a batch of one comes up
+        self._counters = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
@@ -46,6 +51,8 @@ class LoopTrainer:
         settings, hooks = self._settings, self._hooks
         torch.manual_seed(int(key[0]))
         self._layout.write(self._module, model)
+        for counter in self._counters:  # they are no part of the model that was sent
+            counter.zero_()
         plan = schedule(holdings, [client], key, epochs=settings.epochs, batch_size=settings.batch_size)
         parameters = [p for p in self._module.parameters() if p.requires_grad]
         context = Context(
@@ -71,14 +78,24 @@ class LoopTrainer:
                 dropout.key.copy_(plan.keys[step, 0])
             rows = plan.rows[step, 0, :count]
             context.features, context.labels = holdings.features[rows], holdings.labels[rows]
+            lone = self._alone(context.features) if count == 1 else []
+            for norm in lone:
+                norm.eval()
             hooks.run("on_batch_start", context)
             hooks.run("on_batch_forward", context)
             hooks.run("on_batch_backward", context)
             if context.loss is not None:
                 total += context.loss.detach().double() * count
             hooks.run("on_batch_end", context)
+            for norm in lone:
+                norm.train()
             if context.batch == plan.steps_per_epoch - 1:
                 hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
         update = (self._layout.read(self._module) - model).cpu().numpy()
         return update, float(total) / int(plan.counts.sum())
+
+    def _alone(self, features: Tensor) -> list[nn.Module]:
+        if self._lone_norms is None:
+            self._lone_norms = lone_norms(self._module, features)
+        return self._lone_norms

@@ -52,8 +52,25 @@ def check_fit(
         )
 
 
+def lone_norms(module: nn.Module, features: Tensor) -> list[nn.Module]:
+    """Return the batch norms of a model that can't train on a batch of one example, which has nothing to compare with.
+
+    >>> len(lone_norms(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), torch.zeros(1, 2)))
+    1
+    """
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+    if not norms:
+        return []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            copy.deepcopy(module).train()(features[:1].to(next(module.parameters()).device))
+    except ValueError:
+        return list(norms)
+    return []
+
+
 def check_batches(module: nn.Module, features: Tensor, sizes: Sequence[int], batch_size: int) -> None:
-    """Refuse batches of one example where the model normalises over a batch and one has nothing to be compared with.
+    """Refuse a batch of one example where batch norm keeps no running statistics that could stand in for the batch's.
 
     Args:
         module: the model.
@@ -62,17 +79,13 @@ def check_batches(module: nn.Module, features: Tensor, sizes: Sequence[int], bat
         batch_size: how many a step takes; the last step of a pass takes what is left.
     """
     alone = next((client for client, size in enumerate(sizes) if size % batch_size == 1 or batch_size == 1), None)
-    if alone is None or not any(isinstance(part, _BatchNorm) for part in module.modules()):
+    if alone is None or all(getattr(norm, "track_running_stats", True) for norm in lone_norms(module, features)):
         return
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            copy.deepcopy(module).train()(features[:1].to(next(module.parameters()).device))
-    except ValueError as error:
-        raise DataError(
-            f"Client {alone} holds {sizes[alone]} examples: in batches of {batch_size} one is left alone, which the "
-            f"model's batch normalisation can't train on ({error}). Choose another train.batch_size, give the client "
-            "more examples, or use nn.GroupNorm."
-        ) from error
+    raise DataError(
+        f"Client {alone} holds {sizes[alone]} examples: in batches of {batch_size} one is left alone, which batch norm "
+        "without running statistics can't train on. Choose another train.batch_size, or put group norm in its place: "
+        "model = tacit.fix(model)."
+    )
 
 
 def _check_labels(labels: Tensor, outputs: int, whose: str) -> None:

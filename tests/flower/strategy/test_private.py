@@ -558,6 +558,16 @@ def test_a_model_that_changes_its_shape_is_refused() -> None:
         _messages(wrapped, 2, ArrayRecord({"weight": start()["weight"]}), grid)
 
 
+def test_batch_norm_is_refused_under_differential_privacy_and_averaged_in_the_clear() -> None:
+    arrays = ArrayRecord(dict(start().items()) | {"norm.running_var": Array(np.ones(3, np.float32))})
+    with pytest.raises(ConfigError, match=r"batch norm \('norm.running_var'\).*Nothing was sent.*tacit\.fix\(model\)"):
+        Private(quiet(), mode="dp", dp={"noise": 1.0}, federate={"rounds": 1}).configure_train(
+            1, arrays, ConfigRecord(), federation()
+        )
+    plain = Private(quiet(), mode="plain", federate={"rounds": 1})
+    assert plain.configure_train(1, arrays, ConfigRecord(), federation())
+
+
 def test_a_strategy_is_for_one_run() -> None:
     wrapped = Private(quiet(), mode="dp", dp={"noise": 1.0})
     assert wrapped.privacy.notes == ("Nothing was released yet.",)

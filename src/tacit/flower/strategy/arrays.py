@@ -57,6 +57,11 @@ class Shape:
         floating = {name for name, _, _ in self._floating()}
         return tuple(name for name, _, _ in self.arrays if name not in floating)
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The names of batch norm's running statistics, which noise would spoil."""
+        return tuple(name for name, _, _ in self.arrays if name.endswith(("running_mean", "running_var")))
+
     def vector(self, record: ArrayRecord) -> Vector:
         """Return all floating-point numbers of a record as one vector."""
         return np.concatenate([self._array(record, name).astype(np.float32).ravel() for name, _, _ in self._floating()])

@@ -260,6 +260,12 @@ class Private(Strategy):
             assert self._engine is not None
             self._engine.terms = self._terms().to_record()
             plan = settings.plan(self._text, self._numbers)
+            if plan.private and shape.statistics:
+                raise ConfigError(
+                    f"The model has batch norm ({shape.statistics[0]!r}), which can't train under differential "
+                    "privacy: a running variance with noise on it can be below zero. Nothing was sent. Put group norm "
+                    "in its place, in the server's and in the clients' app: model = tacit.fix(model)."
+                )
             exchange = exchange_for(plan.protocol, self._config, guests=guests, engine=self._engine, note=_note)
             self._session = Session(
                 plan=plan,

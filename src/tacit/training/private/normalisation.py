@@ -13,16 +13,35 @@ from tacit.errors import ConfigError
 _GROUPS = 32  # Wu & He 2018
 
 
-def check_normalisation(model: nn.Module) -> None:
+OF_EXAMPLES = (
+    "it normalises each example by the others of its batch, or keeps statistics of them, so that no clip bounds what "
+    "one example does"
+)
+OF_CLIENTS = (
+    "its running statistics would be clipped and noised like weights, and a variance with noise on it can be below zero"
+)
+
+
+def check_normalisation(model: nn.Module, *, why: str = OF_EXAMPLES) -> None:
     """Refuse batch norm, and instance norm that keeps running statistics."""
     for name, layer in model.named_modules():
         kept = isinstance(layer, _InstanceNorm) and layer.track_running_stats
         if kept or (isinstance(layer, _BatchNorm) and not isinstance(layer, _InstanceNorm)):
             raise ConfigError(
-                f"The model has {type(layer).__name__} at {name!r}. It normalises each example by the others of its "
-                "batch, or keeps statistics of them, so that no clip bounds what one example does. Use nn.GroupNorm, "
-                "or convert the model: model = tacit.dpsgd.without_batch_norm(model)."
+                f"The model has {type(layer).__name__} at {name!r}, which can't train under differential privacy: "
+                f"{why}. Put group norm in its place: model = tacit.fix(model)."
             )
+
+
+def fix(model: nn.Module) -> nn.Module:
+    """Return a copy of ``model`` that can train under differential privacy: with group norm in place of batch norm.
+
+    >>> fix(nn.Sequential(nn.Linear(4, 48), nn.BatchNorm1d(48)))[1]
+    GroupNorm(24, 48, eps=1e-05, affine=True)
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"Expected a torch.nn.Module to fix, got {getattr(model, '__name__', type(model).__name__)}.")
+    return without_batch_norm(model)
 
 
 def without_batch_norm(model: nn.Module) -> nn.Module:
