@@ -15,6 +15,7 @@ from tacit.config.sections import Data
 from tacit.errors import ConfigError, DeviceError
 from tacit.federated.examples import ExamplePlan
 from tacit.federated.plan import Injector, Plan
+from tacit.modes import outlook
 from tacit.modes.catalogue import mode_of, plan_of
 from tacit.randomness import Randomness
 from tacit.runs.observer import Observer
@@ -49,6 +50,7 @@ class Job:
     examples: ExamplePlan | None = None  # DP-SGD inside the clients
     notes: tuple[str, ...] = ()  # what was told while it was made
     remarks: tuple[str, ...] = ()  # what its mode has to say before the first round
+    advice: str = ""  # what to do about a model that is no number any more
 
     def close(self) -> None:
         """Stop the workers."""
@@ -162,6 +164,7 @@ def assemble(
         optimizer=replace(plan.optimizer, trained=sum(slot.size for slot in trainer.layout.trained)),
         injectors=plan.injectors + injectors,
     )
+    drowned = outlook.warning(plan, config, parameters=trainer.layout.size, examples=examples)
     return Job(
         config=config,
         title=title,
@@ -175,7 +178,8 @@ def assemble(
         test=None if test is None else (test[0].to(device), test[1].to(device)),
         examples=examples,
         notes=notes,
-        remarks=mode.notes(config) + mode.warnings(plan, trainer.layout.size),
+        remarks=mode.notes(config) + mode.warnings(plan, trainer.layout.size) + (() if drowned is None else (drowned,)),
+        advice=drowned or "Lower server.lr or optimizer.lr.",
     )
 
 

@@ -231,7 +231,7 @@ class Runner:
                 if where is not None:
                     raise RunError(
                         f"The global model became {outcome.model[where]} in round {number}; the model of round "
-                        f"{number - 1} is kept. Lower server.lr or optimizer.lr."
+                        f"{number - 1} is kept. {self._job.advice}"
                     )
                 for note in outcome.notes:
                     self._note(note)
@@ -270,7 +270,7 @@ class Runner:
             if value is not None and not math.isfinite(value):
                 raise RunError(
                     f"The {name.replace('_', ' ').replace(' data', '')} became {value} in round {number}; the model of "
-                    f"round {number - 1} is kept. Lower server.lr or optimizer.lr."
+                    f"round {number - 1} is kept. {self._job.advice}"
                 )
         return found
 
