@@ -108,7 +108,7 @@ def test_a_server_that_is_started_again_goes_on_with_its_ledger() -> None:
     records = _journal()
     assert records[: len(before)] == before, "what was written stays"
     assert _charges(records) == 5, "the round in flight was sent twice, and is charged twice"
-    assert result.privacy.epsilon == pytest.approx(_epsilon(5), rel=1e-6)
+    assert result.claimed.epsilon == pytest.approx(_epsilon(5), rel=1e-6)
     assert not [path for path in Path("runs").iterdir() if path.name != "a"], "and no other folder is begun"
 
 
@@ -118,7 +118,7 @@ def test_a_budget_counts_on_after_a_restart() -> None:
     result, watching = _serve(run, run_id=6)
     assert len(result.rounds) == 3
     assert any("over the budget of" in note for note in watching.notes)
-    assert result.privacy.epsilon == pytest.approx(_epsilon(4), rel=1e-6)
+    assert result.claimed.epsilon == pytest.approx(_epsilon(4), rel=1e-6)
 
 
 def test_it_can_crash_again_and_again() -> None:

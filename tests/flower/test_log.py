@@ -18,5 +18,5 @@ def test_every_line_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     told = [line.removeprefix(LINE) for line in lines if line.startswith(LINE)]
     assert told[0] == "Digits (8x8), logistic, 5 clients (iid): 2 rounds"
     assert [line.partition(",")[0] for line in told[1:3]] == [f"round {n}: 5 clients" for n in (1, 2)]
-    assert told[3].startswith(f"epsilon {result.privacy.epsilon:.4g} at delta 1e-05")
+    assert told[3].startswith(f"epsilon {result.claimed.epsilon:.4g} at delta 1e-05")
     assert told[-1].startswith("done: accuracy")

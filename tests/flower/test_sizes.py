@@ -60,7 +60,7 @@ def test_a_client_is_accounted_at_its_own_rate_where_one_before_it_is_missing() 
     """The review's case: with client 0 absent, client 1 (rate .85) was accounted as client 0 (rate .10)."""
     serving = Serving(model=lambda: nn.Linear(4, 2), test=lambda: _data(20))
     result = serve(grid({101: _client(1), 102: _client(2)}), RUN, serving=serving, observer=Watching())
-    spent = (result.example_privacy or result.privacy).epsilon
+    spent = (result.example_privacy or result.claimed).epsilon
     assert spent == pytest.approx(_epsilon(SIZES[1], 10), rel=1e-6)
     assert _epsilon(SIZES[1], 10) > 2 * _epsilon(SIZES[0], 10)
 

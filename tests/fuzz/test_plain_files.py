@@ -20,7 +20,7 @@ from tacit.crypto import cipherfile, keyfile
 from tacit.errors import TacitError
 from tacit.flower.operator import pin_of
 from tacit.runs import journal
-from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.folder import Checkpoint
 from tacit.runs.result import Result
 from tacit.tasks import femnist
 
@@ -28,7 +28,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "key file": keyfile.read,
     "ciphertexts": cipherfile.read,
     "configuration": config.from_yaml,
-    "journal": journal.read,
+    "journal": lambda path: list(journal.read(path)),
     "result": Result.read,
     "checkpoint": Checkpoint.read,
     "array": read_vector,

@@ -18,9 +18,9 @@ from tacit.accounting.uniform_run import uniform_run
 from tacit.config.run_config import RunConfig
 from tacit.errors import BudgetError, ConfigError, RunError
 from tacit.federated.plan import ServerOptimizer
+from tacit.runs.ledger import ledger_of
 from tacit.runs.result import Result
 from tacit.runs.run import resume, run
-from tacit.runs.statement import statement
 from tests.runs.common import unchecked
 
 
@@ -58,7 +58,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 def test_every_client_is_charged_for_its_own_examples(tmp_path: Path) -> None:
     result = run(config(out=tmp_path / "run", data={"split": "dirichlet:0.5"}))
-    privacy = result.privacy
+    privacy = result.claimed
     assert (privacy.unit, privacy.neighbours, privacy.accountant) == ("example", "add-remove", "pld")
     assert "the server included" in (privacy.against or "")
     assert 2.99 < (privacy.epsilon or 0.0) <= 3.0
@@ -70,7 +70,7 @@ def test_every_client_is_charged_for_its_own_examples(tmp_path: Path) -> None:
     assert 0 < spent[0] < spent[1] < spent[2] == privacy.epsilon
     charged = [record["example_charges"] for record in records(tmp_path / "run") if record["type"] == "attempt"]
     assert sorted(client for group in charged[0] for client in group["clients"]) == [0, 1, 2, 3]
-    told = statement(tmp_path / "run")
+    told = ledger_of(tmp_path / "run")
     assert told.claim is not None
     assert told.claim.unit == "example"
     assert [line.epsilon for line in told.lines] == pytest.approx(spent)
@@ -81,30 +81,30 @@ def test_every_client_is_charged_for_its_own_examples(tmp_path: Path) -> None:
 def test_the_defaults_learn() -> None:
     result = run(RunConfig(mode="dp-sgd", seed=1, data={"name": "digits"}, dp={"epsilon": 8}, evaluate={"every": 20}))
     assert len(result.rounds) == 20
-    assert (result.privacy.epsilon or 9.0) <= 8.0
+    assert (result.claimed.epsilon or 9.0) <= 8.0
     assert (result.test_accuracy or 0.0) > 0.85  # five seeds: 91% or more; six rounds at 0.5 came to 28%
 
 
 def test_a_client_that_sits_out_spends_nothing() -> None:
     result = run(config(federate={"clients": 6, "per_round": 2, "rounds": 2, "minimum_clients": 1}))
-    assert result.privacy.epsilon is not None
-    assert result.privacy.epsilon < 3.0  # nobody took part in every round, or the noise was for one that does
-    assert "as low as 0" in result.privacy.notes[0]
+    assert result.claimed.epsilon is not None
+    assert result.claimed.epsilon < 3.0  # nobody took part in every round, or the noise was for one that does
+    assert "as low as 0" in result.claimed.notes[0]
 
 
 def test_both_levels_are_reported_and_neither_stands_for_the_other(tmp_path: Path) -> None:
     result = run(config(mode="dp", out=tmp_path / "run", dp={"epsilon": None, "noise": 2.0}, dpsgd={"epsilon": 1.5}))
     example = result.example_privacy
     assert example is not None
-    assert (result.privacy.unit, example.unit) == ("client", "example")
+    assert (result.claimed.unit, example.unit) == ("client", "example")
     sole = accountant.epsilon(uniform_run(noise_multiplier=2.0, rounds=3), 1e-5).epsilon
-    assert result.privacy.epsilon == pytest.approx(sole, rel=1e-9)
+    assert result.claimed.epsilon == pytest.approx(sole, rel=1e-9)
     assert 1.49 < (example.epsilon or 0.0) <= 1.5
-    assert any("the other epsilon" in note for note in result.privacy.notes)
+    assert any("the other epsilon" in note for note in result.claimed.notes)
     assert any("the other epsilon" in note for note in example.notes)
-    assert result.rounds[-1].epsilon == result.privacy.epsilon
+    assert result.rounds[-1].epsilon == result.claimed.epsilon
     assert result.rounds[-1].example_epsilon == example.epsilon
-    told = statement(tmp_path / "run")
+    told = ledger_of(tmp_path / "run")
     assert told.claim is not None
     assert told.example_claim is not None
     assert (told.claim.unit, told.example_claim.unit) == ("client", "example")
@@ -115,7 +115,7 @@ def test_both_levels_are_reported_and_neither_stands_for_the_other(tmp_path: Pat
 def test_a_budget_stops_the_run() -> None:
     result = run(config(dp={"epsilon": None, "noise": 1.0}, dpsgd={"max_epsilon": 9.0}, federate={"rounds": 40}))
     assert 0 < len(result.rounds) < 40
-    assert (result.privacy.epsilon or 99.0) <= 9.0
+    assert (result.claimed.epsilon or 99.0) <= 9.0
     assert "over the budget of 9" in result.notes[-1]
     with pytest.raises(BudgetError, match="Not one round fits"):
         run(config(dp={"epsilon": None, "noise": 0.5}, dpsgd={"max_epsilon": 0.1}))
@@ -154,7 +154,7 @@ def test_a_round_that_was_begun_twice_may_break_the_budget(tmp_path: Path, monke
     result = resume(tmp_path / "run")
     assert len(result.rounds) == 2  # the noise was for three rounds, and three were begun
     assert "over the budget of 3" in result.notes[-1]
-    assert (result.privacy.epsilon or 9.0) <= 3.0
+    assert (result.claimed.epsilon or 9.0) <= 3.0
 
 
 def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
@@ -178,12 +178,12 @@ def test_alone_takes_the_steps_it_is_asked_for(tmp_path: Path) -> None:
     expected = accountant.epsilon(
         uniform_run(noise_multiplier=_noise(tmp_path / "run"), rounds=30, rate=100 / 456), 1e-3
     ).epsilon
-    assert result.privacy.epsilon == pytest.approx(expected, rel=1e-6)
-    assert 0.999 < (result.privacy.epsilon or 0.0) <= 1.0
-    assert result.privacy.unit == "example"
-    assert "whoever sees the model" in (result.privacy.against or "")
+    assert result.claimed.epsilon == pytest.approx(expected, rel=1e-6)
+    assert 0.999 < (result.claimed.epsilon or 0.0) <= 1.0
+    assert result.claimed.unit == "example"
+    assert "whoever sees the model" in (result.claimed.against or "")
     assert result.bytes_up == 0
-    told = statement(tmp_path / "run")
+    told = ledger_of(tmp_path / "run")
     assert [line.epsilon for line in told.lines] == pytest.approx([record.epsilon for record in result.rounds])
 
 
@@ -216,8 +216,8 @@ def test_the_labs_budget_is_used_and_told_beside_the_tight_one(tmp_path: Path, w
     result = run(alone(out=tmp_path / "run", dpsgd=settings))
     noise = _noise(tmp_path / "run")
     assert noise == pytest.approx(242.9 if way == "advanced-composition" else 242.6, abs=0.6)
-    assert (result.privacy.epsilon or 1.0) < 0.1  # what was spent is told by the tight accounting
-    assert any("needs 25.74" in note and "by the exact root" in note for note in result.privacy.notes)
+    assert (result.claimed.epsilon or 1.0) < 0.1  # what was spent is told by the tight accounting
+    assert any("needs 25.74" in note and "by the exact root" in note for note in result.claimed.notes)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_users_federation_trains_with_dp_sgd(tmp_path: Path) -> None:
     federation = tacit.Federation(
         model=nn.Linear(3, 2), clients=data, mode="dp-sgd", dp={"epsilon": 2.0}, seed=1, dpsgd={"batch_size": 10}
     )
-    assert 1.99 < (federation.fit(rounds=2, out=tmp_path / "run").privacy.epsilon or 0.0) <= 2.0
+    assert 1.99 < (federation.fit(rounds=2, out=tmp_path / "run").claimed.epsilon or 0.0) <= 2.0
     kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (kept["optimizer"]["lr"], kept["federate"]["rounds"]) == (2.0, 2)  # the mode's rate, the caller's rounds
 

@@ -19,8 +19,8 @@ from tacit.mechanisms.nbafl import BroadcastNoise, NbAFL, nominal_delta
 from tacit.modes.catalogue import plan_of, resolve
 from tacit.modes.nbafl import NBAFL
 from tacit.runs.federation import Federation
+from tacit.runs.ledger import ledger_of
 from tacit.runs.run import run
-from tacit.runs.statement import statement
 from tests.runs.common import digits, weights
 
 
@@ -36,7 +36,7 @@ def job(**changes: Any) -> RunConfig:
 
 def test_the_nominal_claim_stands_beside_the_certified_one(tmp_path: Path) -> None:
     result = run(job(federate={"rounds": 3}, out=tmp_path / "run"))
-    privacy = result.privacy
+    privacy = result.claimed
     assert (privacy.nominal_epsilon, privacy.nominal_delta) == (1000.0, nominal_delta(1.0))
     smallest = 1_442 // 5
     noise = 2.0 * 1.0 * 3 * 20.0 / (smallest * 1000.0)
@@ -48,7 +48,7 @@ def test_the_nominal_claim_stands_beside_the_certified_one(tmp_path: Path) -> No
     assert any("no guarantee" in note for note in privacy.notes)
     assert any("smallest client 288, exposures 3" in note for note in privacy.notes)
     assert "under that client's own noise" in result.sees["server"]
-    assert statement(tmp_path / "run").lines[-1].epsilon == privacy.epsilon
+    assert ledger_of(tmp_path / "run").lines[-1].epsilon == privacy.epsilon
 
 
 def test_it_learns_where_the_noise_is_small() -> None:

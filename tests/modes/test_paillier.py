@@ -82,7 +82,7 @@ def test_the_record_says_where_the_time_and_the_bytes_went(tmp_path: Path) -> No
     assert record.bytes_holders > 650 * 8  # the sum goes to the authority, and its content comes back
     assert record.clients_replied == CLIENTS
     assert "cannot read" in result.sees["server"]
-    assert result.privacy.epsilon is None
+    assert result.privacy is None
 
 
 def test_clipped_coordinates_are_counted() -> None:
@@ -137,13 +137,13 @@ def _private(**settings: Any) -> Result:
 
 def test_differential_privacy_under_encryption_keeps_its_budget_and_says_against_whom() -> None:
     result = _private()
-    assert result.privacy.epsilon is not None
-    assert 7.9 < result.privacy.epsilon <= 8.0
-    assert result.privacy.against is not None
-    assert "the server, the key holders" in result.privacy.against
+    assert result.claimed.epsilon is not None
+    assert 7.9 < result.claimed.epsilon <= 8.0
+    assert result.claimed.against is not None
+    assert "the server, the key holders" in result.claimed.against
     assert result.rounds[0].train_loss is None  # nothing but the noised update leaves a client
     assert "noise" in result.sees["server"]
-    assert any("meet a client's own share of the noise only, epsilon" in note for note in result.privacy.notes)
+    assert any("meet a client's own share of the noise only, epsilon" in note for note in result.claimed.notes)
 
 
 def test_its_noise_is_the_calibrated_one(tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_the_variance_of_a_sum_tells_that_a_client_is_absent_but_not_what_it_sen
 def test_the_relation_is_named_in_the_result_and_in_the_ledger(relation: str, tmp_path: Path) -> None:
     dp = {"epsilon": 8.0, "clip": 0.3} | ({} if relation == "zero-out" else {"neighbours": relation})
     config = _config(out=tmp_path, paillier=SMALL | {"dp": True}, dp=dp)
-    assert run(config, force=True).privacy.neighbours == relation
-    assert any("takes its share of the noise" in note for note in resume(tmp_path).privacy.notes)
+    assert run(config, force=True).claimed.neighbours == relation
+    assert any("takes its share of the noise" in note for note in resume(tmp_path).claimed.notes)
 
 
 def test_colluding_clients_are_made_up_for() -> None:

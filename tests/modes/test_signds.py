@@ -16,8 +16,8 @@ from tacit.errors import ConfigError
 from tacit.mechanisms.signds import SignDS
 from tacit.modes.catalogue import plan_of, resolve
 from tacit.protocols.signs import SignSum
+from tacit.runs.ledger import ledger_of
 from tacit.runs.run import resume, run
-from tacit.runs.statement import statement
 from tests.runs.common import Watching, digits, weights
 
 
@@ -55,19 +55,19 @@ def test_a_run_learns_and_is_charged_for_the_set_and_the_bit() -> None:
     result = run(job(federate={"rounds": 20, "clients": 10}, signds={"sign_eps": 50.0, "rr_eps": 5.0}))
     assert result.test_accuracy is not None
     assert result.test_accuracy > 0.6
-    assert result.privacy.epsilon == pytest.approx(20 * 55.0)
-    assert (result.privacy.unit, result.privacy.neighbours) == ("client", "replace-one")
-    assert any("This is no guarantee: at epsilon 1100" in note for note in result.privacy.notes)
-    assert any("Basic composition gives 1100, advanced 1100" in note for note in result.privacy.notes)
+    assert result.claimed.epsilon == pytest.approx(20 * 55.0)
+    assert (result.claimed.unit, result.claimed.neighbours) == ("client", "replace-one")
+    assert any("This is no guarantee: at epsilon 1100" in note for note in result.claimed.notes)
+    assert any("Basic composition gives 1100, advanced 1100" in note for note in result.claimed.notes)
     assert all(record.train_loss is None for record in result.rounds)
 
 
 def test_small_epsilons_compose_to_less_than_their_sum_and_are_not_scolded() -> None:
     result = run(job(federate={"rounds": 6}, signds={"sign_eps": 0.3, "rr_eps": 0.1}))
-    assert result.privacy.epsilon == pytest.approx(pure(0.3, 0.1, times=6))
-    assert result.privacy.epsilon is not None
-    assert result.privacy.epsilon <= 6 * 0.4
-    assert not any("no guarantee" in note for note in result.privacy.notes)
+    assert result.claimed.epsilon == pytest.approx(pure(0.3, 0.1, times=6))
+    assert result.claimed.epsilon is not None
+    assert result.claimed.epsilon <= 6 * 0.4
+    assert not any("no guarantee" in note for note in result.claimed.notes)
 
 
 def test_each_client_is_charged_for_its_own_participations(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_each_client_is_charged_for_its_own_participations(tmp_path: Path) -> No
     assert [len(cohort) for cohort in cohorts] == [3] * 8
     most = max(sum(client in cohort for cohort in cohorts) for client in range(12))
     assert most < 8
-    assert result.privacy.epsilon == pytest.approx(pure(2.0, 0.5, times=most))
-    assert any(f"asked most often, {most} of 8 times" in note for note in result.privacy.notes)
-    assert statement(tmp_path / "run").lines[-1].epsilon == result.privacy.epsilon
+    assert result.claimed.epsilon == pytest.approx(pure(2.0, 0.5, times=most))
+    assert any(f"asked most often, {most} of 8 times" in note for note in result.claimed.notes)
+    assert ledger_of(tmp_path / "run").lines[-1].epsilon == result.claimed.epsilon
 
 
 def test_a_resumed_run_keeps_estimate_and_charges(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_resumed_run_keeps_estimate_and_charges(tmp_path: Path) -> None:
     journal = (broken / "journal.jsonl").read_text().splitlines()
     (broken / "journal.jsonl").write_text("\n".join(line for line in journal if '"end"' not in line) + "\n")
     again = resume(broken)
-    assert again.privacy.epsilon == whole.privacy.epsilon
+    assert again.claimed.epsilon == whole.claimed.epsilon
     assert len(again.rounds) == 5
     assert again.rounds[-1].bytes_up == whole.rounds[-1].bytes_up
 
@@ -110,24 +110,24 @@ def test_a_run_with_a_seed_can_be_repeated(tmp_path: Path) -> None:
 def test_it_stops_at_the_worst_clients_budget() -> None:
     config = job(federate={"clients": 6, "per_round": 3, "rounds": 12}, dp={"max_epsilon": 9.9})
     result = run(config)
-    assert result.privacy.epsilon is not None
-    assert result.privacy.epsilon <= 9.9
+    assert result.claimed.epsilon is not None
+    assert result.claimed.epsilon <= 9.9
     assert 3 <= len(result.rounds) < 12
     assert "over the budget of 9.9" in result.notes[-1]
 
 
 def test_few_clients_take_the_fixed_step_and_pay_for_no_bit() -> None:
     result = run(job(federate={"clients": 60, "per_round": 2, "rounds": 2}))
-    assert result.privacy.epsilon in (pytest.approx(2.0), pytest.approx(4.0))
+    assert result.claimed.epsilon in (pytest.approx(2.0), pytest.approx(4.0))
 
 
 def test_a_shuffler_has_to_be_trusted_and_is_said_to_be_missing() -> None:
     config = job(federate={"clients": 40, "rounds": 2}, signds={"sign_eps": 0.5, "rr_eps": 0.1, "shuffle": True})
     result = run(config)
-    assert result.privacy.epsilon is not None
-    assert result.privacy.epsilon < 0.9 * pure(0.5, 0.1, times=2)
-    assert "shuffler" in str(result.privacy.against)
-    assert any("trusted shuffler" in note and "at least 20 reports" in note for note in result.privacy.notes)
+    assert result.claimed.epsilon is not None
+    assert result.claimed.epsilon < 0.9 * pure(0.5, 0.1, times=2)
+    assert "shuffler" in str(result.claimed.against)
+    assert any("trusted shuffler" in note and "at least 20 reports" in note for note in result.claimed.notes)
 
 
 def test_few_coordinates_are_warned_of() -> None:

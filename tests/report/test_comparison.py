@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ PLAIN = entry("plain", result((0.5, 0.8)), result((0.6, 0.9), seed=2))
 DP = entry("dp", result((0.4, 0.7), privacy=CENTRAL), result((0.3, 0.6), privacy=CENTRAL, seed=2))
 SIGNS = entry("signds", result((0.2, 0.3), privacy=PUBLIC))
 BOTH = entry("both", result((0.2, 0.5), privacy=CENTRAL, example_privacy=LOCAL))
-ENDLESS = entry("endless", result((0.2, 0.5), privacy=replace(CENTRAL, epsilon=None)))
+ENDLESS = entry("endless", result((0.2, 0.5), privacy=replace(CENTRAL, epsilon=math.inf)))
 
 
 def together(*entries: Entry, **more: Any) -> Comparison:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from tacit.federated.plan import NO_CLAIM, Privacy
+from tacit.federated.plan import Privacy
 from tacit.report.live import TerminalObserver
 from tacit.report.page import terminal
 from tacit.report.run.summary import ending
@@ -57,7 +57,7 @@ RESULT = Result(
     stage_seconds={"train": 3.0, "evaluate": 0.4, "other": 0.2},
     bytes_up=2_000_000,
     bytes_down=3_000_000,
-    privacy=NO_CLAIM,
+    privacy=None,
     sees={"server": "every client's update in the clear", "clients": "", "outsider": ""},
     notes=(),
     folder="runs/[a]",

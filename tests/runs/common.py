@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from safetensors.numpy import load_file
 
 from tacit.config.run_config import RunConfig
 from tacit.runs.folder import MODEL
+from tacit.runs.journal import Start
 from tacit.runs.result import Result, RoundRecord
 
-STARTED = {"type": "start", "key": "0" * 32, "simulation": True, "dataset": "digits", "examples": 9}  # of a journal
+STARTED = Start(key="0" * 32, simulation=True, dataset="digits", examples=9)  # a journal's first record
 
 
 def digits(**changes: Any) -> RunConfig:
@@ -27,6 +29,12 @@ def digits(**changes: Any) -> RunConfig:
     for key, value in changes.items():
         values[key] = values[key] | value if isinstance(value, dict) and key in values else value
     return RunConfig(**values)
+
+
+def lines(journal: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a journal as they are on disk."""
+    *whole, _ = journal.read_bytes().split(b"\n")
+    return [json.loads(line) for line in whole]
 
 
 def unchecked(config: RunConfig, **changes: Any) -> RunConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tacit.federated.plan import NO_CLAIM, Privacy
+from tacit.federated.plan import Privacy
 from tacit.runs.result import Result, RoundRecord
 from tacit.studies.results import Entry, Repeat
 
@@ -71,7 +71,7 @@ def result(accuracies: Sequence[float | None] = (0.5, 0.8), **changes: Any) -> R
         "stage_seconds": {"train": 0.4, "protect": 0.2, "evaluate": 0.2, "other": 0.2},
         "bytes_up": 400,
         "bytes_down": 1600,
-        "privacy": NO_CLAIM,
+        "privacy": None,
         "sees": {"server": "updates", "clients": "models", "outsider": "nothing"},
         "notes": (),
         "folder": None,

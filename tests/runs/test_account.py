@@ -12,6 +12,7 @@ from tacit.federated.plan import Claim
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.mechanisms.signds import SignDS
 from tacit.runs.account import Account
+from tacit.wire import Turn
 
 REPORT: Mechanism = SignDS(
     share=0.2,
@@ -32,7 +33,7 @@ def charge(account: Account, cohorts: list[tuple[int, ...]]) -> int:
     for number, cohort in enumerate(cohorts, start=1):
         planned = len(cohorts) - number + 1
         try:
-            account.charge(REPORT, round_number=number, attempt=0, planned=planned, cohort=cohort)
+            account.charge(REPORT, turn=Turn(round_number=number), planned=planned, cohort=cohort)
         except BudgetError:
             return number - 1
     return len(cohorts)
@@ -52,13 +53,16 @@ def test_without_participations_everyone_is_charged_for_every_round() -> None:
 def test_earlier_charges_keep_their_clients() -> None:
     first = Account(CLAIM)
     charges = [
-        first.charge(REPORT, round_number=number, attempt=0, planned=9, cohort=(number % 2,)) for number in range(1, 8)
+        first.charge(REPORT, turn=Turn(round_number=number), planned=9, cohort=(number % 2,)) for number in range(1, 8)
     ]
-    again = Account(CLAIM, [charge for charge in charges if charge is not None])
+    again = Account(CLAIM)
+    for made in charges:
+        assert made is not None
+        again.add(made)
     assert again.privacy().epsilon == first.privacy().epsilon == pytest.approx(4.0)
     with pytest.raises(BudgetError):
-        again.charge(REPORT, round_number=8, attempt=0, cohort=(1,))
-    assert again.charge(REPORT, round_number=8, attempt=0, cohort=(0,)) is not None
+        again.charge(REPORT, turn=Turn(round_number=8), cohort=(1,))
+    assert again.charge(REPORT, turn=Turn(round_number=8), cohort=(0,)) is not None
 
 
 @pytest.mark.parametrize("by_participation", [True, False])
@@ -75,7 +79,7 @@ def test_every_round_of_a_long_run_is_charged_with_the_same_work(
     claim = replace(CLAIM, by_participation=by_participation, max_epsilon=1e9)
     account = Account(claim)
     for number in range(1, 2_001):
-        account.charge(REPORT, round_number=number, attempt=0, planned=1, cohort=(number % 5, 5 + number % 3))
+        account.charge(REPORT, turn=Turn(round_number=number), planned=1, cohort=(number % 5, 5 + number % 3))
     assert account.epsilon == (667.0 if by_participation else 2_000.0)
     assert max(seen) <= 2  # what was charged, and what is asked for
     assert len(seen) <= 2 * 2_000

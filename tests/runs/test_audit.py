@@ -1,4 +1,4 @@
-"""An audit of mode dp: what rounds release, on two federations that differ in one client, against what is claimed.
+"""An audit of mode dp: what rounds release, on two federations that differ in one client, against what is privacy.
 
 The runner, plan, sampler, mechanism and protocol are the real ones; only the trainer is replaced, by the worst pair:
 one client whose update has the norm of the clip, among others that add nothing. An observer sees all that is told of a
@@ -30,7 +30,7 @@ from tacit.flow import Frames, InProcessEngine
 from tacit.modes.catalogue import plan_of, resolve
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
-from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.folder import Checkpoint
 from tacit.runs.observer import Silent
 from tacit.runs.runner import Runner
 from tacit.vectors import Vector

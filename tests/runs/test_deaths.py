@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tacit.runs import journal
 from tacit.runs.folder import JOURNAL, RESULT
-from tests.runs.common import weights
+from tests.runs.common import lines, weights
 from tests.runs.dying import MODES
 
 HOW_MANY = 0 if "TACIT_LONG" in os.environ else 6  # 0: at each call there is
@@ -24,7 +23,7 @@ def _charges(path: Path) -> Counter[str]:
     """Return what was charged to clients and to examples; a charge is on disk before anything is sent."""
     charged = (
         json.dumps([record["round"], record["charge"], record.get("example_charges")], sort_keys=True)
-        for record in journal.read(path)
+        for record in lines(path)
         if record["type"] == "attempt"
     )
     return Counter(charged)
@@ -63,5 +62,5 @@ def test_a_run_that_dies_anywhere_ends_with_the_same_weights_and_no_lost_charge(
         mine, theirs = (json.loads((folder / RESULT).read_text()) for folder in (out, whole))
         assert [r["test_loss"] for r in mine["rounds"]] == [r["test_loss"] for r in theirs["rounds"]]
         assert not list(out.glob(".*.part"))
-        complete = any(r["type"] == "end" for r in journal.read(runs / f"{out.name}.at-death"))
+        complete = any(r["type"] == "end" for r in lines(runs / f"{out.name}.at-death"))
         assert complete or not list(out.glob(".*.lock"))  # a finished run is only read

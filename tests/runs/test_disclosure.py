@@ -154,11 +154,11 @@ def test_true_sizes_are_told_where_the_run_pays_for_them() -> None:
     assert shown.mechanism.noise_multiplier > 1.5 * hidden.mechanism.noise_multiplier  # type: ignore[attr-defined]
     amplified = run(digits(**POISSON))
     paying = run(digits(**POISSON | {"dp": {"noise": 1.0, "clip": 1.0, "amplification": False}}))
-    assert (paying.privacy.epsilon or 0) > (amplified.privacy.epsilon or 0)
+    assert (paying.claimed.epsilon or 0) > (amplified.claimed.epsilon or 0)
     assert len({one.clients_asked for one in paying.rounds}) > 1
     assert all(one.clients_replied == one.clients_asked for one in paying.rounds)
     assert all(one.wall_seconds for one in paying.rounds)
-    assert any("no amplification by sampling" in note for note in paying.privacy.notes)
+    assert any("no amplification by sampling" in note for note in paying.claimed.notes)
     assert remarks.ON_SECONDS in paying.notes
 
 

@@ -12,11 +12,10 @@ import pytest
 
 from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, StorageError
-from tacit.runs import journal
 from tacit.runs.folder import JOURNAL
 from tacit.runs.result import Result
 from tacit.runs.run import resume, run
-from tests.runs.common import digits, weights
+from tests.runs.common import digits, lines, weights
 from tests.runs.disk import FAULTS, Disk, failing
 
 HARMLESS = {"unlink .journal.jsonl.lock"}  # a lock's file that stays locks nobody out
@@ -49,7 +48,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.raises(StorageError), Disk(out, third_checkpoint).watched():
         run(_config(out))
-    assert [record["type"] for record in journal.read(out / JOURNAL)] == ["start", "attempt", "round", "attempt"]
+    assert [record["type"] for record in lines(out / JOURNAL)] == ["start", "attempt", "round", "attempt"]
     return out
 
 
@@ -88,7 +87,7 @@ def _disturb(
         assert len(_go_on(out).rounds) == 2
         assert weights(out) == weights(whole)
         assert not _parts(out)
-        assert [record["type"] for record in journal.read(out / JOURNAL)][-1] == "end"
+        assert [record["type"] for record in lines(out / JOURNAL)][-1] == "end"
     return called
 
 

@@ -330,7 +330,7 @@ def test_fix_puts_group_norm_in_the_place_of_batch_norm_and_trains_under_noise()
     model = tacit.fix(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)))
     assert not [part for part in model.modules() if isinstance(part, nn.BatchNorm1d)]
     result = _federation(model=model, mode="dp", dp={"noise": 1.0}).fit(rounds=1, quiet=True)
-    assert result.privacy.epsilon is not None
+    assert result.claimed.epsilon is not None
     with pytest.raises(ConfigError, match="Module to fix, got Linear"):
         tacit.fix(nn.Linear)  # type: ignore[arg-type]
 

@@ -10,10 +10,10 @@ from safetensors.numpy import save_file
 
 from tacit.errors import RunError, StorageError
 from tacit.runs import history
-from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT, RunFolder
+from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT, Checkpoint, RunFolder
+from tacit.runs.journal import End, Round
+from tacit.runs.ledger import ledger_of
 from tacit.runs.run import resume, run
-from tacit.runs.statement import statement
 from tests.runs.common import digits
 
 
@@ -24,7 +24,7 @@ def _checkpoint(round_number: int = 3) -> Checkpoint:
         mechanism=b"\x00told",
         seconds={"train": 1.5, "wall": 2.0},
         state={"momentum": np.ones(5, np.float32), "second": np.full(5, 1e-30, np.float32)},
-        record={"type": "round", "round": round_number, "test_loss": None},
+        record=Round(round=round_number, figures={"round": round_number, "test_loss": None}),
     )
 
 
@@ -116,19 +116,19 @@ def test_other_files_are_nobodys_run_and_survive_force(tmp_path: Path) -> None:
     for name in (CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT):
         (tmp_path / name).write_text("old\n")
     folder = RunFolder.create(tmp_path, config="new", force=True)
-    folder.journal.append({"type": "end"})
-    assert list(folder.records()) == [{"type": "end"}]
+    folder.journal.append(End(rounds=1))
+    assert list(folder.records()) == [End(rounds=1)]
     folder.close()
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [CONFIG, JOURNAL, "notes.txt"]
 
 
 def test_force_does_not_replace_a_run_that_goes_on(tmp_path: Path) -> None:
     first = RunFolder.create(tmp_path, config="first", force=False)
-    first.journal.append({"type": "end"})
+    first.journal.append(End(rounds=1))
     with pytest.raises(RunError, match="in use by another process"):
         RunFolder.create(tmp_path, config="second", force=True)
     assert (tmp_path / CONFIG).read_text() == "first"
-    assert list(first.records()) == [{"type": "end"}]
+    assert list(first.records()) == [End(rounds=1)]
     first.close()
 
 
@@ -155,7 +155,7 @@ UNBORN: list[dict[str, str]] = [
 def test_a_run_that_died_while_its_folder_was_made_has_lost_nothing(tmp_path: Path, left: dict[str, str]) -> None:
     for name, text in left.items():
         (tmp_path / name).write_text(text)
-    for look in (resume, history.read, statement, RunFolder.open):
+    for look in (resume, history.read, ledger_of, RunFolder.open):
         with pytest.raises(RunError, match=r"ended while it was being made. Nothing was .* lost: give its .* again"):
             look(tmp_path)
     folder = RunFolder.create(tmp_path, config="seed: 2\n", force=False)
@@ -174,7 +174,7 @@ def test_an_empty_journal_beside_a_model_is_not_taken_for_a_run_that_never_began
 
 def test_a_name_that_is_too_long_is_a_sentence(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 256)
-    for look in (resume, history.read, statement, RunFolder.open):
+    for look in (resume, history.read, ledger_of, RunFolder.open):
         with pytest.raises(StorageError, match=r"File name too long. Choose a shorter name"):
             look(long)
     with pytest.raises(StorageError, match="too long"):

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from tacit.errors import DropoutError, RunError, TacitError
-from tacit.runs import journal
 from tacit.runs.folder import CONFIG, JOURNAL, RESULT
 from tacit.runs.history import read
+from tacit.runs.ledger import ledger_of
 from tacit.runs.run import resume, run
-from tacit.runs.statement import statement
-from tests.runs.common import Watching, digits
+from tests.runs.common import Watching, digits, lines
 
 BOTH: dict[str, Any] = {
     "mode": "dp",
@@ -39,11 +38,10 @@ def copy(both: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(both, tmp_path / "copy"))
 
 
-def _rewrite(folder: Path, change: Callable[[journal.Record], journal.Record | None]) -> None:
+def _rewrite(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
     """Pass every record of a journal through ``change``; None takes it away."""
-    changed = [change(record) for record in journal.read(folder / JOURNAL)]
-    lines = [json.dumps(record) + "\n" for record in changed if record is not None]
-    (folder / JOURNAL).write_text("".join(lines))
+    changed = [change(record) for record in lines(folder / JOURNAL)]
+    (folder / JOURNAL).write_text("".join(json.dumps(record) + "\n" for record in changed if record is not None))
 
 
 def test_a_finished_run_has_its_levels_with_their_budgets(both: Path) -> None:
@@ -52,7 +50,7 @@ def test_a_finished_run_has_its_levels_with_their_budgets(both: Path) -> None:
     clients, examples = history.levels
     assert (clients.privacy.unit, clients.budget) == ("client", 30.0)
     assert (examples.privacy.unit, examples.budget) == ("example", None)
-    told = statement(both)
+    told = ledger_of(both)
     assert [release.epsilon for release in clients.releases] == pytest.approx([line.epsilon for line in told.lines])
     assert [release.epsilon for release in examples.releases] == pytest.approx(
         [line.epsilon for line in told.example_lines]
@@ -129,7 +127,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     history = read(out)
     assert (history.status, history.rounds) == ("stopped", ())
     assert "Tried 2 times" in history.reason
-    assert [(failure.round_number, failure.attempt) for failure in history.failures] == [(1, 1), (1, 2)]
+    assert [(failure.round, failure.attempt) for failure in history.failures] == [(1, 0), (1, 1)]
 
 
 class _Impatient(Watching):
@@ -150,12 +148,12 @@ def test_an_interrupted_run_says_so_and_a_resumed_one_no_longer(tmp_path: Path) 
     assert history.resumes[0].environment == history.start.environment
 
 
-def test_releases_without_noise_have_no_epsilon(tmp_path: Path) -> None:
+def test_releases_without_noise_have_an_infinite_epsilon(tmp_path: Path) -> None:
     out = tmp_path / "run"
     run(digits(out=out, mode="dp", dp={"noise": 0.0}))
     (level,) = read(out).levels
-    assert level.privacy.epsilon is None
-    assert level.epsilons == (None, None)
+    assert level.privacy.epsilon == math.inf
+    assert level.epsilons == (math.inf, math.inf)
 
 
 def test_a_model_that_overflowed_has_its_reason_in_the_journal(tmp_path: Path) -> None:

@@ -15,59 +15,61 @@ import pytest
 from tacit.errors import RunError, StorageError
 from tacit.runs import history
 from tacit.runs.folder import RunFolder
-from tacit.runs.journal import Journal, lock_of, read
+from tacit.runs.journal import End, Failed, Journal, Note, Round, Secret, Stopped, lock_of, read
+
+ONE = b'{"type": "end", "rounds": 1}\n'
 
 
 def test_records_come_back_in_order(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with Journal(path) as journal:
-        journal.append({"type": "a", "n": 1})
-        assert read(path) == [{"type": "a", "n": 1}]  # on disk at once
-        journal.append({"type": "b", "text": "é\n"})
+        journal.append(Failed(round=1, attempt=0, reason="a"))
+        assert list(read(path)) == [Failed(round=1, attempt=0, reason="a")]  # on disk at once
+        journal.append(Note(round=1, text="é\n"))
     with Journal(path) as journal:
-        journal.append({"type": "c"})
-    assert [record["type"] for record in read(path)] == ["a", "b", "c"]
-    assert read(path)[1]["text"] == "é\n"
+        journal.append(End(rounds=3))
+    assert [record.kind for record in read(path)] == ["failed", "note", "end"]
+    assert list(read(path))[1] == Note(round=1, text="é\n")
 
 
 @pytest.mark.parametrize("cut", range(1, 15))
 def test_a_torn_last_line_is_as_if_it_had_not_been_begun(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "j"
     with Journal(path) as journal:
-        journal.append({"n": 1})
-        journal.append({"n": 22222222})
+        journal.append(End(rounds=1))
+        journal.append(End(rounds=22222222))
     path.write_bytes(path.read_bytes()[:-cut])
-    assert read(path) == [{"n": 1}]
+    assert list(read(path)) == [End(rounds=1)]
     with Journal(path) as journal:
-        journal.append({"n": 3})
-    assert read(path) == [{"n": 1}, {"n": 3}]
+        journal.append(End(rounds=3))
+    assert list(read(path)) == [End(rounds=1), End(rounds=3)]
 
 
 def test_an_empty_journal_and_one_torn_line_are_no_records(tmp_path: Path) -> None:
     path = tmp_path / "j"
     path.write_bytes(b"")
-    assert read(path) == []
+    assert list(read(path)) == []
     path.write_bytes(b'{"n": ')
-    assert read(path) == []
+    assert list(read(path)) == []
 
 
 @pytest.mark.parametrize("damage", [b'{"n": \n', b"\x00\x00\x00\n", b"\xff\n", b"\n"])
 def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "j"
-    path.write_bytes(b'{"n": 1}\n' + damage + b'{"n": 3}\n')
+    path.write_bytes(ONE + damage + ONE)
     with pytest.raises(RunError, match="damaged in line 2"):
-        read(path)
+        list(read(path))
 
 
 def test_a_missing_journal_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"Is .* the folder of a run"):
-        read(tmp_path / "j")
+        list(read(tmp_path / "j"))
 
 
 def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal, pytest.raises(ValueError, match="not JSON compliant"):
-        journal.append({"loss": float("nan")})
-    assert read(tmp_path / "j") == []
+        journal.append(Round(round=1, figures={"loss": float("nan")}))
+    assert list(read(tmp_path / "j")) == []
 
 
 def _full(*_: object) -> int:
@@ -77,34 +79,34 @@ def _full(*_: object) -> int:
 def test_a_write_that_fails_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j"
     with Journal(path) as journal:
-        journal.append({"n": 1})
+        journal.append(End(rounds=1))
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", _full)
             with pytest.raises(StorageError, match=r"No space left.*Free some space"):
-                journal.append({"n": 2})
-        assert read(path) == [{"n": 1}]
-        journal.append({"n": 3})
-    assert read(path) == [{"n": 1}, {"n": 3}]
+                journal.append(End(rounds=2))
+        assert list(read(path)) == [End(rounds=1)]
+        journal.append(End(rounds=3))
+    assert list(read(path)) == [End(rounds=1), End(rounds=3)]
 
 
 def test_after_a_failed_fsync_nothing_more_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system may have dropped the bytes and report success at the next fsync."""
     path = tmp_path / "j"
     with Journal(path) as journal:
-        journal.append({"n": 1})
+        journal.append(End(rounds=1))
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", _full)
             with pytest.raises(StorageError, match="No space left"):
-                journal.append({"n": 2})
+                journal.append(End(rounds=2))
         for _ in range(2):
             with pytest.raises(StorageError, match=r"an earlier fsync failed.*nothing more is written"):
-                journal.append({"n": 3})
+                journal.append(End(rounds=3))
     before = path.stat().st_ino
     with Journal(path) as journal:
         journal.renew()  # to new pages, which an fsync of today says the truth about
         assert path.stat().st_ino != before
-        journal.append({"n": 4})
-    assert read(path) == [{"n": 1}, {"n": 2}, {"n": 4}]
+        journal.append(End(rounds=4))
+    assert list(read(path)) == [End(rounds=1), End(rounds=2), End(rounds=4)]
 
 
 def test_after_a_line_that_could_not_be_taken_back_nothing_more_is_written(
@@ -119,31 +121,31 @@ def test_after_a_line_that_could_not_be_taken_back_nothing_more_is_written(
         return write(descriptor, data[:4])
 
     with Journal(path) as journal:
-        journal.append({"n": 1})
+        journal.append(End(rounds=1))
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", half)
             patch.setattr(os, "ftruncate", _full)
             with pytest.raises(StorageError, match="No space left"):
-                journal.append({"n": 2})
+                journal.append(End(rounds=2))
         with pytest.raises(StorageError, match="could not be taken back"):
-            journal.append({"n": 3})
-    assert path.read_bytes() != b'{"n": 1}\n'
+            journal.append(End(rounds=3))
+    assert path.read_bytes() != ONE
     with Journal(path) as journal:
-        journal.append({"n": 4})
-    assert read(path) == [{"n": 1}, {"n": 4}]
+        journal.append(End(rounds=4))
+    assert list(read(path)) == [End(rounds=1), End(rounds=4)]
 
 
 @pytest.mark.parametrize("length", [0, 5, 1 << 20, (1 << 20) + 1, 3 << 20])
 def test_long_lines_are_taken_over_whole(tmp_path: Path, length: int) -> None:
     path = tmp_path / "j"
     with Journal(path) as journal:
-        journal.append({"text": "x" * length})
-        journal.append({"n": 2})
+        journal.append(Stopped(reason="x" * length))
+        journal.append(End(rounds=2))
     path.write_bytes(path.read_bytes() + b'{"torn": "' + b"y" * length)
     with Journal(path) as journal:
         journal.renew()
-    assert read(path) == [{"text": "x" * length}, {"n": 2}]
-    assert path.read_bytes().endswith(b'{"n": 2}\n')
+    assert list(read(path)) == [Stopped(reason="x" * length), End(rounds=2)]
+    assert path.read_bytes().endswith(b'{"type": "end", "rounds": 2}\n')
 
 
 def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     for step in (Journal.renew, Journal.clear, lambda _: None):
         with Journal(path) as journal:
             step(journal)
-            journal.append({"key": "secret"})
+            journal.append(Secret(round=1, text="key"))
             assert path.stat().st_mode & 0o777 == 0o600
             assert lock_of(path).stat().st_mode & 0o777 == 0o600
 
@@ -162,15 +164,15 @@ def test_a_disk_that_is_really_full_leaves_the_journal_as_it_was(tmp_path: Path)
     path = tmp_path / "j"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Journal(path) as journal:
-        journal.append({"n": 1})
-        resource.setrlimit(resource.RLIMIT_FSIZE, (12, limits[1]))
+        journal.append(End(rounds=1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(ONE) + 3, limits[1]))
         try:
             with pytest.raises(StorageError, match="File too large"):
-                journal.append({"n": 2, "text": "x" * 100})
+                journal.append(Stopped(reason="x" * 100))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert path.read_bytes() == b'{"n": 1}\n'
-    assert path.read_bytes() == b'{"n": 1}\n'
+        assert path.read_bytes() == ONE
+    assert path.read_bytes() == ONE
 
 
 OPENING = (
@@ -248,7 +250,7 @@ def test_a_pipe_or_a_link_in_the_way_is_refused_at_once(tmp_path: Path, name: st
     """A pipe would wait for somebody at its other end; a link of another user would have a file of ours emptied."""
     os.mkfifo(tmp_path / name)
     with pytest.raises(StorageError, match=r"Can't (read|write)"):
-        Journal(tmp_path / "j").append({"n": 1})
+        Journal(tmp_path / "j").append(End(rounds=1))
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / "precious").write_text("mine")
     (tmp_path / name).symlink_to(tmp_path / "precious")

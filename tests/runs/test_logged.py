@@ -58,7 +58,7 @@ def test_an_interrupted_and_resumed_run_has_every_round_once_in_both_logs(tmp_pa
     assert dict(board["accuracy/test"]) == pytest.approx(expected, abs=1e-5)
     assert dict(history(client, run, "accuracy/test")) == pytest.approx(expected)
     assert [step for step, _ in history(client, run, "accuracy/test")] == [1, 2, 3, 4]
-    assert dict(board["privacy/epsilon"])[4] == pytest.approx(final.privacy.epsilon, abs=1e-5)
+    assert dict(board["privacy/epsilon"])[4] == pytest.approx(final.claimed.epsilon, abs=1e-5)
     assert board.keys() >= {"bytes/up", "bytes/down", "seconds/train", "seconds/evaluate", "loss/test"}
     assert "epsilon" in texts(out)["privacy"]
     assert "unit: client" in run.data.tags["privacy"]

@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from tacit.report.run.page import run_page
-from tacit.runs import history, journal
-from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, RESULT, RunFolder
-from tacit.runs.progress import Progress, charges_of
+from tacit.runs import history
+from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, RESULT, Checkpoint, RunFolder
+from tacit.runs.ledger import charges_of
+from tacit.runs.progress import Progress
 from tacit.runs.run import run
-from tests.runs.common import digits
+from tests.runs.common import digits, lines
 
 ROUNDS = 100_000 if "TACIT_LONG" in os.environ else 5_000
 PER_RECORD = 1500e-6  # seconds of this process, many times what it takes
@@ -28,7 +28,7 @@ PER_RECORD = 1500e-6  # seconds of this process, many times what it takes
 def _long(out: Path, rounds: int) -> Path:
     """Write the folder of a run of so many rounds, all like the first, that is to have one more."""
     run(digits(out=out, mode="local-dp", dp={"noise": 5.0}, federate={"rounds": 1, "clients": 20, "per_round": 5}))
-    start, attempt, done, _ = journal.read(out / JOURNAL)
+    start, attempt, done, _ = lines(out / JOURNAL)
     with (out / JOURNAL).open("w") as file:
         file.write(json.dumps(start) + "\n")
         for number in range(1, rounds + 1):
@@ -73,7 +73,7 @@ def test_a_long_run_is_reported_soon_and_by_few_points(long: Path) -> None:
 
 
 READING = (
-    "import resource, sys; from pathlib import Path; from tacit.runs.progress import charges_of\n"
+    "import resource, sys; from pathlib import Path; from tacit.runs.ledger import charges_of\n"
     "from tacit.runs import journal; folder = Path(sys.argv[1]); sum(1 for _ in charges_of(folder))\n"
     "first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
     "for _ in range(2): sum(1 for _ in charges_of(folder))\n"

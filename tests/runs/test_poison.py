@@ -54,7 +54,7 @@ def config(seed: int, *, alone: bool, noise: float) -> RunConfig:
 def test_no_run_ends_in_nan(alone: bool, noise: float, runs: int) -> None:
     for seed in range(runs):
         result = run(config(seed, alone=alone, noise=noise))
-        privacy = result.privacy
+        privacy = result.claimed
         assert privacy.epsilon is not None
         assert privacy.epsilon <= CLAIM
         assert privacy.epsilon > 0.5 * CLAIM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,13 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def test_full_participation_is_accounted_exactly() -> None:
     result = run(private())
     sole = Ledger().charged(GaussianEvent(noise_multiplier=2.0 / np.sqrt(3)), round_number=1)
-    assert result.privacy.epsilon == pytest.approx(accountant.epsilon(sole, 1e-5).epsilon, rel=1e-9)
-    assert (result.privacy.unit, result.privacy.neighbours) == ("client", "add-remove")
-    assert (result.privacy.accountant, result.privacy.delta) == ("exact-gaussian", 1e-5)
+    assert result.claimed.epsilon == pytest.approx(accountant.epsilon(sole, 1e-5).epsilon, rel=1e-9)
+    assert (result.claimed.unit, result.claimed.neighbours) == ("client", "add-remove")
+    assert (result.claimed.accountant, result.claimed.delta) == ("exact-gaussian", 1e-5)
     assert "clipped update" in result.sees["server"]
     spent = [record.epsilon or 0.0 for record in result.rounds]
     assert 0 < spent[0] < spent[1] < spent[2]
-    assert spent[-1] == result.privacy.epsilon
+    assert spent[-1] == result.claimed.epsilon
     assert all(record.train_loss is None for record in result.rounds)  # losses would leak
 
 
@@ -65,18 +66,18 @@ def test_a_fixed_cohort_is_not_given_the_poisson_value() -> None:
     poisson, fixed = (
         run(private(federate={"per_round": 5, "sampling": sampling})) for sampling in ("poisson", "fixed")
     )
-    assert poisson.privacy.epsilon is not None
-    assert fixed.privacy.epsilon is not None
-    assert fixed.privacy.neighbours == "replace-one"
-    assert fixed.privacy.epsilon > poisson.privacy.epsilon
+    assert poisson.claimed.epsilon is not None
+    assert fixed.claimed.epsilon is not None
+    assert fixed.claimed.neighbours == "replace-one"
+    assert fixed.claimed.epsilon > poisson.claimed.epsilon
 
 
 def test_the_noise_is_calibrated_to_the_budget() -> None:
     plan = plan_of(resolve(private(dp={"noise": None, "epsilon": 2.0})), 20)
     assert isinstance(plan.mechanism, GaussianMechanism)
     result = run(private(dp={"noise": None, "epsilon": 2.0}))
-    assert result.privacy.epsilon is not None
-    assert 2.0 * (1 - 1e-3) < result.privacy.epsilon <= 2.0
+    assert result.claimed.epsilon is not None
+    assert 2.0 * (1 - 1e-3) < result.claimed.epsilon <= 2.0
     assert len(result.rounds) == 3
 
 
@@ -85,13 +86,13 @@ def test_local_dp_is_against_the_server_and_twice_as_dear() -> None:
     plan = plan_of(resolve(config), 20)
     assert isinstance(plan.mechanism, LocalGaussianMechanism)
     local, central = run(config), run(private())
-    assert local.privacy.neighbours == "replace-one"
-    assert "server included" in str(local.privacy.against)
+    assert local.claimed.neighbours == "replace-one"
+    assert "server included" in str(local.claimed.against)
     doubled = Ledger(neighbours="replace-one").charged(GaussianEvent(noise_multiplier=2.0 / np.sqrt(3)), round_number=1)
-    assert local.privacy.epsilon == pytest.approx(accountant.epsilon(doubled, 1e-5).epsilon, rel=1e-9)
-    assert central.privacy.epsilon is not None
-    assert local.privacy.epsilon is not None
-    assert local.privacy.epsilon > central.privacy.epsilon
+    assert local.claimed.epsilon == pytest.approx(accountant.epsilon(doubled, 1e-5).epsilon, rel=1e-9)
+    assert central.claimed.epsilon is not None
+    assert local.claimed.epsilon is not None
+    assert local.claimed.epsilon > central.claimed.epsilon
 
 
 def test_it_stops_before_the_round_that_would_exceed_the_budget(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_failed_round_stays_charged(tmp_path: Path) -> None:
     assert tries > 4
     charges = [Charge.from_dict(r["charge"]) for r in records(tmp_path / "run") if r.get("charge")]
     assert len(charges) == tries
-    assert result.privacy.epsilon == pytest.approx(
+    assert result.claimed.epsilon == pytest.approx(
         accountant.epsilon(Ledger(neighbours="replace-one", charges=tuple(charges)), 1e-5).epsilon, rel=1e-9
     )
 
@@ -171,9 +172,10 @@ def test_adaptive_clipping_survives_a_resume(tmp_path: Path) -> None:
 
 def test_no_noise_is_no_guarantee() -> None:
     result = run(private(dp={"noise": 0.0}))
-    assert result.privacy.epsilon is None
-    assert "There is no guarantee" in result.privacy.notes[0]
-    json.loads(result.to_json())
+    assert result.claimed.epsilon == math.inf
+    assert "There is no guarantee" in result.claimed.notes[0]
+    assert json.loads(result.to_json())["privacy"]["epsilon"] == "infinite"
+    assert {record["epsilon"] for record in result.to_dict()["rounds"]} == {"infinite"}
 
 
 def test_without_a_seed_noise_comes_from_the_system() -> None:
@@ -218,12 +220,12 @@ def test_local_dp_by_a_named_mechanism() -> None:
     values = {name: m.noise_multiplier for name, m in noises.items() if isinstance(m, LocalGaussianMechanism)}
     assert values["analytic"] == values["dp-opt"] < values["zhao-1"] < values["zhao-2"] < values["extended"]
     result = run(private(mode="local-dp", dp=base | {"mechanism": "zhao-2"}))
-    assert result.privacy.epsilon is not None
-    assert result.privacy.epsilon < 3.0  # the exact cost of the whole run is below the sum of its rounds' claims
+    assert result.claimed.epsilon is not None
+    assert result.claimed.epsilon < 3.0  # the exact cost of the whole run is below the sum of its rounds' claims
     with pytest.raises(ConfigError, match="analytic"):
         plan_of(resolve(private(mode="local-dp", dp={"noise": None, "epsilon": 30.0, "mechanism": "classical"})), 20)
 
 
 def test_layers_and_their_noise_in_a_run() -> None:
     result = run(private(dp={"per_layer": True, "noise_split": "variance-minimal"}))
-    assert result.privacy.epsilon == run(private()).privacy.epsilon
+    assert result.claimed.epsilon == run(private()).claimed.epsilon

@@ -16,10 +16,9 @@ import yaml
 import tacit
 from tacit.errors import ConfigError, RunError
 from tacit.runs import journal
-from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT
+from tacit.runs.folder import CHECKPOINT, CONFIG, JOURNAL, MODEL, RESULT, Checkpoint
 from tacit.runs.run import resume, run
-from tests.runs.common import Watching, digits, weights
+from tests.runs.common import Watching, digits, lines, weights
 
 ARGUMENTS = [
     "run",
@@ -82,12 +81,12 @@ def _same(out: Path, whole: Path) -> None:
     assert mine["bytes_up"] == theirs["bytes_up"]
 
 
-@pytest.mark.parametrize(("lines", "delay"), [(1, 0.0), (13, 0.002), (50, 0.001)])
-def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, whole: Path, lines: int, delay: float) -> None:
+@pytest.mark.parametrize(("count", "delay"), [(1, 0.0), (13, 0.002), (50, 0.001)])
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, whole: Path, count: int, delay: float) -> None:
     out = tmp_path / "run"
-    _kill_after(lines, out, delay=delay)
+    _kill_after(count, out, delay=delay)
     before = Checkpoint.read(out / CHECKPOINT).round_number if (out / CHECKPOINT).exists() else 0
-    recorded = sum(record["type"] == "round" for record in journal.read(out / JOURNAL))
+    recorded = sum(record["type"] == "round" for record in lines(out / JOURNAL))
     assert recorded <= before <= recorded + 1  # at most the round in flight is lost
     watching = Watching()
     resume(out, observer=watching)
@@ -134,8 +133,8 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     out = tmp_path / "stopped"
     append = journal.Journal.append
 
-    def stop(self: journal.Journal, record: dict[str, object]) -> None:
-        if record["type"] == "attempt" and record["round"] == 3:
+    def stop(self: journal.Journal, record: journal.Record) -> None:
+        if isinstance(record, journal.Attempt) and record.round == 3:
             raise KeyboardInterrupt
         append(self, record)
 
@@ -153,7 +152,7 @@ def complete(tmp_path: Path) -> Path:
 
 
 def _rounds(out: Path) -> list[int]:
-    return [record["round"] for record in journal.read(out / JOURNAL) if record["type"] == "round"]
+    return [record["round"] for record in lines(out / JOURNAL) if record["type"] == "round"]
 
 
 def test_a_crash_between_checkpoint_and_journal_is_mended(stopped: Path, complete: Path) -> None:
@@ -176,7 +175,7 @@ def test_a_checkpoint_older_than_the_journal_is_gone_back_to(stopped: Path, comp
 
 
 def test_a_journal_that_lost_rounds_is_refused(stopped: Path) -> None:
-    records = journal.read(stopped / JOURNAL)
+    records = lines(stopped / JOURNAL)
     kept = [r for r in records if not (r["type"] == "round" and r["round"] == 1)]
     (stopped / JOURNAL).write_text("".join(json.dumps(record) + "\n" for record in kept))
     with pytest.raises(RunError, match="lacks round 1, though the checkpoint is of round 2"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.studies.results import Comparison, Spread, epsilon_of
+from tacit.studies.results import Comparison, Spread
 from tests.runs.results import CENTRAL, LOCAL, entry, record, result
 
 
@@ -41,8 +41,7 @@ def test_epsilon_is_the_largest_of_the_seeds_at_both_levels() -> None:
         result(privacy=larger, example_privacy=replace(LOCAL, epsilon=2.0), seed=2),
     )
     assert found.claims == (larger, LOCAL)
-    endless = replace(CENTRAL, epsilon=None)
-    assert epsilon_of(endless) == math.inf
+    endless = replace(CENTRAL, epsilon=math.inf)
     assert entry("dp", result(privacy=larger), result(privacy=endless, seed=2)).claims == (endless,)
     assert entry("plain", result()).claims == ()
 
@@ -62,7 +61,7 @@ def test_seconds_by_stage_add_up_to_the_round() -> None:
 
 
 def test_json_and_csv_have_it_all() -> None:
-    endless = replace(CENTRAL, epsilon=None)
+    endless = replace(CENTRAL, epsilon=math.inf)
     comparison = Comparison(
         entries=(
             entry("plain", result(), result((0.6, 0.9), seed=2)),

@@ -51,7 +51,7 @@ def test_every_point_is_a_run_and_a_row(tmp_path: Path) -> None:
     for row, line in zip(rows, table(tmp_path / "s"), strict=True):
         result = Result.read(Path(row.folder) / "result.json")
         assert (Path(row.folder) / "journal.jsonl").exists()
-        assert (row.test_accuracy, row.epsilon) == (result.test_accuracy, result.privacy.epsilon)
+        assert (row.test_accuracy, row.epsilon) == (result.test_accuracy, result.claimed.epsilon)
         assert float(line["test_accuracy"]) == row.test_accuracy
         assert (float(line["dp.clip"]), line["seed"], line["error"]) == (row.values["dp.clip"], "1", "")
     assert list(table(tmp_path / "s")[0]) == [

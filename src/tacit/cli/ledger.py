@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tacit.federated.plan import Claim
-    from tacit.runs.statement import Line
+    from tacit.runs.ledger import Line
 
 
 def ledger(
@@ -25,9 +26,9 @@ def ledger(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a run released, round by round, and what it cost."""
-    from tacit.runs.statement import statement
+    from tacit.runs.ledger import ledger_of
 
-    told = statement(folder)
+    told = ledger_of(folder)
     if as_json:
         emit_json(told.to_dict())
         return
@@ -48,7 +49,7 @@ def _list(lines: Sequence[Line]) -> None:
     width = max((len(line.release) for line in lines), default=0)
     sys.stdout.write(f"round   try  {'release':{width}}  epsilon so far\n")
     for line in lines:
-        spent = "infinite" if line.epsilon is None else f"{line.epsilon:.4f}"
+        spent = "infinite" if line.epsilon == math.inf else f"{line.epsilon:.4f}"
         sys.stdout.write(f"{line.round_number:<6}  {line.attempt + 1:<3}  {line.release:{width}}  {spent}\n")
     sys.stdout.flush()
 

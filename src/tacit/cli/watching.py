@@ -168,12 +168,11 @@ class Watch:
 
 def _outcome(run: Repeat) -> str:
     from tacit.report.words import epsilon_text, percent, seconds_text
-    from tacit.studies.results import epsilon_of
 
     if run.result is None:
         return f"failed: {run.error}"
-    epsilon = epsilon_of(run.result.privacy)
-    told = "" if epsilon is None else f"  epsilon {epsilon_text(epsilon)}"
+    privacy = run.result.privacy
+    told = "" if privacy is None else f"  epsilon {epsilon_text(privacy.epsilon)}"
     return f"accuracy {percent(run.result.test_accuracy)}{told}  {seconds_text(run.result.seconds)}"
 
 

@@ -8,11 +8,11 @@ both, and reports each by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from tacit.accounting import accountant
+from tacit.accounting import accountant, events
 from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.calibration import calibrate
 from tacit.accounting.composition import exact_share, two_step_share
@@ -24,6 +24,31 @@ BudgetBy = Literal["tight", "advanced-composition", "advanced-composition-exact"
 BUDGETS: tuple[BudgetBy, ...] = ("advanced-composition", "advanced-composition-exact", "tight")
 _BATCH = 512
 AGAINST = "everyone but the client itself, the server included"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleCharge:
+    """What a try of a round costs the examples of some clients: the same event for each of them."""
+
+    clients: tuple[int, ...]
+    event: Event
+
+    @property
+    def steps(self) -> int:
+        """How many steps of DP-SGD each client takes."""
+        return self.event.count if isinstance(self.event, RepeatedEvent) else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"clients": list(self.clients), "event": events.to_dict(self.event)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ExampleCharge:
+        """Build the charge that :meth:`to_dict` wrote."""
+        clients = data.get("clients") if isinstance(data, Mapping) else None
+        if not isinstance(clients, list) or not all(type(client) is int and client >= 0 for client in clients):
+            raise ConfigError(f"Not a charge of clients' examples: {data!r:.100}.")
+        return cls(clients=tuple(clients), event=events.from_dict(data.get("event", {})))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ choice of both, made in one place::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -32,6 +33,7 @@ from tacit.vectors import Vector
 
 Name = Literal["fedavg", "fedavgm", "fedadam", "fedyogi"]
 State = Mapping[str, Vector]
+INFINITE = "infinite"
 Injector = Callable[[Vector, int], Vector]  # model, round -> the model that is broadcast
 
 
@@ -180,29 +182,35 @@ def _float32(vector: NDArray[np.floating[Any]]) -> Vector:
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What came of a run's claim, or that it makes none; every field is printed beside epsilon."""
+    """What came of a run's claim; every field is printed beside epsilon. A run that claims nothing has none of this."""
 
-    epsilon: float | None
-    delta: float | None
-    unit: str | None  # what one neighbour differs in: a client or an example
-    neighbours: str | None  # add-remove, replace-one or zero-out
-    accountant: str | None
-    against: str | None  # the adversary for whom epsilon holds
+    epsilon: float  # infinite where a release had no noise; in JSON that is the word "infinite"
+    delta: float
+    unit: str  # what one neighbour differs in: a client or an example
+    neighbours: str  # add-remove, replace-one or zero-out
+    accountant: str
+    against: str  # the adversary for whom epsilon holds
     notes: tuple[str, ...] = ()
     nominal_epsilon: float | None = None  # what a paper claims, where that is not what holds
     nominal_delta: float | None = None
     true_delta: float | None = None  # what its delta truly is at the nominal epsilon
 
 
-NO_CLAIM = Privacy(
-    epsilon=None,
-    delta=None,
-    unit=None,
-    neighbours=None,
-    accountant=None,
-    against=None,
-    notes=("No differential privacy is claimed: nothing bounds what the models tell about a client.",),
-)
+NO_CLAIM = "No differential privacy is claimed: nothing bounds what the models tell about a client."
+
+
+def epsilon_to_json(epsilon: float | None) -> float | str | None:
+    """Return epsilon for JSON, which knows no infinity.
+
+    >>> epsilon_to_json(1.5), epsilon_to_json(math.inf), epsilon_to_json(None)
+    (1.5, 'infinite', None)
+    """
+    return INFINITE if epsilon == math.inf else epsilon
+
+
+def epsilon_from_json(told: Any) -> Any:
+    """Return what :func:`epsilon_to_json` was given."""
+    return math.inf if told == INFINITE else told
 
 
 @dataclass(frozen=True, kw_only=True)

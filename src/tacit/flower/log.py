@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tacit.errors import TacitError
-from tacit.report.words import cohort_text, percent
+from tacit.report.words import cohort_text, epsilon_text, percent
 from tacit.runs.result import Result, RoundRecord
 
 # how the lines of a server begin, so that they are found in Flower's log
@@ -38,7 +38,7 @@ class LoggingObserver:
         if record.test_accuracy is not None:
             parts.append(f"accuracy {percent(record.test_accuracy)}")
         if record.epsilon is not None:
-            parts.append(f"epsilon {record.epsilon:.4g}")
+            parts.append(f"epsilon {epsilon_text(record.epsilon, digits=4)}")
         if record.wall_seconds is not None:
             parts.append(f"{record.wall_seconds:.1f} s")
         _say(LINE, ", ".join(parts))
@@ -46,10 +46,11 @@ class LoggingObserver:
     def finished(self, result: Result) -> None:
         """Print what came of it."""
         privacy = result.privacy
-        if privacy.epsilon is not None:
+        if privacy is not None:
+            spent = epsilon_text(privacy.epsilon, digits=4)
             _say(
                 LINE,
-                f"epsilon {privacy.epsilon:.4g} at delta {privacy.delta:g}, unit {privacy.unit}, {privacy.neighbours} "
+                f"epsilon {spent} at delta {privacy.delta:g}, unit {privacy.unit}, {privacy.neighbours} "
                 f"neighbours, against {privacy.against}",
             )
         _say(LINE, f"done: accuracy {percent(result.test_accuracy)}")

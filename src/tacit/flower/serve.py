@@ -26,10 +26,10 @@ from tacit.modes.keys import holder_numbers
 from tacit.modes.parts import minimum_clients, sampler_of
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
-from tacit.runs import journal
 from tacit.runs.connection import Watch
 from tacit.runs.folder import JOURNAL, config_of, records_of, unborn
 from tacit.runs.job import Job
+from tacit.runs.journal import Start
 from tacit.runs.observer import Observer
 from tacit.runs.progress import complete
 from tacit.runs.result import Result
@@ -127,20 +127,20 @@ def serve(
             config.out,
             observer,
             connect=lambda _: deployed,
-            about=lambda: {"deployed": True, "told": deployed.sizes()},
+            about=lambda: {"deployed": True, "told": {str(party): size for party, size in deployed.sizes().items()}},
         )
     assert config.out is not None
     again = Elsewhere(build=lambda randomness: _same(build(randomness), began, deployed), connect=lambda _: deployed)
     return resume(config.out, observer=observer, elsewhere=again)
 
 
-def _beginning(out: Path | None) -> journal.Record | None:
+def _beginning(out: Path | None) -> Start | None:
     """Return how the run in a folder began that is to go on, or None where there is none."""
     if out is None or not is_there(out / JOURNAL) or unborn(out):
         return None
-    began = next((record for record in records_of(out) if record["type"] == "start"), {})
+    began = next((record for record in records_of(out) if isinstance(record, Start)), None)
     finished = complete(out) is not None
-    if finished or not began.get("deployed"):
+    if finished or began is None or not began.deployed:
         what = "a run that is complete" if finished else "a run that was no deployment"
         raise RunError(
             f"{out} holds {what}. Name another folder for a new one, such as by `flwr run . --run-config "
@@ -149,7 +149,7 @@ def _beginning(out: Path | None) -> journal.Record | None:
     return began
 
 
-def _same(job: Job, began: journal.Record, deployed: Deployed) -> Job:
+def _same(job: Job, began: Start, deployed: Deployed) -> Job:
     """Return the job of a run that goes on; one that is another than the run in its folder is refused and closed."""
     try:
         _refuse_others(job.config, began, deployed.sizes())
@@ -159,7 +159,7 @@ def _same(job: Job, began: journal.Record, deployed: Deployed) -> Job:
     return job
 
 
-def _refuse_others(config: Resolved, began: journal.Record, sizes: Mapping[ClientId, int]) -> None:
+def _refuse_others(config: Resolved, began: Start, sizes: Mapping[ClientId, int]) -> None:
     """Refuse settings, or numbers of examples, that are not those the run in a folder began with."""
     out = config.out
     assert out is not None
@@ -171,7 +171,7 @@ def _refuse_others(config: Resolved, began: journal.Record, sizes: Mapping[Clien
             f"{out} holds an unfinished run with other settings: {named}. Nothing was sent. Set them as they were "
             "to go on with it, or name another folder (out) for a new run, whose ledger begins anew."
         )
-    told = {int(party): size for party, size in began.get("told", {}).items()}
+    told = {int(party): size for party, size in (began.told or {}).items()}
     for party, size in sizes.items():
         if told.get(party, size) != size:
             raise RunError(

@@ -11,7 +11,7 @@ from tacit.report.page import Card, Cards, Cell, Column, Note, Page, Part, Row, 
 from tacit.report.words import bytes_text, epsilon_text, guarantee, percent, seconds_text, short
 from tacit.runs.remarks import LARGEST_MEANINGFUL
 from tacit.storage import write_atomically
-from tacit.studies.results import Claimed, Comparison, Entry, Repeat, Spread, epsilon_of
+from tacit.studies.results import Claimed, Comparison, Entry, Repeat, Spread
 
 PAGE, TABLE, DATA = "compare.html", "compare.csv", "compare.json"
 _ADVICE = "Free some space, or choose another folder with --out. The runs are kept."
@@ -72,13 +72,13 @@ def accuracy_text(spread: Spread | None) -> str:
 
 def claim_text(claim: Claimed) -> str:
     """Return epsilon for people, and the plain word on one that promises nothing."""
-    text = epsilon_text(epsilon_of(claim))
+    text = epsilon_text(claim.epsilon)
     return f"{text}, no guarantee" if no_guarantee(claim) else text
 
 
 def no_guarantee(claim: Claimed) -> bool:
     """Return whether epsilon is too large to promise anything."""
-    return (epsilon_of(claim) or 0.0) > LARGEST_MEANINGFUL
+    return claim.epsilon > LARGEST_MEANINGFUL
 
 
 def epsilons_text(entry: Entry) -> str:

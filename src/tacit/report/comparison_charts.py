@@ -22,7 +22,7 @@ from tacit.report.page import (
     with_axes,
 )
 from tacit.runs.remarks import LARGEST_MEANINGFUL
-from tacit.studies.results import STAGES, Claimed, Entry, epsilon_of
+from tacit.studies.results import STAGES, Claimed, Entry
 
 _FAR = 20.0  # sizes further apart than this are spaced by factors
 _WIDTHS = (0.74, 0.26)  # of the panel of epsilons, and of that of those without
@@ -122,28 +122,28 @@ def frontier(entries: Sequence[Entry]) -> Part:
         (style, entry, claim)
         for style, entry in enumerate(entries)
         for claim in entry.claims
-        if entry.accuracy is not None and math.isfinite(epsilon_of(claim) or 0.0)
+        if entry.accuracy is not None and math.isfinite(claim.epsilon)
     ]
     if not claimed:
         return Text(text="None of these claims a finite epsilon, so there is no trade-off to draw.")
     kinds = list(dict.fromkeys(_kind(claim) for _, _, claim in claimed))
     keys = [Key(name=kind, symbol=place) for place, kind in enumerate(kinds)]
-    claimed.sort(key=lambda found: (epsilon_of(found[2]) or 0.0, found[1].accuracy.mean if found[1].accuracy else 0.0))
-    axis = _axis([epsilon_of(claim) or 0.0 for _, _, claim in claimed])
-    spots = [(epsilon_of(claim) or 1.0, entry.accuracy.mean) for _, entry, claim in claimed if entry.accuracy]
+    claimed.sort(key=lambda found: (found[2].epsilon, found[1].accuracy.mean if found[1].accuracy else 0.0))
+    axis = _axis([claim.epsilon for _, _, claim in claimed])
+    spots = [(claim.epsilon or 1.0, entry.accuracy.mean) for _, entry, claim in claimed if entry.accuracy]
     series = []
     for place, (style, entry, claim) in enumerate(claimed):
         label = f"{entry.name} ({claim.unit})" if len(entry.claims) > 1 else entry.name
         series.append(
             replace(
-                _point(entry, epsilon_of(claim) or 0.0, style=style, symbol=kinds.index(_kind(claim))),
+                _point(entry, claim.epsilon, style=style, symbol=kinds.index(_kind(claim))),
                 name=label,
                 labels=[label],
                 side=_side(place, spots, axis),
             )
         )
     ys = Axis(title="test accuracy", format=".1%")
-    epsilons = [epsilon_of(claim) or 0.0 for _, _, claim in claimed]
+    epsilons = [claim.epsilon for _, _, claim in claimed]
     beyond = max(epsilons) > LARGEST_MEANINGFUL > min(epsilons)
     edge = Reference(name=f"beyond {LARGEST_MEANINGFUL:g}: no guarantee", at=LARGEST_MEANINGFUL, upright=True)
     panels = [
@@ -211,7 +211,7 @@ def _point(entry: Entry, x: float | str, *, style: int, symbol: int) -> Series:
 def _without_epsilon(entries: Sequence[Entry]) -> list[Series]:
     series = []
     for style, entry in enumerate(entries):
-        infinite = any(epsilon_of(claim) == math.inf for claim in entry.claims)
+        infinite = any(claim.epsilon == math.inf for claim in entry.claims)
         if entry.accuracy is None or (entry.claims and not infinite):
             continue
         label = f"{entry.name} (∞)" if infinite else entry.name

@@ -25,13 +25,13 @@ class Promised(Protocol):
     """What a claim says beside its epsilon, planned or reached."""
 
     @property
-    def delta(self) -> float | None: ...  # noqa: D102  # their names say it
+    def delta(self) -> float: ...  # noqa: D102  # their names say it
     @property
-    def unit(self) -> str | None: ...  # noqa: D102
+    def unit(self) -> str: ...  # noqa: D102
     @property
-    def neighbours(self) -> str | None: ...  # noqa: D102
+    def neighbours(self) -> str: ...  # noqa: D102
     @property
-    def against(self) -> str | None: ...  # noqa: D102
+    def against(self) -> str: ...  # noqa: D102
 
 
 def bytes_text(count: float) -> str:
@@ -100,15 +100,15 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f}%"
 
 
-def epsilon_text(value: float | None, *, digits: int = 3) -> str:
-    """Return an epsilon; None is infinite.
+def epsilon_text(value: float, *, digits: int = 3) -> str:
+    """Return an epsilon.
 
     >>> epsilon_text(0.37765), epsilon_text(1350.42), epsilon_text(2.57e6), epsilon_text(float("inf"))
     ('0.378', '1,350', '2.57e+06', 'infinite')
     >>> epsilon_text(4.88046, digits=4)
     '4.88'
     """
-    if value is None or value == math.inf:
+    if value == math.inf:
         return "infinite"
     if value < 999.5:
         return f"{value:.{digits}g}"
@@ -147,7 +147,7 @@ def short(value: float) -> str:
 
 def guarantee(privacy: Promised) -> str:
     """Return what belongs to an epsilon: delta, unit, neighbours, and against whom it holds."""
-    delta = short(privacy.delta or 0.0)
+    delta = short(privacy.delta)
     return f"delta {delta}, unit: {privacy.unit}, neighbours: {privacy.neighbours}, against {privacy.against}"
 
 

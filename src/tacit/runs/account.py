@@ -1,71 +1,66 @@
-"""The account of a run: its ledger, charged before each release, and what it costs."""
+"""The accounts of a run, charged before each release: what it costs a client, and what an example of one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 from tacit.accounting import accountant
 from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.events import Event
 from tacit.accounting.ledger import Charge, RunningLedger, repeated
-from tacit.errors import BudgetError
-from tacit.federated.plan import NO_CLAIM, Claim, Privacy
+from tacit.errors import BudgetError, RunError
+from tacit.federated.examples import ExampleCharge, ExamplePlan
+from tacit.federated.plan import Claim, Privacy
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.runs import remarks
+from tacit.wire import Turn
 
 
 class Account:
     """Charges a run's releases, and refuses one that would break the budget."""
 
-    def __init__(self, claim: Claim | None, earlier: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Open the account.
-
-        Args:
-            claim: what the run promises; without one nothing is charged.
-            earlier: the charges that the journal of an interrupted run holds.
-        """
+    def __init__(self, claim: Claim) -> None:
+        """Open the account of what ``claim`` promises."""
         self._claim = claim
         self._answer: Future[PrivacyCost] | None = None
         self._pool = ThreadPoolExecutor(1, "tacit-account")
         self._cleared: tuple[Event, int] | None = None  # so many more of this release are known to fit
-        if claim is not None:
-            self._ledger = RunningLedger(unit=claim.unit, neighbours=claim.neighbours)
-            for told in earlier:
-                charge = Charge.from_dict(told)
-                self._ledger.add(charge.event, clients=charge.clients)
+        self._ledger = RunningLedger(unit=claim.unit, neighbours=claim.neighbours)
+
+    def add(self, charge: Charge) -> None:
+        """Count what was charged before, such as in a run that goes on."""
+        self._ledger.add(charge.event, clients=charge.clients)
+        self._answer = None
 
     def charge(
         self,
         mechanism: Mechanism,
         *,
-        round_number: int,
-        attempt: int,
+        turn: Turn,
         planned: int = 1,
         cohort: Sequence[int] | None = None,
-    ) -> dict[str, Any] | None:
+    ) -> Charge | None:
         """Charge one release and return the charge for the journal; over budget, nothing is charged or sent.
 
         Args:
             mechanism: what makes the release.
-            round_number: its round.
-            attempt: which try of the round it is, from 0.
+            turn: its round, and which try of it.
             planned: how many releases the run still plans, this one included.
             cohort: who is asked; they are charged where the claim goes by participation, and everyone elsewhere.
         """
-        if self._claim is None or mechanism.event is None:
+        if mechanism.event is None:
             return None
         event = self._claim.event(mechanism.event)
-        note = f"try {attempt + 1}" if attempt else ""
+        note = f"try {turn.attempt + 1}" if turn.attempt else ""
         clients = cohort if self._claim.by_participation else None
-        self._check_budget(event, round_number, planned, clients)
+        self._check_budget(event, turn.round_number, planned, clients)
         self._ledger.add(event, clients=clients)
         # Computed while the cohort trains.
         self._answer = self._pool.submit(accountant.epsilon, self._ledger.short(), self._claim.delta)
         whose = None if clients is None else tuple(clients)
-        return Charge(round_number=round_number, event=event, note=note, clients=whose).to_dict()
+        return Charge(round_number=turn.round_number, event=event, note=note, clients=whose)
 
     def _check_budget(self, event: Event, round_number: int, planned: int, clients: Sequence[int] | None) -> None:
         """Refuse a release that would break the budget.
@@ -73,7 +68,6 @@ class Account:
         Where all that is planned fits, even if everyone takes part in it, one look suffices: more of the same release
         never costs less.
         """
-        assert self._claim is not None
         limit = self._claim.max_epsilon
         if limit is None:
             return
@@ -92,16 +86,13 @@ class Account:
         )
 
     @property
-    def epsilon(self) -> float | None:
-        """What was spent so far; None where nothing is claimed, or where it is infinite."""
-        answer = self._spent()
-        return None if answer is None or not math.isfinite(answer.epsilon) else answer.epsilon
+    def epsilon(self) -> float:
+        """What was spent so far."""
+        return self.spent().epsilon
 
     def privacy(self) -> Privacy:
         """Return what the run can claim now."""
-        answer, claim = self._spent(), self._claim
-        if answer is None or claim is None:
-            return NO_CLAIM
+        answer, claim = self.spent(), self._claim
         nominal_epsilon, nominal_delta = claim.nominal or (None, None)
         delta = None if nominal_epsilon is None else remarks.true_delta(self._ledger.short(), nominal_epsilon)
         said = (
@@ -111,7 +102,7 @@ class Account:
             remarks.on_composition(self._ledger.short(), answer),
         )
         return Privacy(
-            epsilon=self.epsilon,
+            epsilon=answer.epsilon,
             delta=answer.delta,
             unit=answer.unit,
             neighbours=answer.neighbours,
@@ -123,9 +114,106 @@ class Account:
             true_delta=delta,
         )
 
-    def _spent(self) -> PrivacyCost | None:
-        if self._claim is None:
-            return None
+    def spent(self) -> PrivacyCost:
+        """Return what all charges so far cost."""
         if self._answer is None:
             return accountant.epsilon(self._ledger.short(), self._claim.delta)
         return self._answer.result()
+
+
+class ExampleAccount:
+    """Charges every client of a cohort for its own steps, and refuses a round that would break the budget."""
+
+    def __init__(self, examples: ExamplePlan, claim: Claim) -> None:
+        """Open the account of what ``claim`` promises to clients that train as ``examples`` says."""
+        self._examples = examples
+        self._claim = claim
+        self.taken = [0] * len(examples.steps)
+        self._worst: tuple[int, PrivacyCost] | None = None
+
+    def add(self, charged: Sequence[ExampleCharge]) -> None:
+        """Count what a try was charged before, such as in a run that goes on."""
+        for group in charged:
+            for client in group.clients:
+                if not 0 <= client < len(self.taken):
+                    raise RunError(
+                        f"The journal charges client {client}, and the run has clients 0 to {len(self.taken) - 1}: "
+                        "it is damaged. Restore it, or run anew with --force."
+                    )
+                self._refuse_other(client, group.steps, group.event)
+                self.taken[client] += group.steps
+        self._worst = None
+
+    def _refuse_other(self, client: int, steps: int, event: Event) -> None:
+        """Refuse charges of steps with another noise or rate: they can't be counted as steps of these."""
+        if event != self._examples.event(client, steps):
+            raise BudgetError(
+                f"Earlier steps of client {client} were made with another noise or batch size than these "
+                f"(noise multiplier {self._examples.noise_multiplier:.4g} now), and can't be counted with them. Set "
+                "dpsgd.noise instead of a budget, the same for all fits."
+            )
+
+    def charge(
+        self, clients: Sequence[int], *, round_number: int, steps: int | None = None
+    ) -> tuple[ExampleCharge, ...]:
+        """Charge the steps of a round to the clients of its cohort, and return the charge for the journal.
+
+        Args:
+            clients: the cohort.
+            round_number: for the message.
+            steps: how many steps are taken, where that is not the plan's number for a round.
+        """
+        after = list(self.taken)
+        groups: dict[tuple[float, int], list[int]] = {}
+        for client in clients:
+            count = self._examples.steps[client] if steps is None else steps
+            after[client] += count
+            groups.setdefault((self._examples.rates[client], count), []).append(client)
+        worst = self._examples.worst(after)
+        limit = self._claim.max_epsilon
+        if limit is not None and worst[1].epsilon > limit * (1 + 1e-9):
+            raise BudgetError(
+                f"Round {round_number} would bring the epsilon of client {worst[0]}'s examples to "
+                f"{worst[1].epsilon:.4g}, over the budget of {limit:g} (delta {self._claim.delta:g})."
+            )
+        self.taken, self._worst = after, worst
+        return tuple(
+            ExampleCharge(clients=tuple(members), event=self._examples.event(members[0], count))
+            for (_, count), members in groups.items()
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """What the worst client's examples have spent."""
+        return self._spent()[1].epsilon
+
+    def privacy(self) -> Privacy:
+        """Return what the run can claim for an example of any client."""
+        client, answer = self._spent()
+        least = min((self._examples.spent(c, self.taken[c]).epsilon for c in self._extremes()), default=0.0)
+        notes = self._claim.notes
+        if not math.isfinite(answer.epsilon):
+            notes = ("There is no guarantee: epsilon is infinite, because a release had no noise.", *notes)
+        elif len(self.taken) > 1:
+            notes = (f"Epsilon is that of the worst of {len(self.taken)} clients (client {client}).", *notes)
+            if least < answer.epsilon:
+                notes = (f"{notes[0][:-1]}; some client's is as low as {least:.4g}.", *notes[1:])
+        return Privacy(
+            epsilon=answer.epsilon,
+            delta=answer.delta,
+            unit=answer.unit,
+            neighbours=answer.neighbours,
+            accountant=answer.accountant,
+            against=self._claim.against,
+            notes=notes,
+        )
+
+    def _extremes(self) -> list[int]:
+        """Return the clients that may have spent least: fewest steps, and of those the smallest rate."""
+        fewest = min(self.taken)
+        return [min((c for c, n in enumerate(self.taken) if n == fewest), key=lambda c: self._examples.rates[c])]
+
+    def _spent(self) -> tuple[int, PrivacyCost]:
+        if self._worst is None:
+            self._worst = self._examples.worst(self.taken)
+        return self._worst

@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-Charged = Mapping[str, Any]
+from tacit.runs.journal import Attempt
 
 
 @dataclass(kw_only=True)
 class Book:
-    """The charges of all fits of a federation; a fit adds its own as it makes them, also if it fails.
+    """The charged tries of all fits of a federation; a fit adds its own as it makes them, also if it fails.
 
     Attributes:
-        charges: for clients, one for each release.
-        example_charges: for the clients' examples, the groups of each round.
+        attempts: what was charged to clients and to their examples, try by try.
         fits: how many fits that released something came before.
     """
 
-    charges: list[Charged] = field(default_factory=list)
-    example_charges: list[Sequence[Charged]] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
     fits: int = 0
 
-    def add(self, charge: Charged | None, example_charge: Sequence[Charged] | None) -> None:
-        """Keep what a round was charged."""
-        if charge is not None:
-            self.charges.append(charge)
-        if example_charge is not None:
-            self.example_charges.append(example_charge)
+    def add(self, attempt: Attempt) -> None:
+        """Keep what a try was charged."""
+        if attempt.charge is not None or attempt.example_charges is not None:
+            self.attempts.append(attempt)
 
     @property
     def releases(self) -> int:
         """How many releases were charged."""
-        return max(len(self.charges), len(self.example_charges))
+        return len(self.attempts)
 
-    def earlier(self) -> list[dict[str, Any]]:
+    def earlier(self) -> list[Attempt]:
         """Return the charges of earlier fits as records of a new journal, as if they were attempts of a round 0."""
         if not self.fits:
             return []
-        records: list[dict[str, Any]] = []
-        for place in range(self.releases):
-            charge = self.charges[place] if place < len(self.charges) else None
-            record: dict[str, Any] = {"type": "attempt", "round": 0, "attempt": 0}
-            record["charge"] = None if charge is None else {**charge, "round": 0, "note": "an earlier fit"}
-            if place < len(self.example_charges):
-                record["example_charges"] = self.example_charges[place]
-            records.append(record)
-        return records
+        return [
+            Attempt(
+                round=0,
+                attempt=0,
+                charge=None
+                if attempt.charge is None
+                else replace(attempt.charge, round_number=0, note="an earlier fit"),
+                example_charges=attempt.example_charges,
+            )
+            for attempt in self.attempts
+        ]
 
     def notes(self) -> tuple[str, ...]:
         """Return what a result has to say of earlier fits."""

@@ -1,20 +1,28 @@
-"""The folder of a run and what lies in it."""
+"""The folder of a run and what lies in it: the journal, and the state after the last round."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from tacit import foreign
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import from_mapping, from_yaml
-from tacit.errors import RunError
+from tacit.errors import RunError, WireError
+from tacit.federated.plan import State
 from tacit.logs import tensorboard
 from tacit.logs.mlflow import RECORD as MLFLOW
 from tacit.modes.catalogue import resolve
 from tacit.runs import journal
-from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.records import wrong_with
-from tacit.storage import cannot_write, is_there, make_folder, remove, write_atomically
+from tacit.runs.journal import Record, Round
+from tacit.storage import cannot_read, cannot_write, is_there, make_folder, remove, write_atomically
+from tacit.vectors import Vector
 
 CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT, REPORT = (
     "config.yaml",
@@ -25,7 +33,66 @@ CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT, REPORT = (
     "report.html",
 )
 _OURS = (CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT)
+WALL = "wall"
+_SERVER = "server."
+_LARGEST = 1 << 26  # bytes of a record
 _PRIVATE, _OWNER = 0o700, 0o600  # the root of a run's randomness is in its journal, or as a seed in its settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """All that the next round depends on, and the seconds of the run so far.
+
+    The round's journal record travels along, so that a crash between the checkpoint and the journal loses neither.
+    """
+
+    round_number: int
+    model: Vector
+    state: State
+    mechanism: bytes  # what the next round's mechanism tells its clients
+    seconds: Mapping[str, float]  # of all rounds so far: by stage, and WALL for the whole of them
+    record: Round | None
+
+    def write(self, path: Path) -> None:
+        """Replace the file at ``path``."""
+        tensors = {"model": self.model} | {_SERVER + name: vector for name, vector in self.state.items()}
+        metadata = {
+            "round": str(self.round_number),
+            "mechanism": self.mechanism.hex(),
+            "seconds": json.dumps(dict(self.seconds), allow_nan=False),
+            "record": json.dumps(None if self.record is None else self.record.to_dict(), allow_nan=False),
+        }
+        write_atomically(path, save(tensors, metadata), mode=0o600)  # beside the journal, as private as that
+
+    @classmethod
+    def read(cls, path: Path) -> Checkpoint:
+        """Read the file at ``path``."""
+        try:
+            foreign.open_plain(path).close()  # a pipe would be waited for
+            with safe_open(path, "numpy") as file:
+                metadata = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            return cls(
+                round_number=int(metadata["round"]),
+                mechanism=bytes.fromhex(metadata["mechanism"]),
+                seconds={stage: float(spent) for stage, spent in foreign.json_object(metadata["seconds"]).items()},
+                record=_round_in(foreign.json_value(metadata["record"], largest=_LARGEST)),
+                model=tensors.pop("model"),
+                state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
+            )
+        except OSError as error:
+            raise cannot_read(path, error) from error
+        except SafetensorError as error:
+            raise RunError(f"The checkpoint {path} is damaged: {error}.") from error
+        except (WireError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{path} is not a checkpoint of a run: {error!r}.") from error
+
+
+def _round_in(told: Any) -> Round | None:
+    record = None if told is None else journal.record_of(told)
+    if record is not None and not isinstance(record, Round):
+        raise ValueError(f"expected the record of a round, got one of {record.kind!r}")
+    return record
 
 
 class RunFolder:
@@ -76,7 +143,7 @@ class RunFolder:
             raise
         return folder
 
-    def records(self) -> Iterator[journal.Record]:
+    def records(self) -> Iterator[Record]:
         """Yield the journal's records."""
         return records_of(self.path)
 
@@ -134,10 +201,6 @@ def must_have_begun(path: Path) -> None:
         )
 
 
-def records_of(path: Path) -> Iterator[journal.Record]:
+def records_of(path: Path) -> Iterator[Record]:
     """Yield the records of the journal in a run's folder."""
-    for number, record in enumerate(journal.each(path / JOURNAL), start=1):
-        wrong = wrong_with(record)
-        if wrong is not None:
-            raise RunError(f"{path / JOURNAL} is damaged in line {number}: {wrong}.")
-        yield record
+    return journal.read(path / JOURNAL)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tacit.config.resolved import Resolved
-from tacit.federated.plan import Plan
+from tacit.federated.plan import Plan, Privacy
 from tacit.modes.catalogue import plan_of
-from tacit.runs import journal
+from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.folder import config_of, must_have_begun, records_of
-from tacit.runs.levels import Charges, Level, levels_of
+from tacit.runs.journal import Attempt, Failed, Note, Record, Resume, Round, Secret, Split, Start, Stopped
+from tacit.runs.ledger import LevelLedger, Levels, Line
 from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.run import GIVEN
@@ -21,82 +22,13 @@ Status = Literal["finished", "stopped", "unfinished"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Environment:
-    """Versions and machine, in words; empty is what the journal does not say."""
+class Level:
+    """What a run promises about clients or about examples, and what it spent."""
 
-    tacit: str = ""
-    python: str = ""
-    torch: str = ""
-    numpy: str = ""
-    system: str = ""
-    cpu: str = ""
-    cores: str = ""
-    gpu: str = ""
-    crypto: str = ""
-    kernels: str = ""
-
-    @classmethod
-    def of(cls, record: journal.Record) -> Environment | None:
-        """Return the environment that a record tells of."""
-        told = record.get("environment")
-        if told is None:
-            return None
-        return cls(**{part.name: str(told[part.name]) for part in fields(cls) if part.name in told})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """How many examples each client holds and, where that is told, of each class."""
-
-    sizes: tuple[int, ...]
-    counts: tuple[tuple[int, ...], ...] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """How a run began; None is what its journal does not say."""
-
-    dataset: str | None = None
-    examples: int | None = None
-    simulation: bool | None = None
-    time: str | None = None
-    model: str | None = None
-    parameters: int | None = None
-    device: str = ""
-    form: str = ""
-    split: Split | None = None
-    environment: Environment | None = None
-
-    @classmethod
-    def of(cls, record: journal.Record) -> Start:
-        """Return what the record of the start says; the key of the randomness stays in the journal."""
-        split = record.get("split")
-        if split is not None:
-            counts = split.get("counts")
-            split = Split(
-                sizes=tuple(map(int, split["sizes"])),
-                counts=None if counts is None else tuple(tuple(map(int, row)) for row in counts),
-            )
-        return cls(
-            dataset=record.get("dataset"),
-            examples=record.get("examples"),
-            simulation=record.get("simulation"),
-            time=record.get("time"),
-            model=record.get("model"),
-            parameters=record.get("parameters"),
-            device=record.get("device", ""),
-            form=record.get("form", ""),
-            split=split,
-            environment=Environment.of(record),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resumption:
-    """A time at which a run went on, and with what."""
-
-    time: str
-    environment: Environment | None
+    privacy: Privacy
+    budget: float | None
+    epsilons: tuple[float | None, ...]  # by round
+    releases: tuple[Line, ...]  # a try that was repeated has no epsilon of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,15 +38,6 @@ class Participation:
     round_number: int
     asked: tuple[int, ...] | None
     dropped: tuple[int, ...] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A try of a round that failed."""
-
-    round_number: int
-    attempt: int  # from 1
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +51,10 @@ class History:
     reason: str  # why it stopped or what to do, where it did not finish
     result: Result | None
     start: Start
-    resumes: tuple[Resumption, ...]
+    resumes: tuple[Resume, ...]
     rounds: tuple[RoundRecord, ...]
     participation: tuple[Participation, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[Failed, ...]
     notes: tuple[str, ...]
     secrets: tuple[str, ...]  # what the server alone may know, because it tells who took part
     levels: tuple[Level, ...]
@@ -162,13 +85,15 @@ def read(folder: Path) -> History:
     must_have_begun(folder)
     config = config_of(folder)
     result = result_of(folder)
-    plan = plan_of(config, config.federate.clients or 1)
-    told = _Told(clients=config.federate.clients or 1, rounds=result is None, levels=Charges())
+    clients = config.federate.clients or 1
+    plan = plan_of(config, clients)
+    ledger = Levels(plan)
+    told = _Told(clients=clients, rounds=result is None)
     for record in records_of(folder):
+        ledger.add(record)
         told.add(record)
     rounds = result.rounds if result is not None else told.finished()
-    start = told.start or Start()
-    sizes = None if start.split is None else start.split.sizes
+    start = told.start or Start(key="", simulation=False, dataset="", examples=0)
     status, reason = _status(told.last, result)
     return History(
         name=folder.resolve().name,
@@ -184,21 +109,71 @@ def read(folder: Path) -> History:
         failures=tuple(told.failures),
         notes=(result.notes if result is not None else ()) + tuple(told.notes),
         secrets=tuple(told.secrets),
-        levels=tuple(levels_of(folder, plan, told.levels, sizes, rounds, result)),
+        levels=tuple(_levels(plan, ledger, start.split, rounds, result)),
+    )
+
+
+def _levels(
+    plan: Plan,
+    ledger: Levels,
+    split: Split | None,
+    rounds: tuple[RoundRecord, ...],
+    result: Result | None,
+) -> Iterator[Level]:
+    """Yield each level that the run makes a claim about: clients, examples, or both."""
+    if ledger.clients is not None:
+        claim = ledger.clients.claim
+        privacy = None if result is None else result.privacy
+        if privacy is None:
+            account = Account(claim)
+            ledger.clients.replay(account)
+            privacy = account.privacy()
+        yield Level(
+            privacy=privacy,
+            budget=claim.max_epsilon,
+            epsilons=tuple(record.epsilon for record in rounds),
+            releases=ledger.clients.lines(),
+        )
+    if ledger.examples is not None:
+        privacy = None if result is None else result.example_privacy or result.privacy
+        yield Level(
+            privacy=privacy or _spent_by_examples(plan, ledger.examples, split),
+            budget=ledger.examples.claim.max_epsilon,
+            epsilons=tuple(record.example_epsilon for record in rounds),
+            releases=ledger.examples.lines(),
+        )
+
+
+def _spent_by_examples(plan: Plan, ledger: LevelLedger, split: Split | None) -> Privacy:
+    """Return what an unfinished run's examples have spent."""
+    assert plan.examples is not None
+    claim = ledger.claim
+    if split is not None:
+        account = ExampleAccount(plan.examples.fitted(split.sizes), claim)
+        ledger.replay(account)
+        return account.privacy()
+    lines, accountant = ledger.completed()  # a journal without the clients' sizes: from the charges alone
+    return Privacy(
+        epsilon=(lines[-1].epsilon if lines else None) or 0.0,
+        delta=claim.delta,
+        unit=claim.unit,
+        neighbours=claim.neighbours,
+        accountant=accountant or "nothing was released",
+        against=claim.against,
+        notes=claim.notes,
     )
 
 
 @dataclass(kw_only=True)
 class _Told:
-    """What the records of a journal tell, one after the other; what they have in common is kept once."""
+    """What the journal says, taken in record by record: it may be long, and is read once."""
 
     clients: int
-    rounds: bool  # whether rounds are wanted; a result has them too
-    levels: Charges
+    rounds: bool  # whether the rounds themselves are wanted
     start: Start | None = None
-    last: journal.Record = field(default_factory=dict)
-    resumes: list[Resumption] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    last: Record | None = None  # of those that tell how far the run got
+    resumes: list[Resume] = field(default_factory=list)
+    failures: list[Failed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     _rounds: dict[int, RoundRecord] = field(default_factory=dict)
@@ -208,28 +183,30 @@ class _Told:
     def __post_init__(self) -> None:
         self._everyone = tuple(range(self.clients))
 
-    def add(self, record: journal.Record) -> None:
+    def add(self, record: Record) -> None:
         """Take in one record."""
-        kind = record["type"]
-        if kind in ("start", "resume", "round", "stopped"):
-            self.last = record
-        if kind == "start":
-            self.start = self.start or Start.of(record)
-        elif kind == "resume":
-            self.resumes.append(Resumption(time=record.get("time", ""), environment=Environment.of(record)))
-        elif kind == "attempt":
-            self.levels.add(record)
-            _put(self._asked, record["round"], self._everyone if record.get("asked") == "all" else record.get("asked"))
-        elif kind == "round":
-            _put(self._dropped, record["round"], record.get("dropped"))
-            if self.rounds:  # of a round that is there twice, the later counts
-                self._rounds[record["round"]] = RoundRecord.of(record)
-        elif kind == "failed":
-            self.failures.append(
-                Failure(round_number=record["round"], attempt=record["attempt"] + 1, reason=record["reason"])
-            )
-        elif kind in ("note", "secret"):
-            (self.notes if kind == "note" else self.secrets).append(f"Round {record['round']}: {record['text']}")
+        match record:
+            case Start():
+                self.start = self.start or record
+                self.last = record
+            case Resume():
+                self.resumes.append(record)
+                self.last = record
+            case Stopped():
+                self.last = record
+            case Attempt():
+                _put(self._asked, record.round, self._everyone if record.asked == "all" else record.asked)
+            case Round():
+                self.last = record
+                _put(self._dropped, record.round, record.dropped)
+                if self.rounds:  # of a round that is there twice, the later counts
+                    self._rounds[record.round] = record.record
+            case Failed():
+                self.failures.append(record)
+            case Secret():
+                self.secrets.append(f"Round {record.round}: {record.text}")
+            case Note():
+                self.notes.append(f"Round {record.round}: {record.text}")
 
     def finished(self) -> tuple[RoundRecord, ...]:
         """Return the rounds in their order."""
@@ -243,18 +220,18 @@ class _Told:
         ]
 
 
-def _put(told: dict[int, tuple[int, ...]], number: int, clients: Sequence[int] | None) -> None:
+def _put(told: dict[int, tuple[int, ...]], number: int, clients: tuple[int, ...] | None) -> None:
     """Keep who is told of for a round; nobody knows where nobody is told of."""
     told.pop(number, None)
     if clients is not None:
-        told[number] = tuple(clients)
+        told[number] = clients
 
 
-def _status(last: journal.Record, result: Result | None) -> tuple[Status, str]:
+def _status(last: Record | None, result: Result | None) -> tuple[Status, str]:
     """Return how far the run got, and why no further."""
     if result is not None:
         return "finished", ""
     go_on = "`tacit resume` goes on with it."
-    if last.get("type") == "stopped":
-        return "stopped", f"{last['reason']} {go_on}"
+    if isinstance(last, Stopped):
+        return "stopped", f"{last.reason} {go_on}"
     return "unfinished", f"It is still running, or it was ended from outside. {go_on}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 import tacit
 from tacit.config.overrides import flat
 from tacit.config.run_config import RunConfig
-from tacit.federated.plan import Privacy
+from tacit.federated.plan import NO_CLAIM, Privacy
 from tacit.logs import choice
 from tacit.logs.background import PATIENCE, Background
 from tacit.logs.log import About, Ending, Status, Step
@@ -147,7 +148,7 @@ def values_of(record: RoundRecord) -> dict[str, float]:
         "seconds/round": record.wall_seconds,
     }
     values |= {f"seconds/{stage}": seconds for stage, seconds in record.seconds.items()}
-    return {name: float(value) for name, value in values.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def about_of(config: RunConfig, title: str) -> About:
@@ -171,7 +172,7 @@ def about_of(config: RunConfig, title: str) -> About:
 
 def ending_of(result: Result) -> Ending:
     """Return what a log is told last."""
-    claims = [result.privacy] + ([] if result.example_privacy is None else [result.example_privacy])
+    claims = [claim for claim in (result.privacy, result.example_privacy) if claim is not None]
     values = {
         "final/test_accuracy": result.test_accuracy,
         "final/train_accuracy": result.train_accuracy,
@@ -179,7 +180,7 @@ def ending_of(result: Result) -> Ending:
         "final/seconds": result.seconds,
     }
     texts = {
-        "privacy": "\n\n".join(map(_stated, claims)),
+        "privacy": "\n\n".join(map(_stated, claims)) or NO_CLAIM,
         "who sees what": "\n\n".join(f"{who}: {what}" for who, what in result.sees.items()),
     }
     if result.notes:
@@ -194,9 +195,11 @@ def ending_of(result: Result) -> Ending:
 
 def _stated(privacy: Privacy) -> str:
     notes = " ".join(privacy.notes)
-    if privacy.epsilon is None:
-        return notes
     return (
-        f"epsilon {privacy.epsilon:.6g} at delta {privacy.delta:g} ({privacy.accountant}), unit: {privacy.unit}, "
+        f"epsilon {_epsilon(privacy.epsilon)} at delta {privacy.delta:g} ({privacy.accountant}), unit: {privacy.unit}, "
         f"neighbours: {privacy.neighbours}, against {privacy.against}. {notes}"
     )
+
+
+def _epsilon(value: float) -> str:
+    return "infinite" if value == math.inf else f"{value:.6g}"

@@ -6,6 +6,7 @@ import functools
 import html
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit import foreign
 from tacit.errors import RunError, WireError
-from tacit.federated.plan import Privacy
+from tacit.federated.plan import Privacy, epsilon_from_json, epsilon_to_json
 
 _LARGEST = 1 << 30  # bytes
 _ROWS = 8  # of rounds in the short table
+_PRIVATE = "Choose a mode that does, such as --mode dp."
+_EPSILONS = ("epsilon", "example_epsilon")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)  # there may be a hundred thousand
@@ -38,7 +41,7 @@ class RoundRecord:
     clients_replied: int | None
     bytes_up: int
     bytes_down: int
-    epsilon: float | None  # spent up to and including this round
+    epsilon: float | None  # spent up to and including this round; None where nothing is claimed
     seconds: dict[str, float]  # train, protect, aggregate, recover, evaluate
     wall_seconds: float | None
     bytes_holders: int = 0  # between the server and key holders that are no clients
@@ -68,11 +71,15 @@ class RoundRecord:
             )
         return self.wall_seconds
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain containers for JSON."""
+        return _in_json(asdict(self))
+
     @classmethod
-    def of(cls, values: dict[str, Any]) -> RoundRecord:
-        """Build from a journal's record; fields of a later version are left out. What is damaged raises RunError."""
+    def of(cls, values: Mapping[str, Any]) -> RoundRecord:
+        """Build from what :meth:`to_dict` gave; fields of a later version are left out. Damage raises RunError."""
         try:
-            return _round().validate_json(json.dumps(values), strict=True)
+            return _round().validate_json(json.dumps(_from_json(values)), strict=True)
         except ValidationError as error:
             raise RunError(
                 f"The journal is damaged: the record of a round lacks fields, or has others "
@@ -106,12 +113,19 @@ class Result:
     setup_seconds: float
     bytes_up: int
     bytes_down: int
-    privacy: Privacy
+    privacy: Privacy | None  # None where none is claimed
     sees: dict[str, str]  # who sees what: server, clients, outsider
     notes: tuple[str, ...]
     folder: str | None
     stage_seconds: dict[str, float]  # of all rounds together; ``other`` is what no stage was charged with
     example_privacy: Privacy | None = None  # beside ``privacy``, where that is about clients
+
+    @property
+    def claimed(self) -> Privacy:
+        """``privacy``, of a run that claims some."""
+        if self.privacy is None:
+            raise RunError(f"Mode {self.mode} claims no differential privacy, so there is no epsilon. {_PRIVATE}")
+        return self.privacy
 
     def __repr__(self) -> str:
         facts = dict(self._facts())
@@ -170,34 +184,40 @@ class Result:
         return [head, *rows]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain containers."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        """Return plain containers, as in ``result.json``: an infinite epsilon is the word "infinite"."""
+        plain: dict[str, Any] = json.loads(self.to_json())
         return plain
 
     def to_json(self) -> str:
         """Return ``result.json``."""
-        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+        told = asdict(self)
+        told["rounds"] = [_in_json(record) for record in told["rounds"]]
+        for level in ("privacy", "example_privacy"):
+            told[level] = told[level] and _in_json(told[level])
+        return json.dumps(told, indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Result:
         """Read a ``result.json``; fields of a later version are left out. What is damaged raises RunError."""
         data = foreign.read_plain(path, largest=_LARGEST)
         try:
-            foreign.json_object(data, largest=_LARGEST)  # refuses what the next parser takes: NaN, names given twice
-            return _result().validate_json(data, strict=True)
-        except (WireError, ValidationError) as error:
+            told = foreign.json_object(data, largest=_LARGEST)  # refuses what the next parser takes: NaN, names twice
+            told["rounds"] = [_from_json(record) for record in told["rounds"]]
+            for level in ("privacy", "example_privacy"):
+                told[level] = told.get(level) and _from_json(told[level])
+            return _result().validate_json(json.dumps(told), strict=True)
+        except (WireError, ValidationError, KeyError, TypeError, AttributeError) as error:
             raise RunError(
                 f"{path} is damaged ({' '.join(str(error).split())[:200]}). Remove it; `tacit resume {path.parent}` "
                 "then makes a new one."
             ) from error
 
 
-def _claimed(privacy: Privacy) -> str:
+def _claimed(privacy: Privacy | None) -> str:
     """Return epsilon with what it needs to mean something."""
-    if privacy.delta is None:
+    if privacy is None:
         return "no differential privacy is claimed"
-    epsilon = math.inf if privacy.epsilon is None else privacy.epsilon
-    value = f"{epsilon:.4g}" if math.isfinite(epsilon) else "infinite"
+    value = f"{privacy.epsilon:.4g}" if math.isfinite(privacy.epsilon) else "infinite"
     return f"{value} at delta {privacy.delta:g} for one {privacy.unit} ({privacy.neighbours})"
 
 
@@ -207,6 +227,15 @@ def _percent(share: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
+
+
+def _in_json(level: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a round, or a claim, with its epsilons as JSON can tell them."""
+    return {name: epsilon_to_json(value) if name in _EPSILONS else value for name, value in level.items()}
+
+
+def _from_json(level: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: epsilon_from_json(value) if name in _EPSILONS else value for name, value in level.items()}
 
 
 @functools.cache

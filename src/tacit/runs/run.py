@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,9 @@ from tacit.modes.catalogue import resolve
 from tacit.modes.settings import suited
 from tacit.randomness import Randomness
 from tacit.runs.folder import RunFolder, config_of, must_have_begun
+from tacit.runs.journal import Resume, Stopped
 from tacit.runs.observer import Observer, watching
-from tacit.runs.progress import Progress, charges_of, complete, example_charges_of
+from tacit.runs.progress import Progress, complete
 from tacit.runs.result import Result
 
 GIVEN = "given"  # the data set's name where a user's own arrays or data sets were passed
@@ -99,17 +100,7 @@ def execute(
         connection = (connect or _connection)(job)
         if out is not None:
             folder = RunFolder.create(out, config=job.config.to_yaml(), force=force)
-            folder.journal.append(
-                {
-                    "type": "start",
-                    "key": randomness.key.hex(),
-                    "simulation": randomness.simulation,
-                    "dataset": job.dataset,
-                    "examples": len(job.holdings.labels),
-                }
-                | surroundings.beginning(job)
-                | dict(about())
-            )
+            folder.journal.append(replace(surroundings.beginning(job, randomness), **about()))
             for record in [] if book is None else book.earlier():
                 folder.journal.append(record)
         with _reasons_kept(folder), logged(job.config, observer) as told:
@@ -119,8 +110,7 @@ def execute(
                 randomness=randomness,
                 folder=folder,
                 observer=told,
-                charges=() if book is None else book.charges,
-                example_charges=() if book is None else book.example_charges,
+                earlier=() if book is None else book.attempts,
                 book=book,
             )
             return runner.run(None, (), setup_seconds=time.perf_counter() - start)
@@ -139,7 +129,7 @@ def _reasons_kept(folder: RunFolder | None) -> Iterator[None]:
         if folder is not None:
             reason = "It was interrupted." if isinstance(error, KeyboardInterrupt) else str(error)
             with suppress(TacitError):  # a full disk is told of once
-                folder.journal.append({"type": "stopped", "reason": reason})
+                folder.journal.append(Stopped(reason=reason))
         raise
 
 
@@ -199,31 +189,36 @@ def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -
     observer.doing("loading PyTorch")
     from tacit.runs import job as jobs
     from tacit.runs import logged, surroundings
+    from tacit.runs.ledger import charges_of
 
     config = config_of(folder.path).model_copy(update={"out": folder.path})  # it may have been moved since
     logged.check(config)
     progress = Progress.of(folder)
-    if elsewhere is None and progress.deployed:
+    began = progress.start
+    if elsewhere is None and began.deployed:
         raise RunError(
             f"The clients of {folder.path} are SuperNodes: go on with it where it was begun, by the same command "
             f"(`flwr run`, or `tacit deploy local` with --out {folder.path})."
         )
-    if elsewhere is None and progress.dataset == GIVEN:
+    if elsewhere is None and began.dataset == GIVEN:
         raise RunError(
             f"{folder.path} was trained by Federation.fit on data that were given in memory, which it does not hold. "
             "Its last model is in model.safetensors."
         )
     if progress.unrecorded is not None:
         folder.journal.append(progress.unrecorded)  # the crash came between the checkpoint and the journal
-    randomness = Randomness(key=progress.key, simulation=progress.simulation)
+    randomness = Randomness(key=bytes.fromhex(began.key), simulation=began.simulation)
     job = jobs.build(config, randomness, observer) if elsewhere is None else elsewhere.build(randomness)
     try:
-        if elsewhere is None and (job.dataset, len(job.holdings.labels)) != (progress.dataset, progress.examples):
+        if elsewhere is None and (job.dataset, len(job.holdings.labels)) != (
+            began.dataset,
+            began.examples,
+        ):
             raise RunError(
-                f"The run began on {progress.dataset} with {progress.examples} examples; now it is {job.dataset} with "
+                f"The run began on {began.dataset} with {began.examples} examples; now it is {job.dataset} with "
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
             )
-        folder.journal.append({"type": "resume", "time": surroundings.now(), "environment": surroundings.environment()})
+        folder.journal.append(Resume(time=surroundings.now(), environment=surroundings.environment()))
         with _reasons_kept(folder), logged.logged(job.config, observer) as told:
             runner = _runner(job)(
                 job=job,
@@ -231,8 +226,7 @@ def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -
                 randomness=randomness,
                 folder=folder,
                 observer=told,
-                charges=charges_of(folder.path),
-                example_charges=example_charges_of(folder.path),
+                earlier=charges_of(folder.path),
             )
             return runner.run(progress.checkpoint, progress.done, setup_seconds=time.perf_counter() - start)
     finally:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -29,14 +29,13 @@ from tacit.mechanisms.mechanism import Mechanism
 from tacit.modes.dp_sgd import methods
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
-from tacit.runs.account import Account
+from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.book import Book
-from tacit.runs.checkpoint import WALL, Checkpoint
 from tacit.runs.connection import Connection, Watch
-from tacit.runs.disclosure import Disclosure
-from tacit.runs.example_account import ExampleAccount
-from tacit.runs.folder import MODEL, RESULT, RunFolder
+from tacit.runs.folder import MODEL, RESULT, WALL, Checkpoint, RunFolder
 from tacit.runs.job import Job
+from tacit.runs.journal import Attempt, Disclosure, End, Failed, Note, Record, Secret
+from tacit.runs.ledger import replay
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
 from tacit.storage import write_atomically
@@ -57,8 +56,7 @@ class Runner:
         randomness: Randomness,
         folder: RunFolder | None,
         observer: Observer,
-        charges: Iterable[Mapping[str, Any]] = (),
-        example_charges: Iterable[Sequence[Mapping[str, Any]]] = (),
+        earlier: Iterable[Attempt] = (),
         book: Book | None = None,
     ) -> None:
         self._job = job
@@ -68,13 +66,14 @@ class Runner:
         self._observer = observer
         self._stopwatch = Stopwatch()
         self._book = book
-        self._account = Account(job.plan.claim, charges)
+        self._account = None if job.plan.claim is None else Account(job.plan.claim)
         self._examples = None
         if job.examples is not None:
             assert job.plan.example_claim is not None
             notes = (*job.plan.example_claim.notes, *methods(job.examples))
             claim = replace(job.plan.example_claim, notes=notes)
-            self._examples = ExampleAccount(job.examples, claim, example_charges)
+            self._examples = ExampleAccount(job.examples, claim)
+        replay(earlier, self._account, self._examples)
         self._replied = self._asked = 0
         self._in_flight: int | None = None  # the round whose clients are asked just now
         self._plan = job.plan
@@ -137,7 +136,7 @@ class Runner:
         result = self._result(checkpoint, tuple(records), setup_seconds, stopped)
         if self._folder is not None:
             write_atomically(self._folder.path / RESULT, result.to_json().encode(), mode=0o600)  # it may name the seed
-            self._folder.journal.append({"type": "end", "rounds": len(records)})
+            self._folder.journal.append(End(rounds=len(records)))
         self._observer.finished(result)
         return result
 
@@ -161,6 +160,7 @@ class Runner:
         mechanism = self._job.plan.mechanism.with_state(before.mechanism)
         outcome, cohort, attempts = self._attempts(engine, number, before, mechanism, traffic)
         scores = self._evaluate(outcome.model, number, last=last)
+        example_epsilon = None if self._examples is None else self._examples.epsilon
         wall = time.perf_counter() - start
         record = RoundRecord(
             round=number,
@@ -168,8 +168,8 @@ class Runner:
             train_loss=outcome.train_loss,
             **scores,
             clipped=outcome.clipped,
-            epsilon=self._account.epsilon if self._levels != "example" else self._example_epsilon,
-            example_epsilon=self._example_epsilon,
+            epsilon=example_epsilon if self._account is None else self._account.epsilon,
+            example_epsilon=example_epsilon,
             **self._tells.clients(cohort, outcome.clients),
             **self._tells.traffic(traffic, mechanism, len(outcome.model)),
             **self._tells.time(self._stopwatch.seconds, wall),
@@ -180,11 +180,9 @@ class Runner:
             state=outcome.state,
             mechanism=outcome.mechanism.public_state(),
             seconds=self._spent(before, wall),
-            record={"type": "round"} | asdict(record) | self._tells.dropped(cohort, outcome.clients),
+            record=self._tells.round(record, cohort, outcome.clients),
         )
-        if self._folder is not None and after.record is not None:
-            self._folder.save(after)
-            self._folder.journal.append(after.record)
+        self._save(after)
         return after, record
 
     def _attempts(
@@ -201,14 +199,12 @@ class Runner:
             if self._examples is not None:  # who is charged for its own steps took part: where nobody may know, all are
                 charged = cohort if self._tells.sizes else clients
                 spent = self._examples.charge(charged, round_number=number)
-            charge = self._account.charge(
-                mechanism, round_number=number, attempt=attempt, planned=planned, cohort=cohort
+            charge = None
+            if self._account is not None:
+                charge = self._account.charge(mechanism, turn=turn, planned=planned, cohort=cohort)
+            self._charged(
+                self._tells.attempt(turn, cohort, population=len(clients), charge=charge, example_charges=spent)
             )
-            record = {"type": "attempt", "round": number, "attempt": attempt, "charge": charge}
-            record |= self._tells.asked(cohort, clients=len(clients))
-            self._write(record if spent is None else record | {"example_charges": spent})
-            if self._book is not None:
-                self._book.add(charge, spent)
             self._replied, self._asked, self._in_flight = 0, len(cohort), number
             self._observer.doing("training")
             try:
@@ -217,14 +213,14 @@ class Runner:
                 with self._stopwatch.measure("recover"):
                     outcome = release(self._plan, mechanism, total, task, before.state, self._randomness)
             except DropoutError as error:
-                self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
+                self._write(Failed(round=number, attempt=attempt, reason=str(error)))
                 if attempt == retries:
                     raise DropoutError(
                         f"{error} Tried {retries + 1} times; the model of round {number - 1} is kept."
                     ) from error
                 self._observer.note(f"Round {number}, try {attempt + 1}: {error} Trying again with a new cohort.")
             except (ClientError, SpoiledError) as error:
-                self._write({"type": "failed", "round": number, "attempt": attempt, "reason": str(error)})
+                self._write(Failed(round=number, attempt=attempt, reason=str(error)))
                 raise
             else:
                 where = first_not_finite(outcome.model)
@@ -318,27 +314,16 @@ class Runner:
             bytes_up=sum(r.bytes_up for r in rounds),
             bytes_down=sum(r.bytes_down for r in rounds),
             privacy=self._privacy(),
-            example_privacy=self._examples.privacy() if self._examples and self._levels == "both" else None,
+            example_privacy=None if self._examples is None or self._account is None else self._examples.privacy(),
             sees=asdict(job.plan.guarantee),
             notes=job.notes + self._remarks + self._tells.notes(training_score=training is not None) + stopped,
             folder=None if self._folder is None else str(self._folder.path),
         )
 
-    @property
-    def _levels(self) -> str:
-        """Whom the run protects: clients, examples, or both."""
-        if self._examples is None:
-            return "client"
-        return "example" if self._job.plan.claim is None else "both"
-
-    @property
-    def _example_epsilon(self) -> float | None:
-        return None if self._examples is None else self._examples.epsilon
-
-    def _privacy(self) -> Privacy:
-        if self._examples is not None and self._levels == "example":
-            return self._examples.privacy()
-        return self._account.privacy()
+    def _privacy(self) -> Privacy | None:
+        """Return the run's claim: about clients where it makes one, or else about examples."""
+        account = self._account or self._examples
+        return None if account is None else account.privacy()
 
     def _training_data(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the examples that clients hold; with some splits not every example has an owner."""
@@ -357,7 +342,19 @@ class Runner:
             tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
             write_atomically(self._folder.path / MODEL, save(tensors))
 
-    def _write(self, record: dict[str, object]) -> None:
+    def _charged(self, attempt: Attempt) -> None:
+        """Write down what a try costs before anything of it is sent."""
+        self._write(attempt)
+        if self._book is not None:
+            self._book.add(attempt)
+
+    def _save(self, after: Checkpoint) -> None:
+        """Keep a round: first the state it ended in, with its record inside, then the record."""
+        if self._folder is not None and after.record is not None:
+            self._folder.save(after)
+            self._folder.journal.append(after.record)
+
+    def _write(self, record: Record) -> None:
         if self._folder is not None:
             self._folder.journal.append(record)
 
@@ -371,7 +368,7 @@ class Runner:
         if self._in_flight is None:
             self._observer.note(text)
         elif self._tells.sizes:
-            self._write({"type": "note", "round": self._in_flight, "text": text})
+            self._write(Note(round=self._in_flight, text=text))
             self._observer.note(f"Round {self._in_flight}: {text}")
         else:
-            self._write({"type": "secret", "round": self._in_flight, "text": text})
+            self._write(Secret(round=self._in_flight, text=text))

@@ -7,12 +7,12 @@ in a test and a checkpoint. The order on disk and resuming are :mod:`tacit.runs.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 
 from tacit.errors import RunError
 from tacit.federated.plan import State
 from tacit.flow import Engine
-from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.folder import Checkpoint
+from tacit.runs.journal import Attempt, Round
 from tacit.runs.result import RoundRecord
 from tacit.runs.runner import Runner
 from tacit.training.private.clients import PrivateHolder
@@ -45,9 +45,7 @@ class SingleHolderRunner(Runner):
         total, stretches = self._job.examples.steps[0], self._job.config.federate.rounds
         first, end = total * (number - 1) // stretches, total * number // stretches
         charge = self._examples.charge([0], round_number=number, steps=end - first)
-        self._write(
-            {"type": "attempt", "round": number, "attempt": 0, "clients": 1, "charge": None, "example_charges": charge}
-        )
+        self._charged(Attempt(round=number, attempt=0, charge=None, clients=1, example_charges=charge))
         with self._stopwatch.measure("train"):
             model, state, loss = self._holder.advance(
                 before.model,
@@ -86,9 +84,7 @@ class SingleHolderRunner(Runner):
             state=state,
             mechanism=b"",
             seconds=self._spent(before, wall),
-            record={"type": "round"} | asdict(record),
+            record=Round.of(record),
         )
-        if self._folder is not None and after.record is not None:
-            self._folder.save(after)
-            self._folder.journal.append(after.record)
+        self._save(after)
         return after, record

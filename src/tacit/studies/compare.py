@@ -12,6 +12,7 @@ from tacit.config import run_config as configuration
 from tacit.config.overrides import flat
 from tacit.errors import ConfigError, RunError
 from tacit.runs.folder import CONFIG, RESULT, must_have_begun, records_of
+from tacit.runs.journal import Round
 from tacit.runs.remarks import ON_CHOICE
 from tacit.runs.result import Result
 from tacit.runs.run import GIVEN
@@ -187,7 +188,7 @@ def _result(folder: Path) -> Result:
     must_have_begun(folder)
     if is_there(folder / RESULT):
         raise RunError(f"{folder / RESULT} is damaged. Mend it by `tacit resume {folder}`.")
-    done = sum(record["type"] == "round" for record in records_of(folder))
+    done = sum(isinstance(record, Round) for record in records_of(folder))
     raise RunError(f"{folder} is not finished: {done} rounds are done. Finish it first: tacit resume {folder}")
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tacit.federated.plan import Privacy
+from tacit.federated.plan import Privacy, epsilon_to_json
 from tacit.runs.result import Result
 
 Claimed = Privacy  # what a run claims, as reports know it
@@ -112,7 +111,7 @@ class Entry:
     @property
     def privacy(self) -> Privacy | None:
         """The claim of the run with the largest epsilon: what holds for all of them."""
-        return _worst([result.privacy for result in self.results])
+        return _worst([result.privacy for result in self.results if result.privacy is not None])
 
     @property
     def example_privacy(self) -> Privacy | None:
@@ -123,7 +122,7 @@ class Entry:
     def claims(self) -> tuple[Privacy, ...]:
         """Every claim that has an epsilon: none, one, or one for clients and one for examples."""
         both = (self.privacy, self.example_privacy)
-        return tuple(claim for claim in both if claim is not None and epsilon_of(claim) is not None)
+        return tuple(claim for claim in both if claim is not None)
 
     @property
     def bytes_up(self) -> float | None:
@@ -166,7 +165,7 @@ class Entry:
             "test_loss": _plain(self.test_loss),
             "rounds": self.rounds,
             "curve": [{"round": number} | asdict(spread) for number, spread in self.curve],
-            "privacy": [asdict(claim) | {"epsilon": _json_epsilon(claim)} for claim in self.claims],
+            "privacy": [asdict(claim) | {"epsilon": epsilon_to_json(claim.epsilon)} for claim in self.claims],
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "bytes_holders": self.bytes_holders,
@@ -251,22 +250,12 @@ def _row(entry: Entry) -> dict[str, Any]:
     if accuracy is not None:
         row |= {f"accuracy_{name}": getattr(accuracy, name) for name in ("mean", "deviation", "lowest", "highest")}
     for prefix, claim in zip(("", "second_"), entry.claims, strict=False):
-        row |= {f"{prefix}{name}": getattr(claim, name) for name in _CLAIM} | {f"{prefix}epsilon": epsilon_of(claim)}
+        row |= {f"{prefix}{name}": getattr(claim, name) for name in _CLAIM}
     return row | {f"seconds_{stage}": seconds for stage, seconds in entry.stages.items()}
 
 
-def epsilon_of(privacy: Privacy) -> float | None:
-    """Return epsilon: infinite where privacy is claimed without noise, None where none is claimed."""
-    return math.inf if privacy.epsilon is None and privacy.delta is not None else privacy.epsilon
-
-
-def _json_epsilon(privacy: Privacy) -> float | str | None:
-    epsilon = epsilon_of(privacy)
-    return "infinite" if epsilon == math.inf else epsilon
-
-
 def _worst(claims: Sequence[Privacy]) -> Privacy | None:
-    return max(claims, key=lambda claim: epsilon_of(claim) or 0.0, default=None)
+    return max(claims, key=lambda claim: claim.epsilon, default=None)
 
 
 def _ratio(results: Sequence[Result], of: str, over: str) -> float | None:

@@ -60,7 +60,7 @@ def row(name: str, results: Sequence[Result], point: Point | None = None) -> Row
             nominal_epsilon=point.epsilon,
             nominal_delta=nominal_delta(point.constant),
             true_delta_of_one_exposure=profile.delta_at(point.epsilon, point.epsilon / point.constant),
-            certified_delta_at_nominal_epsilon=first.privacy.true_delta,
+            certified_delta_at_nominal_epsilon=first.claimed.true_delta,
         )
     return Row(
         name=name,
@@ -70,9 +70,9 @@ def row(name: str, results: Sequence[Result], point: Point | None = None) -> Row
         clients=first.clients,
         parameters=first.parameters,
         bytes_up=first.rounds[-1].bytes_up / first.rounds[-1].senders,
-        epsilon=first.privacy.epsilon,
-        delta=first.privacy.delta,
-        accountant=first.privacy.accountant,
+        epsilon=None if first.privacy is None else first.privacy.epsilon,
+        delta=None if first.privacy is None else first.privacy.delta,
+        accountant=None if first.privacy is None else first.privacy.accountant,
         curve=[(record.round, record.test_accuracy) for record in first.rounds if record.test_accuracy is not None],
         seconds=first.seconds,
         device=first.device,

@@ -117,8 +117,8 @@ def _way(result: Result) -> dict[str, Any]:
         "parameters": result.parameters,
         "clients": result.clients,
         "bytes_up_per_client_and_round": upload(result),
-        "epsilon": result.privacy.epsilon,
-        "delta": result.privacy.delta,
+        "epsilon": None if result.privacy is None else result.privacy.epsilon,
+        "delta": None if result.privacy is None else result.privacy.delta,
         "curve": [
             {"round": r.round, "accuracy": r.test_accuracy, "loss": r.test_loss}
             for r in result.rounds

@@ -85,8 +85,8 @@ def findings(parts: Sequence[Part], *, missing: bool) -> list[Finding]:
         Finding(
             what="privacy",
             original="eps=100 per round; rounds are not composed, and no epsilon is given for the magnitude's bit",
-            ours=f"epsilon {last.privacy.epsilon or 0:,.0f} after {len(last.rounds)} rounds, at delta "
-            f"{last.privacy.delta or 0:g}",
+            ours=f"epsilon {last.claimed.epsilon:,.0f} after {len(last.rounds)} rounds, at delta "
+            f"{last.claimed.delta:g}",
             why="Every round costs 100 for the set and, by our setting, 5 for the bit; rounds add up. It is no "
             "guarantee: the odds of a guess may change by e to that power.",
             headline=True,
@@ -216,7 +216,7 @@ def _table(part: Part) -> Table:
                 "-" if result.test_loss is None else f"{result.test_loss:.3f}",
                 f"{sent:,.0f}",
                 f"{plain / sent:,.0f}x" if result.mode != "plain" else "-",
-                "none claimed" if result.privacy.epsilon is None else f"{result.privacy.epsilon:,.0f}",
+                "none claimed" if result.privacy is None else f"{result.privacy.epsilon:,.0f}",
             )
         )
     return Table(
@@ -267,7 +267,7 @@ def _uploads(part: Part) -> Section:
 
 
 def _privacy(parts: Sequence[Part]) -> Section:
-    notes = list(dict.fromkeys(note for part in parts for note in part.documented.privacy.notes))
+    notes = list(dict.fromkeys(note for part in parts for note in part.documented.claimed.notes))
     words = Text(
         text="Against the server, each client is charged for the rounds it took part in: the set of coordinates costs "
         "`sign_eps`, the bit on the magnitude `rr_eps`, the sign nothing."

@@ -14,6 +14,7 @@ from tacit.flower.deploy.certificates import write_certificates
 from tacit.flower.deploy.local import follow, wait_for
 from tacit.flower.deploy.processes import Processes, free_ports
 from tacit.modes.catalogue import resolve
+from tacit.runs.folder import records_of
 from tacit.runs.run import run
 from tests.runs.common import Watching, digits
 
@@ -57,8 +58,9 @@ def test_of_a_run_that_goes_on_what_was_done_before_is_told_as_done(processes: P
     path = tmp_path / "out" / "journal.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     last = next(number for number, record in enumerate(records) if record["type"] == "round") + 1
-    earlier, rest = records[:last], [{"type": "resume"}, *records[last:]]
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in (*earlier, *rest)))
+    records.insert(last, {"type": "resume"})
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    earlier = list(records_of(path.parent))[:last]
     _start(processes, "superlink", _WAIT)
     _start(processes, "run", "print('INFO: x')")
     watching = Watching()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tacit.flower.deploy.nodes import clear, nodes_of, runnable, unfinished
 from tacit.flower.operator import pin_of
 from tacit.modes.catalogue import resolve
 from tacit.runs.folder import RunFolder
+from tacit.runs.journal import End
 from tacit.runs.run import run
 from tests.runs.common import STARTED, digits
 
@@ -105,13 +107,13 @@ def test_another_run_is_replaced_on_demand_only(tmp_path: Path) -> None:
 def test_a_deployment_that_was_not_finished_may_go_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     folder = RunFolder.create(out, config="", force=False)
-    folder.journal.append(STARTED | {"deployed": True})
+    folder.journal.append(replace(STARTED, deployed=True))
     folder.close()
     assert unfinished(out)
     clear(out, force=False)
     assert (out / "journal.jsonl").read_text() != ""
     folder = RunFolder.open(out)
-    folder.journal.append({"type": "end", "rounds": 0})
+    folder.journal.append(End(rounds=0))
     folder.close()
     assert unfinished(out), "without a result it is not complete"
     run(digits(out=tmp_path / "other"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,10 @@ from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, RepeatedEvent
 from tacit.accounting.ledger import Ledger
 from tacit.errors import BudgetError, ConfigError, DropoutError, RunError
+from tacit.federated.plan import Privacy
 from tacit.flower import Private, envelope, private_mod
 from tacit.mechanisms.heterogeneous import variance_minimal
-from tacit.runs.statement import statement
+from tacit.runs.ledger import ledger_of
 from tests.flower.common import (
     FEW_BITS,
     app,
@@ -70,7 +72,7 @@ def test_an_encrypted_mean_is_the_plain_one_within_its_rounding(keys: str) -> No
     encrypted = Private(quiet(), mode="paillier", paillier={**ENCRYPTED, "keys": keys})
     result = encrypted.start(federation(), start(), num_rounds=2)
     np.testing.assert_allclose(floats(result.arrays), floats(plain.arrays), rtol=0, atol=4 * 2.0**-23)
-    assert encrypted.privacy.epsilon is None
+    assert encrypted.privacy is None
 
 
 def test_numbers_beyond_the_range_of_encryption_are_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -117,8 +119,7 @@ def test_noise_under_encryption_has_at_least_the_scale_that_is_charged() -> None
     released = wrapped.start(grid, sent, num_rounds=1).arrays["a"].numpy()
     assert stats.kstest(released, "norm", (0, 0.25)).pvalue > 0.01
     assert stats.kstest(released, "norm", (0, 0.225)).pvalue < 1e-6
-    assert wrapped.privacy.against is not None
-    assert wrapped.privacy.against.startswith("the server")
+    assert _claimed(wrapped).against.startswith("the server")
 
 
 def test_layers_have_their_own_noise_where_it_is_shared_by_them() -> None:
@@ -139,7 +140,7 @@ def test_an_update_is_clipped_before_it_counts() -> None:
     moved = floats(wrapped.start(grid, start(), num_rounds=1).arrays) - floats(start())
     assert np.linalg.norm(moved) == pytest.approx(0.5, rel=1e-4)
     assert np.linalg.norm(moved) <= 0.5
-    assert wrapped.privacy.epsilon is None, "without noise epsilon is infinite"
+    assert _claimed(wrapped).epsilon == math.inf, "there was no noise"
 
 
 def test_what_it_cost_is_told_each_round() -> None:
@@ -147,7 +148,7 @@ def test_what_it_cost_is_told_each_round() -> None:
     result = wrapped.start(federation(), start(), num_rounds=3)
     spent = Ledger().charged(RepeatedEvent(event=GaussianEvent(noise_multiplier=1.5), count=3), round_number=3)
     expected = accountant.epsilon(spent, 1e-4).epsilon
-    privacy = wrapped.privacy
+    privacy = _claimed(wrapped)
     assert privacy.epsilon == pytest.approx(expected, rel=1e-6)
     assert (privacy.delta, privacy.unit, privacy.neighbours) == (1e-4, "client", "add-remove")
     assert any("no amplification" in note for note in privacy.notes)
@@ -159,8 +160,7 @@ def test_what_it_cost_is_told_each_round() -> None:
 def test_a_calibrated_budget_is_for_the_rounds_that_are_run() -> None:
     wrapped = Private(quiet(), mode="local-dp", dp={"epsilon": 5.0})
     wrapped.start(federation(), start(), num_rounds=4)
-    spent = wrapped.privacy.epsilon
-    assert spent is not None
+    spent = _claimed(wrapped).epsilon
     assert 4.95 < spent <= 5.0
 
 
@@ -187,14 +187,13 @@ def test_epsilon_of_a_part_of_the_clients_is_not_below_the_truth(delta: float, b
     truth = _true_epsilon(delta)  # for a choice that nobody knows
     assert truth >= least - 0.01
     assert before < least, "what was claimed once: everyone's, add-remove"
-    spent = half.privacy.epsilon
-    assert spent is not None
+    spent = _claimed(half).epsilon
     assert spent >= truth
     # The choice is by a generator that is no secret: whoever knows it sees N(2, 1) against N(0, 1).
     known = optimize.brentq(lambda e: stats.norm.sf(e / 2 - 1) - np.exp(e) * stats.norm.sf(e / 2 + 1) - delta, 0.1, 40)
     assert spent == pytest.approx(known, rel=1e-6)
-    assert half.privacy.neighbours == "replace-one"
-    assert any("another is not" in note for note in half.privacy.notes)
+    assert _claimed(half).neighbours == "replace-one"
+    assert any("another is not" in note for note in _claimed(half).notes)
 
 
 def test_no_amplification_is_claimed_for_a_part_of_the_clients() -> None:
@@ -202,15 +201,14 @@ def test_no_amplification_is_claimed_for_a_part_of_the_clients() -> None:
     half.start(federation(), start(), num_rounds=2)
     everyone = Private(quiet(), mode="dp", dp={"noise": 1.0, "neighbours": "replace-one"})
     everyone.start(federation(), start(), num_rounds=2)
-    assert half.privacy.epsilon == everyone.privacy.epsilon
+    assert _claimed(half).epsilon == _claimed(everyone).epsilon
 
 
 def test_a_budget_for_a_part_of_the_clients_is_calibrated_by_the_same_relation() -> None:
     half = Private(FedAvg(fraction_train=0.5, fraction_evaluate=0), mode="dp", dp={"epsilon": 5.0})
     half.start(federation(), start(), num_rounds=2)
-    assert half.privacy.neighbours == "replace-one"
-    assert half.privacy.epsilon is not None
-    assert 4.95 < half.privacy.epsilon <= 5.0
+    assert _claimed(half).neighbours == "replace-one"
+    assert 4.95 < _claimed(half).epsilon <= 5.0
 
 
 def test_a_relation_that_does_not_hold_for_a_part_of_the_clients_is_refused() -> None:
@@ -226,8 +224,8 @@ def test_what_a_client_contributed_can_be_all_that_is_hidden() -> None:
     half.start(federation(), start(), num_rounds=2)
     everyone = Private(quiet(), mode="dp", dp={"noise": 1.0})
     everyone.start(federation(), start(), num_rounds=2)
-    assert (half.privacy.neighbours, everyone.privacy.neighbours) == ("zero-out", "add-remove")
-    assert half.privacy.epsilon == everyone.privacy.epsilon
+    assert (_claimed(half).neighbours, _claimed(everyone).neighbours) == ("zero-out", "add-remove")
+    assert _claimed(half).epsilon == _claimed(everyone).epsilon
 
 
 class _Lazy(FedAvg):
@@ -244,21 +242,19 @@ def test_a_round_that_leaves_somebody_out_is_refused_where_epsilon_was_for_every
     with pytest.raises(RunError, match=r"leaves out 1 of the 4 clients that are there.*replace-one"):
         wrapped.start(grid, start(), num_rounds=2)
     assert len(grid.sent) == 8, "greetings, and tasks of the first round"
-    spent = wrapped.privacy.epsilon
+    spent = _claimed(wrapped).epsilon
     relaxed = Private(_Lazy(fraction_evaluate=0), mode="dp", dp={"noise": 1.5, "neighbours": "replace-one"})
     relaxed.start(federation(), start(), num_rounds=2)
-    assert relaxed.privacy.epsilon is not None
-    assert spent is not None
-    assert relaxed.privacy.epsilon > 2 * spent
+    assert _claimed(relaxed).epsilon > 2 * spent
 
 
 def test_the_folders_ledger_has_the_relation_that_came_to_hold(tmp_path: Path) -> None:
     half = Private(FedAvg(fraction_train=0.5, fraction_evaluate=0), mode="dp", dp={"noise": 1.0}, out=tmp_path)
     half.start(federation(), start(), num_rounds=2)
-    told = statement(tmp_path)
+    told = ledger_of(tmp_path)
     assert told.claim is not None
     assert told.claim.neighbours == "replace-one"
-    assert told.lines[-1].epsilon == half.privacy.epsilon
+    assert told.lines[-1].epsilon == _claimed(half).epsilon
     everyone = Private(quiet(), mode="dp", dp={"noise": 1.0}, out=tmp_path)
     with pytest.raises(RunError, match="with other clients asked"):  # whose rounds would be half as dear
         everyone.start(federation(), start(), num_rounds=2)
@@ -273,8 +269,8 @@ def test_a_new_run_does_not_forget_clients_that_have_other_numbers_now(tmp_path:
             grid.join(first + number, app(private_mod), partition_id=number, tacit_simulation=True)
         wrapped = Private(quiet(), mode="signds", signds=signds, out=tmp_path)
         wrapped.start(grid, start(), num_rounds=2)
-        assert wrapped.privacy.epsilon == pytest.approx(spent)
-        assert statement(tmp_path).lines[-1].epsilon == pytest.approx(spent)
+        assert _claimed(wrapped).epsilon == pytest.approx(spent)
+        assert ledger_of(tmp_path).lines[-1].epsilon == pytest.approx(spent)
 
 
 def test_two_runs_at_once_do_not_share_a_ledger(tmp_path: Path) -> None:
@@ -317,8 +313,7 @@ def test_a_budget_stops_the_run_and_a_new_start_in_its_folder_does_not_forget(tm
     wrapped, (grid, message) = run()
     assert "in strategy.arrays" in message
     assert wrapped.arrays is not None
-    assert wrapped.privacy.epsilon is not None
-    assert wrapped.privacy.epsilon <= 5.0
+    assert _claimed(wrapped).epsilon <= 5.0
     rounds = sum(record["type"] == "round" for record in _records(tmp_path))
     assert rounds >= 1
     assert len(grid.sent) == 4 * (rounds + 1), "greetings and tasks, and nothing for the round over the budget"
@@ -327,6 +322,11 @@ def test_a_budget_stops_the_run_and_a_new_start_in_its_folder_does_not_forget(tm
     assert again.arrays is None
     with pytest.raises(RunError, match="other settings"):
         Private(quiet(), mode="dp", dp={"noise": 2.0}, out=tmp_path).start(federation(), start())
+
+
+def _claimed(strategy: Private) -> Privacy:
+    assert strategy.privacy is not None
+    return strategy.privacy
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
@@ -478,7 +478,7 @@ def test_a_node_that_joins_later_is_greeted_and_takes_part() -> None:
 def test_signds_and_what_its_reports_cost() -> None:
     wrapped = Private(quiet(), mode="signds", signds={"sign_k": 0.25, "sign_eps": 10.0, "rr_eps": 2.0})
     result = wrapped.start(federation(), start(), num_rounds=2)
-    assert wrapped.privacy.epsilon == pytest.approx(24.0)
+    assert _claimed(wrapped).epsilon == pytest.approx(24.0)
     assert (floats(result.arrays) != floats(start())).any()
 
 
@@ -494,7 +494,7 @@ def test_nbafl_puts_noise_on_what_is_broadcast() -> None:
     assert (floats(sent) != floats(first)).all()
     arrays, _ = wrapped.aggregate_train(2, grid.send_and_receive(second))
     assert arrays is not None
-    assert wrapped.privacy.nominal_epsilon == 50.0
+    assert _claimed(wrapped).nominal_epsilon == 50.0
 
 
 def _messages(wrapped: Private, number: int, arrays: ArrayRecord, grid: Any) -> list[Message]:
@@ -570,7 +570,7 @@ def test_batch_norm_is_refused_under_differential_privacy_and_averaged_in_the_cl
 
 def test_a_strategy_is_for_one_run() -> None:
     wrapped = Private(quiet(), mode="dp", dp={"noise": 1.0})
-    assert wrapped.privacy.notes == ("Nothing was released yet.",)
+    assert wrapped.privacy is None, "nothing was released yet"
     wrapped.start(federation(), start(), num_rounds=1)
     with pytest.raises(RunError, match="has run already"):
         wrapped.start(federation(), start(), num_rounds=1)

@@ -19,9 +19,8 @@ from tacit.accounting.ledger import Charge, Ledger
 from tacit.errors import TacitError
 from tacit.flower.memory import Memory
 from tacit.report.run.page import run_page
-from tacit.runs import history, progress, statement
-from tacit.runs.checkpoint import Checkpoint
-from tacit.runs.folder import CONFIG, JOURNAL, RunFolder
+from tacit.runs import history, ledger, progress
+from tacit.runs.folder import CONFIG, JOURNAL, Checkpoint, RunFolder
 from tacit.runs.result import Result, RoundRecord
 from tacit.studies import folder as studies
 from tacit.studies.plan import Axis, Order, of_grid, of_modes
@@ -140,7 +139,7 @@ def _read(mode: str, data: bytes) -> None:
 
 
 def _told(path: Path) -> None:
-    told = statement.statement(path)
+    told = ledger.ledger_of(path)
     assert all(line.epsilon is None or line.epsilon >= 0 for line in told.lines)
     json.dumps(told.to_dict(), allow_nan=False)
 
@@ -155,17 +154,15 @@ def _resumed(path: Path) -> None:
     try:
         found = progress.Progress.of(opened)
         assert len(found.done) == (found.checkpoint.round_number if found.checkpoint else 0)
-        for charge in progress.charges_of(path):
-            Charge.from_dict(charge)
-        list(progress.example_charges_of(path))
+        list(ledger.charges_of(path))
     finally:
         opened.close()
 
 
 def _ledgers() -> list[bytes]:
-    ledger = Ledger().charged(GaussianEvent(noise_multiplier=2.0), round_number=1, clients=[1, 2])
-    ledger = ledger.charged(RepeatedEvent(event=GaussianEvent(noise_multiplier=2.0), count=3), round_number=2)
-    return [json.dumps(ledger.to_dict()).encode()]
+    made = Ledger().charged(GaussianEvent(noise_multiplier=2.0), round_number=1, clients=[1, 2])
+    made = made.charged(RepeatedEvent(event=GaussianEvent(noise_multiplier=2.0), count=3), round_number=2)
+    return [json.dumps(made.to_dict()).encode()]
 
 
 def _ledger(data: bytes) -> None:

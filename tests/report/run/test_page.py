@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,13 @@ from tacit.report.page.plotly import figure
 from tacit.report.run.page import run_page
 from tacit.runs.federation import Federation
 from tacit.runs.folder import JOURNAL
-from tacit.runs.history import History, Participation, Split, Start, read
+from tacit.runs.history import History, Participation, read
+from tacit.runs.journal import Split, Start
 from tacit.runs.run import run
 from tests.report.browser import drawn, look, needs_browser
 from tests.runs.common import digits
+
+UNKNOWN = Start(key="", simulation=False, dataset="", examples=0)  # of a journal without the record
 
 
 def _made(tmp_path_factory: pytest.TempPathFactory, name: str, **changes: Any) -> History:
@@ -244,7 +248,7 @@ def test_the_ledger_has_every_try_with_the_total_last(both: History, finished: b
 
 def test_an_old_journal_says_what_is_missing(plain: History) -> None:
     told = plain.start
-    start = Start(simulation=told.simulation, dataset=told.dataset, examples=told.examples)
+    start = Start(key=told.key, simulation=told.simulation, dataset=told.dataset, examples=told.examples)
     unknown = tuple(replace(told, asked=None, dropped=None) for told in plain.participation)
     words = _words(run_page(replace(plain, start=start, participation=unknown)))
     for sentence in ("does not say who took part", "how the data are split: it is", "where the run was made"):
@@ -271,14 +275,14 @@ def test_an_unfinished_run_is_told_as_far_as_it_got(both: History, rounds: int) 
 
 def test_a_run_that_stopped_before_its_first_record_has_a_page(plain: History) -> None:
     empty = replace(
-        plain, status="unfinished", result=None, start=Start(), rounds=(), participation=(), failures=(), notes=()
+        plain, status="unfinished", result=None, start=UNKNOWN, rounds=(), participation=(), failures=(), notes=()
     )
     assert "The run has not ended after 0 of 4 rounds" in _words(run_page(empty))
 
 
 def test_infinite_epsilon_is_a_word(both: History) -> None:
     level = both.levels[0]
-    endless = replace(level, privacy=replace(level.privacy, epsilon=None), epsilons=(None,) * 3)
+    endless = replace(level, privacy=replace(level.privacy, epsilon=math.inf), epsilons=(math.inf,) * 3)
     words = _words(run_page(replace(both, levels=(endless,))))
     assert "it is infinite, because a release had no noise" in words
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
@@ -28,10 +27,10 @@ from tacit.flower.deploy.nodes import NodeConfig, clear, node_words, nodes_of, r
 from tacit.flower.deploy.processes import LOOPBACK, Processes, check_free, ended_by_signals, free_ports
 from tacit.flower.deploy.watchdog import VARIABLE, watched
 from tacit.flower.log import ERROR, NOTE
-from tacit.runs import journal
 from tacit.runs.folder import JOURNAL, RESULT, records_of
+from tacit.runs.journal import Attempt, End, Record, Resume, Round, Start
 from tacit.runs.observer import Observer
-from tacit.runs.result import Result, RoundRecord
+from tacit.runs.result import Result
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _SUPERLINK, _RUN = "superlink", "run"
@@ -70,7 +69,7 @@ class Federation:
             raise ConfigError("out has to be set: the folder of the run.")
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             app = write_app(Path(place) / _NAME, config)
-            earlier = journal.read(config.out / JOURNAL) if unfinished(config.out) else []
+            earlier = list(records_of(config.out)) if unfinished(config.out) else []
             if earlier:
                 observer.note(f"{config.out} holds a deployment that was not finished: it goes on, with its ledger.")
             self.processes.start(_RUN, [_tool("flwr"), "run", str(app), _NAME, "--stream"], home=self.home)
@@ -237,7 +236,7 @@ def follow(
     run: str,
     superlink: str,
     observer: Observer,
-    earlier: Sequence[journal.Record] = (),
+    earlier: Sequence[Record] = (),
 ) -> Result:
     """Pass a run's progress to ``observer`` and return its result.
 
@@ -303,7 +302,7 @@ class _Records:
     path: Path
     _read: int = 0
 
-    def new(self) -> list[dict[str, Any]]:
+    def new(self) -> list[Record]:
         if not self.path.exists():
             return []
         records = list(records_of(self.path.parent))[self._read :]
@@ -321,17 +320,19 @@ def _tell_lines(lines: _Lines, observer: Observer) -> str | None:
     return None
 
 
-def _tell_records(records: _Records, observer: Observer, rounds: int, earlier: Sequence[journal.Record]) -> bool:
+def _tell_records(records: _Records, observer: Observer, rounds: int, earlier: Sequence[Record]) -> bool:
     """Pass rounds on, and return whether the last is done."""
     complete = False
     for record in records.new():
-        if record["type"] in ("start", "resume"):
-            began = next((one for one in earlier if one["type"] == "start"), record)
-            done = {one["round"]: RoundRecord.of(one) for one in earlier if one["type"] == "round"}
-            observer.started(title=began["title"], rounds=rounds, done=tuple(done[number] for number in sorted(done)))
-        elif record["type"] == "attempt":
-            observer.progress(replied=0, asked=record["clients"])
-        elif record["type"] == "round":
-            observer.round_done(RoundRecord.of(record))
-        complete = complete or record["type"] == "end"
+        match record:
+            case Start() | Resume():
+                began = next(one for one in (*earlier, record) if isinstance(one, Start))
+                done = {one.round: one.record for one in earlier if isinstance(one, Round)}
+                observer.started(title=began.title, rounds=rounds, done=tuple(done[number] for number in sorted(done)))
+            case Attempt():
+                observer.progress(replied=0, asked=record.clients or 0)
+            case Round():
+                observer.round_done(record.record)
+            case End():
+                complete = True
     return complete

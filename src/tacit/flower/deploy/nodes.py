@@ -11,6 +11,7 @@ from tacit.errors import ConfigError
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import write_keys
 from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
+from tacit.runs.journal import Start
 from tacit.runs.progress import complete
 from tacit.storage import is_there
 
@@ -66,7 +67,7 @@ def unfinished(out: Path) -> bool:
     """Return whether a folder holds a deployment that has begun and not ended."""
     if not is_there(out / JOURNAL):
         return False
-    deployed = any(record["type"] == "start" and record.get("deployed") for record in records_of(out))
+    deployed = any(isinstance(record, Start) and record.deployed for record in records_of(out))
     return deployed and complete(out) is None
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from tacit.flower.strategy.arrays import Shape, broadcast, frames_of
 from tacit.flower.strategy.guests import Guests, exchange_for
 from tacit.flower.strategy.session import Exchange, Session
 from tacit.modes.catalogue import mode_of
+from tacit.report.words import epsilon_text
+from tacit.runs.journal import Failed, Round
 
 _LOG = logging.getLogger("flwr")
-_NOTHING_YET = replace(NO_CLAIM, notes=("Nothing was released yet.",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +100,12 @@ class Private(Strategy):
         self.arrays: ArrayRecord | None = None
 
     @property
-    def privacy(self) -> Privacy:
-        """What the run can claim now: epsilon, delta, unit, neighbours, and against whom."""
-        return _NOTHING_YET if self._session is None else self._session.privacy
+    def privacy(self) -> Privacy | None:
+        """What the run can claim now: epsilon, delta, unit, neighbours, and against whom.
+
+        None before its first round, and where it claims nothing.
+        """
+        return None if self._session is None else self._session.privacy
 
     def start(
         self,
@@ -137,7 +142,7 @@ class Private(Strategy):
         lines = [f"mode {plan.mode} around {type(self.strategy).__name__}"]
         lines += [f"{who} sees: {what}" for who, what in _sees(plan)]
         if plan.claim is None:
-            lines += NO_CLAIM.notes
+            lines.append(NO_CLAIM)
         else:
             claim = plan.claim
             lines.append(
@@ -201,7 +206,7 @@ class Private(Strategy):
         try:
             total, release = session.release(frames)
         except RemoteError as error:
-            session.record({"type": "failed", "round": server_round, "attempt": 0, "reason": str(error)})
+            session.record(Failed(round=server_round, attempt=0, reason=str(error)))
             if not isinstance(error, DropoutError):
                 raise
             self._lost += 1
@@ -305,25 +310,19 @@ class Private(Strategy):
     ) -> MetricRecord | None:
         """Log the round and what it cost, and add epsilon to the metrics."""
         privacy = session.privacy
-        session.record(
-            {
-                "type": "round",
-                "round": round_number,
-                "clients_asked": asked,
-                "clients_replied": replied,
-                "epsilon": privacy.epsilon,
-            }
-        )
+        epsilon = None if privacy is None else privacy.epsilon
+        figures = {"clients_asked": asked, "clients_replied": replied}
+        session.record(Round(round=round_number, epsilon=epsilon, figures=figures))
         line = f"round {round_number}: {replied} of {asked} clients"
-        if privacy.delta is None:
+        if privacy is None:
             _note(line)
             return metrics
-        spent = "infinite" if privacy.epsilon is None else f"{privacy.epsilon:.4g}"
+        spent = epsilon_text(privacy.epsilon, digits=4)
         _note(
             f"{line}; epsilon {spent} at delta {privacy.delta:g}, unit {privacy.unit}, {privacy.neighbours} "
             f"neighbours, against {privacy.against}"
         )
-        if privacy.epsilon is None:
+        if math.isinf(privacy.epsilon):
             return metrics
         told = MetricRecord() if metrics is None else metrics
         told["epsilon"] = privacy.epsilon

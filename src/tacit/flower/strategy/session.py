@@ -13,7 +13,7 @@ because the loop is Flower's and the strategy is somebody else's:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,9 @@ from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs import journal
 from tacit.runs.account import Account
-from tacit.runs.folder import CONFIG, JOURNAL, records_of
+from tacit.runs.folder import CONFIG, JOURNAL
+from tacit.runs.journal import Attempt, Record
+from tacit.runs.ledger import charges_of, replay
 from tacit.storage import is_there, make_folder, write_atomically
 from tacit.vectors import Vector, first_not_finite
 
@@ -61,22 +63,23 @@ class Session:
         self.shape = shape
         self._randomness = Randomness.of(seed=config.seed)
         self._book = None if config.out is None else _Book(config.out, _effective(config, plan))
-        charges = [] if self._book is None else self._book.charges()
-        self.earlier = len(charges)
+        earlier = [] if self._book is None else [one for one in self._book.charges() if one.charge is not None]
+        self.earlier = len(earlier)
         claim = plan.claim
-        if charges and claim is not None:
+        if earlier and claim is not None:
             # Who was charged before was known by numbers of another run of Flower's: from now on everyone is charged.
             claim = replace(claim, by_participation=False)
-        self._account = Account(claim, charges)
+        self._account = None if claim is None else Account(claim)
+        replay(earlier, self._account)
         self._mechanism: Mechanism = plan.mechanism.fitted(shape.layers)
         self._plan = replace(plan, protocol=drive(plan.protocol.setup(cohort), engine))
         self._flow: Flow[tuple[Total, Release]] | None = None
         self._requests: Frames = {}
 
     @property
-    def privacy(self) -> Privacy:
-        """What the run can claim now."""
-        return self._account.privacy()
+    def privacy(self) -> Privacy | None:
+        """What the run can claim now; None where it claims nothing."""
+        return None if self._account is None else self._account.privacy()
 
     def injected(self, model: Vector, round_number: int) -> Vector:
         """Return the model that is broadcast."""
@@ -98,21 +101,14 @@ class Session:
         if self._flow is not None:
             self._flow.close()
         planned = max(1, self._rounds - round_number + 1)
-        charge = self._account.charge(
-            self._mechanism, round_number=round_number, attempt=0, planned=planned, cohort=cohort
-        )
-        self._write(
-            {
-                "type": "attempt",
-                "round": round_number,
-                "attempt": 0,
-                "clients": len(cohort),
-                "charge": charge,
-                "asked": list(cohort),
-            }
-        )
+        turn = wire.Turn(round_number=round_number)
+        charge = None
+        if self._account is not None:
+            charge = self._account.charge(self._mechanism, turn=turn, planned=planned, cohort=cohort)
+        asked = tuple(cohort)
+        self.record(Attempt(round=round_number, attempt=0, charge=charge, clients=len(cohort), asked=asked))
         drive(self._plan.protocol.setup(cohort), self._engine)  # for clients that were away before
-        self._flow = self._round(cohort, wire.Turn(round_number=round_number))
+        self._flow = self._round(cohort, turn)
         self._requests = next(self._flow)
         return self._requests
 
@@ -127,9 +123,10 @@ class Session:
         self._mechanism = release.mechanism
         return total, release
 
-    def record(self, entry: Mapping[str, Any]) -> None:
-        """Write down what came of a round."""
-        self._write(dict(entry))
+    def record(self, entry: Record) -> None:
+        """Write down what is about to be sent, or what came of it."""
+        if self._book is not None:
+            self._book.write(entry)
 
     def _round(self, cohort: Sequence[ClientId], turn: wire.Turn) -> Flow[tuple[Total, Release]]:
         mechanism = self._mechanism
@@ -137,10 +134,6 @@ class Session:
         length = mechanism.length(sum(self.shape.layers))
         total = yield from self._plan.protocol.server(cohort, task, length)
         return total, released(mechanism, total, turn, self._randomness)
-
-    def _write(self, record: Mapping[str, Any]) -> None:
-        if self._book is not None:
-            self._book.write(record)
 
 
 def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engine) -> Result:
@@ -205,11 +198,11 @@ class _Book:
             write_atomically(folder / CONFIG, config.to_yaml().encode(), mode=0o600)
             self._length = self._path.stat().st_size
 
-    def charges(self) -> list[Mapping[str, Any]]:
-        """Return what was charged so far."""
-        return [record["charge"] for record in records_of(self._path.parent) if record.get("charge") is not None]
+    def charges(self) -> Iterator[Attempt]:
+        """Yield the tries so far, with what they were charged."""
+        return charges_of(self._path.parent)
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def write(self, record: Record) -> None:
         """Write a record, and wait until it is on disk."""
         with journal.Journal(self._path) as open_journal:
             if self._path.stat().st_size != self._length:

@@ -80,7 +80,7 @@ def _failures(history: History, *, full: bool) -> list[Part]:
     hide = history.secret_cohort and not full
     rows, left_out = shortened(
         [
-            (failure.round_number, failure.attempt, without_names(failure.reason) if hide else failure.reason)
+            (failure.round, failure.attempt + 1, without_names(failure.reason) if hide else failure.reason)
             for failure in history.failures
         ]
     )

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from tacit.report.page import Chart, Part, Row, Section, Series, Table, Text, bars, line
 from tacit.report.words import bytes_text, places, seconds_text, stages
 from tacit.runs import remarks
-from tacit.runs.disclosure import Disclosure
 from tacit.runs.history import History
+from tacit.runs.journal import Disclosure
 
 _MEANING = {
     "train": "local training, all clients of a round",

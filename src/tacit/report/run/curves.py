@@ -86,4 +86,4 @@ def section(history: History, *, full: bool) -> Section:
 
 def _cross_entropy(history: History) -> bool:
     """Runs on a named data set train with cross-entropy; data that were given may bring a loss of their own."""
-    return history.start.dataset is not None and not history.own_data
+    return bool(history.start.dataset) and not history.own_data

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from tacit.report.page import Cell, Chart, Fold, Note, Part, Section, Series, Table, Text, line
 from tacit.report.words import epsilon_text, guarantee, places, relation_text, short, shortened, without_names
-from tacit.runs.history import History
-from tacit.runs.levels import Level
+from tacit.runs.history import History, Level
 
 _FEW = 25  # more rows than these are folded
 
@@ -47,7 +48,7 @@ def ledger(history: History) -> Section:
     parts: list[Part] = []
     for level in history.levels:
         rows, left_out = shortened([_row(level, place) for place in range(len(level.releases))])
-        again = any(release.epsilon is None for release in level.releases[:-1]) and level.epsilons[-1:] != (None,)
+        again = any(release.epsilon is None for release in level.releases[:-1])
         caption = [
             f"Charges for one {level.privacy.unit}, written down before anything was sent.",
             "A try that failed stays charged; its cost is in the next line." if again else "",
@@ -72,13 +73,13 @@ def _row(level: Level, place: int) -> tuple[Cell, ...]:
     spent = "" if release.epsilon is None else epsilon_text(release.epsilon, digits=4)
     if place == len(level.releases) - 1:
         spent = epsilon_text(level.privacy.epsilon, digits=4)  # also where the last round did not end
-    return release.round_number, release.attempt, release.release, spent
+    return release.round_number, release.attempt + 1, release.release, spent
 
 
 def _chart(history: History, level: Level) -> Chart | Text:
     word, at = places(history)
     unit = level.privacy.unit
-    if not any(value is not None for value in level.epsilons):
+    if not any(value is not None and value < math.inf for value in level.epsilons):
         why = "it is infinite, because a release had no noise" if history.rounds else "no round was finished"
         return Text(text=f"There is no curve of epsilon for one {unit}: {why}.")
     levels = {} if level.budget is None else {f"budget {short(level.budget)}": level.budget}
@@ -86,7 +87,7 @@ def _chart(history: History, level: Level) -> Chart | Text:
         title=f"Epsilon spent, for one {unit}",
         series=[Series(name="spent so far", x=at, y=level.epsilons)],
         x_title=word,
-        y_title=f"epsilon at delta {short(level.privacy.delta or 0.0)}",
+        y_title=f"epsilon at delta {short(level.privacy.delta)}",
         levels=levels,
         from_zero=True,
         caption=f"With {guarantee(level.privacy)}.",
@@ -97,7 +98,7 @@ def _claim(level: Level) -> Table:
     told = level.privacy
     rows: list[tuple[Cell, ...]] = [
         ("epsilon", epsilon_text(told.epsilon, digits=4)),
-        ("delta", short(told.delta or 0.0)),
+        ("delta", short(told.delta)),
         ("unit", f"one {told.unit}"),
         ("neighbours", relation_text(told.neighbours, told.unit)),
         ("holds against", told.against),

@@ -8,7 +8,8 @@ from tacit.config.overrides import flat
 from tacit.config.run_config import RunConfig
 from tacit.report.page import Code, Fold, Part, Section, Table, Text
 from tacit.report.words import time_text
-from tacit.runs.history import Environment, History, Resumption
+from tacit.runs.history import History
+from tacit.runs.journal import Environment, Resume
 
 _NAMES = {
     "tacit": "tacit",
@@ -64,7 +65,7 @@ def environment(history: History) -> Section:
     return Section(title="Environment", parts=parts)
 
 
-def _resumed(resumption: Resumption, before: Environment | None) -> str:
+def _resumed(resumption: Resume, before: Environment | None) -> str:
     """Return the sentence on a resumption, with what had changed by then."""
     now = resumption.environment
     changed = [

@@ -53,8 +53,8 @@ class Outcome:
     @classmethod
     def of(cls, result: Result) -> Outcome:
         """Return the outcome of a run that has just ended."""
-        claims = [result.privacy, *([] if result.example_privacy is None else [result.example_privacy])]
-        promises = tuple(Promise(privacy=claim) for claim in claims if claim.delta is not None)
+        claims = (result.privacy, result.example_privacy)
+        promises = tuple(Promise(privacy=claim) for claim in claims if claim is not None)
         return cls(
             rounds=result.rounds,
             test_accuracy=result.test_accuracy,
@@ -98,7 +98,7 @@ def ending(result: Result) -> list[Part]:
     rows: list[tuple[Cell, ...]] = [
         ("" if place else "privacy", " ".join(claim.notes))
         for place, claim in enumerate(filter(None, (result.privacy, result.example_privacy)))
-        if claim.notes and claim.delta is not None  # that nothing is claimed, the card says
+        if claim.notes  # that nothing is claimed, the card says
     ]
     if not outcome.alone:
         rows.append(("server sees", result.sees["server"]))
@@ -175,7 +175,7 @@ def _privacy(outcome: Outcome) -> list[Card]:
                 label=f"epsilon for one {promise.privacy.unit}",
                 value=epsilon_text(epsilon, digits=4),
                 detail=f"{budget}{guarantee(promise.privacy)} ({promise.privacy.accountant})",
-                tone="warn" if epsilon is None or epsilon > LARGEST_MEANINGFUL else "good",
+                tone="warn" if epsilon > LARGEST_MEANINGFUL else "good",
             )
         )
     return shown
@@ -231,8 +231,7 @@ def _facts(history: History) -> Table:
         if every.endswith("per round") and type(sampler).__name__ == "Poisson":
             every += " in the mean (Poisson sampling)"
         rows.append(("clients", f"{history.clients:,}, {every}; split: {config.data.split or 'given'}"))
-    if start.simulation is not None:
-        rows.append(("randomness", randomness(config.seed, simulation=start.simulation)))
+    rows.append(("randomness", randomness(config.seed, simulation=start.simulation)))
     if start.time is not None:
         rows.append(("began", time_text(start.time)))
     return Table(columns=(), rows=rows)
@@ -241,4 +240,4 @@ def _facts(history: History) -> Table:
 def _data(history: History) -> str:
     examples = history.start.examples
     words = "the user's own" if history.own_data else history.start.dataset or history.config.data.name
-    return words if examples is None else f"{words}, {examples:,} training examples"
+    return words if not examples else f"{words}, {examples:,} training examples"

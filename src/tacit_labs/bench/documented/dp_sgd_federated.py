@@ -27,7 +27,7 @@ def _row(epsilon: float, split: str, model: str, *, seeds: int, gpu: int, folder
             )
         )
         accuracies.append(result.test_accuracy or 0.0)
-        spent.append(result.privacy.epsilon)
+        spent.append(result.claimed.epsilon)
         seconds.append(round(result.seconds, 1))
     mean = sum(accuracies) / seeds
     each = ", ".join(f"{100 * value:.1f}" for value in accuracies)

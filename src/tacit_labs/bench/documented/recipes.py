@@ -18,10 +18,10 @@ def _row(path: Path, seeds: int, gpu: int) -> dict[str, Any]:
     accuracies = [result.test_accuracy or 0.0 for result in results]
     row: dict[str, Any] = {
         "recipe": path.stem,
-        "epsilon": max(result.privacy.epsilon or float("inf") for result in results),
-        "delta": results[0].privacy.delta,
-        "accountant": results[0].privacy.accountant,
-        "neighbours": results[0].privacy.neighbours,
+        "epsilon": max(result.claimed.epsilon for result in results),
+        "delta": results[0].claimed.delta,
+        "accountant": results[0].claimed.accountant,
+        "neighbours": results[0].claimed.neighbours,
         "accuracy": accuracies,
         "mean": statistics.mean(accuracies),
         "rounds": len(results[0].rounds),

@@ -14,8 +14,8 @@ from tacit.accounting.ledger import Ledger
 from tacit.config.run_config import RunConfig
 from tacit.runs import history
 from tacit.runs.folder import JOURNAL, RESULT
+from tacit.runs.ledger import LedgerView, ledger_of
 from tacit.runs.run import run
-from tacit.runs.statement import Statement, statement
 
 NOISE, RATE = 5.0, 0.25
 
@@ -77,7 +77,7 @@ class _Counted:
         monkeypatch.setattr(accountant, "epsilon", epsilon)
 
 
-@pytest.mark.parametrize("read", [statement, history.read])
+@pytest.mark.parametrize("read", [ledger_of, history.read])
 def test_a_long_journal_asks_for_no_more_epsilons_than_a_short_one(
     read: Any, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_long_journal_asks_for_no_more_epsilons_than_a_short_one(
 
 
 def test_what_was_told_is_shown_and_the_last_line_is_computed(template: Path, tmp_path: Path) -> None:
-    told = statement(longer(template, tmp_path / "a", 40))
+    told = ledger_of(longer(template, tmp_path / "a", 40))
     assert [line.epsilon for line in told.lines[:-1]] == [100.0 + number for number in range(1, 40)]
     assert told.lines[-1].epsilon == spent(40)
     assert told.lines[0].event is told.lines[-1].event  # kept once
@@ -101,18 +101,18 @@ def test_what_was_told_is_shown_and_the_last_line_is_computed(template: Path, tm
 
 
 def test_a_journal_that_tells_less_than_the_truth_is_not_believed(template: Path, tmp_path: Path) -> None:
-    told: Statement = statement(longer(template, tmp_path / "a", 6, told=lambda number: 0.01 * number))
+    told: LedgerView = ledger_of(longer(template, tmp_path / "a", 6, told=lambda number: 0.01 * number))
     assert [line.epsilon for line in told.lines] == pytest.approx([spent(number) for number in range(1, 7)])
 
 
 def test_tries_have_what_was_spent_up_to_them_or_to_the_next_line_that_is_known(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = statement(longer(template, tmp_path / "few", 2, tries=2, told=lambda number: spent(2 * number)))
+    few = ledger_of(longer(template, tmp_path / "few", 2, tries=2, told=lambda number: spent(2 * number)))
     assert [line.epsilon for line in few.lines] == pytest.approx([spent(number) for number in (1, 2, 3, 4)])
     folder = longer(template, tmp_path / "many", 200, tries=3, told=lambda number: 10.0 * number)
     counted = _Counted(monkeypatch)
-    many = statement(folder)
+    many = ledger_of(folder)
     assert len(counted.charges) <= 66
     assert [line.attempt for line in many.lines[:3]] == [0, 1, 2]
     epsilons = [line.epsilon for line in many.lines[300:-1]]
