@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tacit.config import overrides
-from tacit.config.run_config import from_mapping
+from tacit.config.run_config import RunConfig, from_mapping
 from tacit.errors import ConfigError
 
 
@@ -74,3 +74,11 @@ def test_the_file_is_not_changed_by_later_overrides(tmp_path: Path) -> None:
 def test_mistakes(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         overrides.parse(words)
+
+
+def test_a_name_stands_for_its_section_and_later_settings_lay_over_it() -> None:
+    assert overrides.parse(["data.split=iid", "data=digits", "model=cnn"]) == {
+        "data": {"split": "iid", "name": "digits"},
+        "model": {"name": "cnn"},
+    }
+    assert RunConfig(data="digits", model="mlp").data.name == "digits"

@@ -1,7 +1,8 @@
-"""Settings as other frameworks write them, in ours.
+"""Settings as other frameworks write them, in ours, and in full where they are written in short.
 
 MindSpore Federated switches SignDS on in its YAML with ``encrypt: {encrypt_train_type: SIGNDS, signds: {...}}``, and
-FederatedScope switches NbAFL on with ``nbafl.use True``. Both are understood as they stand.
+FederatedScope switches NbAFL on with ``nbafl.use True``. Both are understood as they stand. A section that has a name
+may be given by its name alone: ``data: digits``, ``model: cnn``, ``server: fedadam``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,16 @@ from tacit.errors import ConfigError
 
 _TYPES = {"SIGNDS": "signds", "NOT_ENCRYPT": "plain"}
 _BLOCKS = ("signds", "pw_encrypt", "dp_encrypt")  # also of methods that were not chosen: MindSpore's files have all
+_NAMED = ("data", "model", "server")  # sections whose first key is a name
+
+
+def in_full(section: str, value: Any) -> Any:
+    """Return the value of a section, in full where it is a name alone.
+
+    >>> in_full("data", "digits"), in_full("seed", 1)
+    ({'name': 'digits'}, 1)
+    """
+    return {"name": value} if section in _NAMED and isinstance(value, str) else value
 
 
 def translated(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,7 +32,7 @@ def translated(values: Mapping[str, Any]) -> dict[str, Any]:
     >>> translated({"encrypt": {"encrypt_train_type": "SIGNDS", "signds": {"sign_k": 0.2}}})
     {'mode': 'signds', 'signds': {'sign_k': 0.2}}
     """
-    settings = dict(values)
+    settings = {key: in_full(key, value) for key, value in values.items()}
     if "encrypt" in settings:
         settings = _from_mindspore(settings)
     nbafl = settings.get("nbafl")

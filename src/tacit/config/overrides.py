@@ -8,6 +8,7 @@ from typing import Any
 
 from tacit import foreign
 from tacit.config import run_config as config
+from tacit.config.dialects import in_full
 from tacit.errors import ConfigError, WireError
 
 
@@ -49,12 +50,16 @@ def put(settings: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(f"{key} can't be set: {section} is {inner!r}, not a section.")
         settings = inner
-    settings[last] = value
+    if not sections and isinstance(full := in_full(last, value), dict):
+        merge(settings, {last: full})
+    else:
+        settings[last] = value
 
 
 def merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Lay ``more`` over ``settings``, section by section."""
-    for key, value in more.items():
+    for key, short in more.items():
+        value = in_full(key, short)
         if isinstance(value, Mapping) and isinstance(settings.get(key), dict):
             merge(settings[key], value)
         elif "." in str(key):

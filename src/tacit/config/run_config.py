@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -12,7 +13,7 @@ from pydantic import BeforeValidator, ValidationError
 from pydantic.fields import FieldInfo
 
 from tacit import foreign, limits
-from tacit.config.dialects import translated
+from tacit.config.dialects import in_full, translated
 from tacit.config.domains import Between
 from tacit.config.sections import (
     Data,
@@ -37,6 +38,7 @@ from tacit.config.sections import (
 from tacit.errors import ConfigError, WireError
 
 _LONGEST = 100  # characters of a value in a message
+_WIDTH = 100  # of a comment
 
 
 def _names(value: Any) -> Any:
@@ -84,13 +86,43 @@ class RunConfig(Section):
 
     def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**values)
+            super().__init__(**{key: in_full(key, value) for key, value in values.items()})
         except ValidationError as error:
             raise ConfigError(_explain(error)) from None
 
     def to_yaml(self) -> str:
         """Return the whole configuration as YAML."""
         return str(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
+
+    def explained(self, comments: Mapping[str, str]) -> str:
+        """Return some settings as YAML, each under its comment: a job file.
+
+        >>> print(RunConfig(mode="dp").explained({"mode": "Which protection.", "federate.rounds": "How many."}))
+        # Which protection.
+        mode: dp
+        <BLANKLINE>
+        # The federation.
+        federate:
+          # How many.
+          rounds: 6
+        <BLANKLINE>
+        """
+        values = self.model_dump(mode="json")
+        sections = _sections()
+        parts = [
+            _comment(comments[name]) + _line(name, value)
+            for name, value in values.items()
+            if name in comments and name not in sections
+        ]
+        for name, kind in sections.items():
+            entries = [
+                _comment(comments[f"{name}.{key}"]) + _line(key, value)
+                for key, value in values[name].items()
+                if f"{name}.{key}" in comments
+            ]
+            if entries:
+                parts.append(f"\n{_comment(kind.__doc__ or '')}{name}:\n{textwrap.indent(''.join(entries), '  ')}")
+        return "".join(parts)
 
 
 def from_mapping(values: Mapping[str, Any]) -> RunConfig:
@@ -119,10 +151,10 @@ def from_yaml(path: Path) -> dict[str, Any]:
 def fields() -> dict[str, FieldInfo]:
     """Return every setting by its dotted key: its type, its default, and what it is in words."""
     found: dict[str, FieldInfo] = {}
+    sections = _sections()
     for name, told in RunConfig.model_fields.items():
-        section = told.annotation
-        if isinstance(section, type) and issubclass(section, Section):
-            found |= {f"{name}.{key}": inner for key, inner in section.model_fields.items()}
+        if name in sections:
+            found |= {f"{name}.{key}": inner for key, inner in sections[name].model_fields.items()}
         else:
             found[name] = told
     return found
@@ -152,8 +184,18 @@ def known_keys() -> list[str]:
     return list(fields())
 
 
-def _sections() -> set[str]:
-    return {key.split(".")[0] for key in known_keys() if "." in key}
+def _sections() -> dict[str, type[Section]]:
+    """Return the sections by name, in their order."""
+    kinds = {name: told.annotation for name, told in RunConfig.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}
+
+
+def _line(name: str, value: Any) -> str:
+    return str(yaml.safe_dump({name: value}))
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in textwrap.wrap(" ".join(text.split()), _WIDTH))
 
 
 def _explain(error: ValidationError) -> str:
@@ -164,6 +206,12 @@ def _explain(error: ValidationError) -> str:
         if finding["type"] == "extra_forbidden":
             inner = finding["input"] if isinstance(finding["input"], dict) else {}
             lines += [unknown_key(f"{key}.{name}") for name in inner] or [unknown_key(key)]
+        elif finding["type"] == "model_type" and key in _sections():
+            first = next(iter(_sections()[key].model_fields))
+            lines.append(
+                f"{key}={_shown(finding['input'])} does not work: {key} is a section, written as in "
+                f"`{key}: {{{first}: VALUE}}` or {key}.{first}=VALUE."
+            )
         else:
             message = finding["msg"].removeprefix("Value error, ")
             expected = message[0].lower() + message[1:]

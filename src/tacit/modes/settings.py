@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tacit.config import overrides
+from tacit.config import overrides, run_config
 from tacit.config.run_config import RunConfig
 from tacit.modes import images
 from tacit.modes.catalogue import MODES, mode_of
@@ -20,25 +20,43 @@ def meant_for(mode: str, settings: Settings) -> tuple[dict[str, Any], list[str]]
     >>> meant_for("plain", {"dp": {"epsilon": 8}, "optimizer": {"lr": 0.1}})
     ({'optimizer': {'lr': 0.1}}, ['dp.epsilon'])
     """
-    asked = mode_of(mode)
-    known = {f"dp.{key}" for key in asked.known_dp(settings)}
-    others = {one.section for one in MODES.values()} - {asked.section}
-    batches = {one.batch_size for one in MODES.values()} - {asked.batch_size}
+    meant = _meaning(mode, settings)
     kept: dict[str, Any] = {}
     left: list[str] = []
     for key, value in overrides.flat(settings):
-        section = key.partition(".")[0]
-        if section == "dp":
-            meant = key in known
-        elif key == "federate.minimum_clients":
-            meant = not asked.central  # which releases every round
-        else:
-            meant = section not in others and key not in batches
-        if meant:
+        if meant(key):
             overrides.put(kept, key, value)
         else:
             left.append(key)
     return kept, left
+
+
+def known_keys(config: RunConfig) -> list[str]:
+    """Return the dotted keys that mean something to the configuration's mode.
+
+    >>> known = known_keys(RunConfig(mode="dp"))
+    >>> "dp.clip" in known, "dp.mechanism" in known, "paillier.bits" in known
+    (True, False, False)
+    """
+    return list(filter(_meaning(config.mode, config), run_config.known_keys()))
+
+
+def _meaning(name: str, settings: Settings | RunConfig) -> Callable[[str], bool]:
+    """Return what says whether a key means something to a mode."""
+    mode = mode_of(name)
+    known = {f"dp.{key}" for key in mode.known_dp(settings)}
+    others = {one.section for one in MODES.values()} - {mode.section}
+    batches = {one.batch_size for one in MODES.values()} - {mode.batch_size}
+
+    def meant(key: str) -> bool:
+        section = key.partition(".")[0]
+        if section == "dp":
+            return key in known
+        if key == "federate.minimum_clients":
+            return not mode.central  # which releases every round
+        return section not in others and key not in batches
+
+    return meant
 
 
 def note(modes: Iterable[str]) -> str:
