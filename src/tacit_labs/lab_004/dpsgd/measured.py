@@ -50,12 +50,19 @@ class Trained:
 class Rise:
     """The sweep over iterations with many seeds: is the rise before the fall more than chance?"""
 
+    clip: float
+    protected: bool  # whether the bias is clipped and noised as a weight is
     seeds: int
     each: Mapping[int, Sequence[float]]  # iterations -> test accuracy by seed
 
     def mean(self, iterations: int) -> float:
         """Return the mean over seeds."""
         return float(np.mean(self.each[iterations]))
+
+    @property
+    def name(self) -> str:
+        """How it was trained, in a few words."""
+        return f"C {self.clip:g}, {'protected' if self.protected else 'exact'} bias"
 
     @property
     def first(self) -> int:
@@ -72,6 +79,17 @@ class Rise:
         """The rise from the fewest iterations to the best, in points, and its standard error over paired seeds."""
         differences = 100 * (np.array(self.each[self.best]) - np.array(self.each[self.first]))
         return float(differences.mean()), float(differences.std() / math.sqrt(self.seeds))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "clip": self.clip,
+            "protected_bias": self.protected,
+            "seeds": self.seeds,
+            "mean": {str(steps): self.mean(steps) for steps in self.each},
+            "best": self.best,
+            "gain": list(self.gain),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +119,8 @@ class Measured:
     points: tuple[Trained, ...]
     squared: tuple[Trained, ...]  # with the report's other loss
     protected: tuple[Trained, ...]  # over iterations, with the bias clipped and noised as well
-    rise: Rise
+    rise: Rise  # with the clipping bound of all the rest
+    others: tuple[Rise, ...]  # with others, and with the bias protected: the report names neither
     scaling: Scaling
     spent: Mapping[tuple[str, float], float]  # (sweep, value) -> the epsilon that the report's noise really costs
     unspent: Mapping[float, Mapping[int, float]]  # epsilon -> steps -> the share that two substitutions leave
@@ -130,12 +149,8 @@ class Measured:
             ],
             "squared_loss": [point.to_dict() for point in self.squared],
             "protected_bias": [point.to_dict() for point in self.protected],
-            "rise": {
-                "seeds": self.rise.seeds,
-                "mean": {str(steps): self.rise.mean(steps) for steps in self.rise.each},
-                "best": self.rise.best,
-                "gain": list(self.rise.gain),
-            },
+            "rise": self.rise.to_dict(),
+            "rise_otherwise": [one.to_dict() for one in self.others],
             "scaling": asdict(self.scaling) | {"orders": self.scaling.orders},
             "unspent": {
                 f"{epsilon:g}": {str(k): share for k, share in by.items()} for epsilon, by in self.unspent.items()

@@ -40,7 +40,8 @@ class Sizes:
     lr: float = 0.01
     clip: float = 1.0  # not in the report
     rise_seeds: int = 100
-    rise: tuple[int, ...] = (10, 20, 50, 100, 200, 500, 1000)
+    rise: tuple[int, ...] = (10, 20, 50, 100, 200, 500, 1000, 2000)
+    rise_otherwise: tuple[tuple[float, bool], ...] = ((0.1, False), (0.1, True), (1.0, True))  # clip, protected bias
 
 
 FULL = Sizes()
@@ -52,7 +53,8 @@ QUICK = Sizes(
         "iterations": (10, 100, 1000, 5000),
     },
     rise_seeds=30,
-    rise=(10, 50, 200),
+    rise=(10, 50, 500),
+    rise_otherwise=((0.1, False), (0.1, True)),
 )
 _REPORTED: tuple[Way, ...] = ("normal", "reported", "tight")  # on the report's features
 _BUDGETS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the two substitutions, which cost nothing to compute
@@ -131,7 +133,8 @@ def measure(sizes: Sizes, seed: int, progress: Progress) -> Measured:
         points=tuple(points),
         squared=tuple(squared),
         protected=tuple(protected),
-        rise=_rise(sizes, seeds[0]),
+        rise=_rise(sizes, seeds[0], sizes.clip),
+        others=tuple(_rise(sizes, seeds[0], clip, protected=bias) for clip, bias in sizes.rise_otherwise),
         scaling=_scaling(sizes, bench),
         spent=_spent(points),
         unspent={epsilon: {k: _unspent(epsilon, sizes.delta, k) for k in _STEPS} for epsilon in _BUDGETS},
@@ -234,15 +237,15 @@ def _settings(sizes: Sizes) -> list[tuple[str, float]]:
     return [(name, value) for name, values in sizes.sweeps.items() for value in values]
 
 
-def _rise(sizes: Sizes, first: int) -> Rise:
+def _rise(sizes: Sizes, first: int, clip: float, *, protected: bool = False) -> Rise:
     each: dict[int, list[float]] = {steps: [] for steps in sizes.rise}
     for seed in range(first, first + sizes.rise_seeds):
         data = split(seed)
         for steps in sizes.rise:
             noise = noise_of("reported", epsilon=sizes.epsilon, delta=sizes.delta, iterations=steps)
-            training = Training(steps=steps, lr=sizes.lr, clip=sizes.clip, noise_multiplier=noise)
+            training = Training(steps=steps, lr=sizes.lr, clip=clip, noise_multiplier=noise, protected_bias=protected)
             each[steps].append(accuracies(data, training, seed=seed)[steps])
-    return Rise(seeds=sizes.rise_seeds, each=each)
+    return Rise(clip=clip, protected=protected, seeds=sizes.rise_seeds, each=each)
 
 
 def _scaling(sizes: Sizes, bench: _Bench) -> Scaling:

@@ -18,6 +18,7 @@ TINY = run.Sizes(
     sweeps={"epsilon": (0.05, 1.0), "delta": (1e-6, 1e-3, 1.0), "iterations": (20, 60)},
     rise_seeds=3,
     rise=(10, 20),
+    rise_otherwise=((0.1, False), (0.1, True)),
 )
 
 
@@ -109,11 +110,20 @@ def test_the_reports_claims_are_judged_one_by_one(found: Measured) -> None:
     assert rows["The substitutions leave at most 0.2% of the budget, 100 to 10,000 iterations"][2] == "as it says"
     falling = next(row for said, row in rows.items() if said.startswith("then falls"))
     assert falling[2] == "not so"  # 60 iterations are too few for that
-    few = replace(found.rise, each={10: [0.9, 0.9, 0.9], 20: [0.92, 0.91, 0.92]})
-    rising = next(
-        row for row in page.claims(replace(found, rise=few)).rows if str(row[0]).startswith("DP-SGD rises a little")
-    )
-    assert rising[2] == "as it says"
+    for sure, verdict in (([0.92, 0.91, 0.92], "as it says"), ([0.92, 0.88, 0.91], "within chance")):
+        steep = replace(found.others[0], each={10: [0.9, 0.9, 0.9], 20: sure})
+        flat = replace(found.rise, each={10: [0.9, 0.9, 0.9], 20: [0.9, 0.9, 0.9]})
+        table = page.claims(replace(found, rise=flat, others=(steep,)))
+        rising = next(row for row in table.rows if str(row[0]).startswith("DP-SGD rises a little"))
+        assert rising[2] == verdict
+        assert "(C 0.1, exact bias)" in str(rising[1])
+
+
+def test_other_clipping_bounds_and_a_protected_bias_are_tried(found: Measured) -> None:
+    names = ["C 1, exact bias", "C 0.1, exact bias", "C 0.1, protected bias"]
+    assert [one.name for one in (found.rise, *found.others)] == names
+    assert len({str(one.each) for one in (found.rise, *found.others)}) == 3
+    assert found.to_dict()["rise_otherwise"][1]["protected_bias"] is True
 
 
 def test_delta_one_is_called_no_privacy(found: Measured) -> None:
