@@ -41,8 +41,8 @@ LOCAL: dict[str, Any] = (
         "data.scatter_scales": 3,
         "federate.clients": 5000,
         "federate.rounds": 10,
-        "train.batch_size": 60,
-        "optimizer.lr": 0.02,
+        "train.batch_size": 20,
+        "optimizer.lr": 0.05,
         "server.lr": 8.0,
         "dp.clip": 0.02,
     }
