@@ -83,7 +83,7 @@ def test_finished_runs_side_by_side(run: Compare, tmp_path: Path) -> None:
     out, _ = run(
         tmp_path / "c" / "runs" / "dp-seed-1", tmp_path / "d" / "runs" / "plain-seed-1", "--out", tmp_path / "e"
     )
-    assert "Not of like with like: clients differ: 4 in dp; 5 in plain." in out
+    assert "Not like for like: clients differ: 4 in dp; 5 in plain." in out
     assert (tmp_path / "e" / "compare.html").exists()
     (tmp_path / "c" / "compare.html").unlink()
     run(tmp_path / "c", "--quiet")

@@ -223,7 +223,6 @@ def test_the_labs_budget_is_used_and_told_beside_the_tight_one(tmp_path: Path, w
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dp": {"epsilon": None}}, "neither was given"),
         ({"dp": {"noise": 1.0}}, "both was given"),
         ({"dp": {"delta": 1.0}}, "dp.delta=1.0 does not work"),
         ({"dpsgd": {"delta": 1.5}}, "dpsgd.delta=1.5 does not work"),

@@ -294,7 +294,6 @@ def test_a_key_file_is_used_and_its_fingerprint_checked(tmp_path: Path) -> None:
             {"paillier": SMALL, "dp": {"epsilon": 3.0}},
             r"dp.epsilon has no effect in mode 'paillier'. By itself it adds no noise",
         ),
-        ({"paillier": SMALL | {"dp": True}}, "one of them; neither was given"),
         ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "noise": 1.0}}, "both was given"),
         ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "clip": "adaptive"}}, "fixed clip bound"),
         ({"paillier": SMALL | {"dp": True}, "dp": {"epsilon": 1.0, "denoise": "james-stein"}}, r"dp.denoise"),

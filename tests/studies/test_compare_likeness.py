@@ -32,7 +32,7 @@ def test_what_all_share_is_said_and_nothing_is_warned_of() -> None:
 def test_what_differs_is_warned_of(change: dict[str, Any], what: str, told: str) -> None:
     shared, warnings = alike([entry("a", result()), entry("b", result(**change))])
     (warning,) = warnings
-    assert warning.startswith(f"Not of like with like: {what} differ: ")
+    assert warning.startswith(f"Not like for like: {what} differ: ")
     assert told in warning
     assert what not in shared
 

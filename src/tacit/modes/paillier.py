@@ -139,9 +139,8 @@ def _claim_of(config: Resolved, mechanism: SkellamMechanism) -> Claim:
             f"It holds while one sum of at least {mechanism.smallest_cohort} clients is opened in a round, as "
             f"ciphertexts are bound to it: {who} can break that rule, and then meet a client's own share of the noise "
             f"only, epsilon {left:.3g}.",
-            f"It holds while at most {settings.colluding} clients of a round tell their noise{more}. Clients that a "
-            "server invents count among them: key holders with a list of the true ones (tacit-clients) admit nobody "
-            "else.",
+            f"It holds while {_tellers(settings.colluding)} in a round{more}. Clients that a server invents "
+            "count among them: key holders with a list of the true ones (tacit-clients) admit nobody else.",
             "A client is charged for every round: no amplification by sampling is claimed, and who takes part is not "
             "hidden, only what it contributed: a client that stays away takes its share of the noise along, which can "
             "be seen.",
@@ -207,6 +206,13 @@ def _layout(config: Resolved, mechanism: BoundedMean | SkellamMechanism, summand
         return Layout(length=length, bound=bound, summands=summands, key_bits=key_bits)
 
     return integers if isinstance(mechanism, SkellamMechanism) else floats
+
+
+def _tellers(colluding: int) -> str:
+    """Return how many clients may pass the noise they added to the adversary."""
+    if colluding == 0:
+        return "no client tells the adversary its noise"
+    return f"at most {colluding} {'client tells' if colluding == 1 else 'clients tell'} the adversary their noise"
 
 
 PAILLIER = Mode(

@@ -87,7 +87,7 @@ def alike(entries: Sequence[Entry]) -> tuple[dict[str, str], tuple[str, ...]]:
             shared[what] = next(iter(holders))
         else:
             told = "; ".join(f"{value} in {', '.join(names)}" for value, names in holders.items())
-            warnings.append(f"Not of like with like: {what} differ: {told}.")
+            warnings.append(f"Not like for like: {what} differ: {told}.")
     if any(result.dataset == GIVEN for entry in measured for result in entry.results):
         warnings.append(_UNSEEN)
     for entry in measured:

@@ -187,7 +187,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Entries side by side; ``warnings`` are the ways in which they are not of like with like."""
+    """Entries side by side; ``warnings`` are the ways in which they are not like for like."""
 
     entries: tuple[Entry, ...]
     shared: Mapping[str, str]  # what all runs have in common, in words: data, split, model, clients, rounds, seeds

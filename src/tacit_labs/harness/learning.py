@@ -110,7 +110,7 @@ def four_curves(rounds: Mapping[str, Mapping[str, Sequence[float | None]]], *, s
             for name, known in rounds.items()
             if any(value is not None for value in known[measure])
         ]
-        unit = "share that is right" if "accuracy" in measure else "mean cross-entropy"
+        unit = "accuracy" if "accuracy" in measure else "mean cross-entropy"
         charts.append(line(title=title, series=series, x_title="round", y_title=unit, y_format=form))
     return [Row(parts=charts[:2]), Row(parts=charts[2:])]
 

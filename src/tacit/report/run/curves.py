@@ -32,7 +32,7 @@ def section(history: History, *, full: bool) -> Section:
                 title="Accuracy" if scored else "Test accuracy",
                 series=series,
                 x_title=word,
-                y_title="share that is right",
+                y_title="accuracy",
                 y_format=".2%",
             )
         )
