@@ -65,7 +65,7 @@ def test_names_are_those_of_the_rooms() -> None:
         (["run", "--per"], ["--per-round"]),
         (["run", "fede"], [f"{key}=" for key in known_keys() if key.startswith("federate.")]),
         (["run", "fe", "x"], []),
-        (["config", "s"], ["server.", "signds.", "seed="]),
+        (["config", "s"], ["server.", "signds.", "single_holder=", "seed="]),
         (["run", "dp.epsi"], ["dp.epsilon=", "dp.epsilon=VALUE"]),
         (["run", "dpsgd.clipp"], [f"dpsgd.clipping={kind}" for kind in ("flat", "per-layer", "automatic")]),
         (["run", "dpsgd.clipping=a"], ["dpsgd.clipping=automatic"]),
