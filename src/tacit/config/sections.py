@@ -223,7 +223,8 @@ class Paillier(Section):
     value_bits: Annotated[int, Between(8, 40)] = 24
     """Bits that a coordinate is rounded to."""
     weight_cap: Examples | None = None
-    """A public number of examples that counts as weight 1; by default that of the largest client."""
+    """A public number of examples that counts as weight 1; by default the largest client's, or 10,000 where nobody
+    sees that, as on Flower."""
     key: File | None = None
     """A key file of the authority (private.key), or a folder with the shares; by default a new key for the run."""
     fingerprint: Text | None = None

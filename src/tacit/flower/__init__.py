@@ -12,7 +12,7 @@ Settings come from the run config of the app, whose keys are those of a job file
 
 An app that is there already, two lines::
 
-    strategy = tacit.flower.Private(FedAvg(), mode="paillier", paillier={"weight_cap": 600})
+    strategy = tacit.flower.Private(FedAvg(), mode="paillier")
     app = ClientApp(mods=[tacit.flower.private_mod])
 """
 

@@ -150,9 +150,8 @@ class FlowerEngine:
 
     def _frame(self, message: Message, party: ClientId, node: int) -> bytes | WireError | None:
         if message.has_error():
-            reason = (message.error.reason or f"error {message.error.code}").strip()[:_LONGEST_REASON]
             self.failures[node] = message.error
-            self._note(f"{party_name(party)} (node {node}) has dropped out: {reason}")
+            self._note(f"{party_name(party)} (node {node}) has dropped out: {reason_of(message.error)}")
             return None
         if message.metadata.src_node_id != node:
             self._note(f"Node {message.metadata.src_node_id} answered for node {node}; the answer is not used.")
@@ -178,3 +177,14 @@ class FlowerEngine:
                 self._note(f"The SuperLink can't be reached: {what}. Trying again in {wait:g} s.")
                 self._pause(wait)
         raise AssertionError("unreachable: the last try returns or raises")
+
+
+def reason_of(error: Error) -> str:
+    r"""Return why a node answered with an error, in one line: of a traceback the last, which says what was raised.
+
+    >>> reason_of(Error(code=2, reason="Traceback (most recent call last):\n  ...\nKeyError: 'arrays'"))
+    "KeyError: 'arrays'"
+    """
+    lines = [line.strip() for line in (error.reason or "").splitlines()]
+    told = [line for line in lines if line.strip("^~<>' ")]
+    return told[-1].removesuffix("'>")[:_LONGEST_REASON] if told else f"error {error.code}"

@@ -11,7 +11,6 @@ from tacit.accounting.calibration import calibrate_skellam
 from tacit.accounting.events import RepeatedEvent
 from tacit.accounting.ledger import Ledger, Neighbours
 from tacit.config.resolved import Resolved
-from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.fixed_point import BoundedMean
@@ -25,7 +24,6 @@ from tacit.modes.parts import (
     joined,
     limit,
     minimum_clients,
-    must_be_set,
     refuse_weights,
     sampler_of,
 )
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from tacit.crypto.paillier import Layout
 
 _SEES = "ciphertexts, and sums that already hold the clients' noise"
+_WEIGHT_CAP = 10_000  # examples that weigh 1 where nobody sees how many the largest client has
 _RELATION: Neighbours = "zero-out"
 _FIXED = "differential privacy under encryption, which has a fixed clip bound for the whole update and no weights."
 
@@ -65,12 +64,6 @@ def fitted(config: Resolved, plan: Plan, sizes: Sequence[int]) -> tuple[Resolved
     return config, plan
 
 
-def refuse_apart(config: RunConfig) -> None:
-    """Refuse weights without a public number that counts as weight 1."""
-    weighs = not config.paillier.dp and config.federate.weighting != "uniform"
-    must_be_set(["paillier.weight_cap"] if weighs and config.paillier.weight_cap is None else [])
-
-
 def _mean_of(config: Resolved) -> BoundedMean:
     """Return the weighted mean without noise."""
     from tacit.crypto.paillier import Layout
@@ -79,7 +72,7 @@ def _mean_of(config: Resolved) -> BoundedMean:
     return BoundedMean(
         clip=clip,
         weighting=config.federate.weighting or "examples",
-        weight_cap=config.paillier.weight_cap or 1,
+        weight_cap=config.paillier.weight_cap or _WEIGHT_CAP,
         rounding=Layout.floats(length=1, clip=clip, bits=bits, summands=1, key_bits=config.paillier.bits).error(1),
     )
 
@@ -229,5 +222,4 @@ PAILLIER = Mode(
     encrypted=True,
     fitted=fitted,
     notes=lambda config: key_notes(config.paillier),
-    refuse_apart=refuse_apart,
 )

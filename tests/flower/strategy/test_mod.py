@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.server import ServerConfig
 from flwr.serverapp.strategy import FedAvg
 
 import tacit
 from tacit import wire
-from tacit.errors import ClientError, RunError, WireError
+from tacit.errors import ClientError, ConfigError, DropoutError, RunError, WireError
 from tacit.flower import Private, envelope, private_mod
 from tacit.flower.hello import Introduction, Numbers, Terms
 from tests.flower.common import FEW_BITS, app, federation, floats, quiet, start
@@ -43,6 +47,69 @@ def test_a_client_without_the_mod_is_found_out_before_it_sends_anything(log: pyt
         assert answer.has_error() or list(answer.content) == [envelope.FRAME, "tacit.seconds"]
     assert not any("arrays" in message.content for message in grid.sent), "no task was sent"
     assert "tacit: the run stops: The server's strategy is" in log.text
+
+
+def test_a_forgotten_mod_is_one_message(log: pytest.LogCaptureFixture) -> None:
+    """Apps raise when they are greeted, and Flower's tracebacks of that are in the server's log where it simulates."""
+    grid = federation(client_app=app())
+
+    def as_flower(message: Message) -> Message:
+        logging.getLogger("flwr").error("Traceback (most recent call last): ...")
+        return message
+
+    grid.tamper = as_flower
+    with pytest.raises(RunError, match=r"node 101 answers without .*, and 3 more likewise\. Make its app") as caught:
+        Private(quiet(), **DP).start(grid, start(), num_rounds=1)
+    assert [record.levelname for record in log.records].count("ERROR") == 1
+    assert "Traceback" not in log.text
+    assert "dropped out" not in log.text
+    assert len(traceback.extract_tb(caught.value.__traceback__)) == 2  # this test, and start
+    assert caught.value.__cause__ is None
+
+
+def test_what_else_nodes_answer_to_a_greeting_stays_in_the_log(log: pytest.LogCaptureFixture) -> None:
+    grid = federation()
+    grid.dead = {102}
+    Private(quiet(), mode="plain", federate={"minimum_clients": 2}).start(grid, start(), num_rounds=1)
+    assert "(node 102) has dropped out: the app crashed" in log.text
+
+
+def test_the_log_says_that_train_metrics_are_withheld(log: pytest.LogCaptureFixture) -> None:
+    result = Private(quiet(), mode="plain").start(federation(), start(), num_rounds=1)
+    assert not result.train_metrics_clientapp[1]
+    assert "(losses, numbers of examples) is withheld" in log.text
+
+
+def _classic_strategy() -> object:
+    from flwr.server.strategy import FedAvg as Classic
+
+    return Classic()
+
+
+def server_fn(context: Context) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "part",
+    [_classic_strategy(), NumPyClient(), NumPyClient, ServerConfig(), server_fn],
+    ids=lambda part: repr(part)[:30],
+)
+def test_a_classic_app_is_told_how_to_move(part: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"classic app.*@app\.main\(\).*private_mod.*@app\.train\(\).*docs/flower\.md"
+    ):
+        Private(part, **DP)
+
+
+def test_classic_clients_and_servers_are_told_too(log: pytest.LogCaptureFixture) -> None:
+    grid = federation(client_app=ClientApp(client_fn=lambda _: NumPyClient().to_client(), mods=[private_mod]))
+    with pytest.raises(DropoutError):
+        Private(quiet(), mode="plain", federate={"retries": 0}).start(grid, start(), num_rounds=1)
+    assert "this node's app is a classic one" in log.text
+    log.clear()
+    message = Message(RecordDict({"fitins.parameters": ArrayRecord()}), 101, "train")
+    answer = private_mod(message, grid.contexts[101], lambda *_: pytest.fail("nothing is trained"))
+    assert "The server's app is a classic one" in str(answer.error.reason)
 
 
 def test_a_client_that_answers_a_greeting_with_something_else() -> None:

@@ -8,6 +8,7 @@ from tacit.errors import ConfigError
 from tacit.flower import Private
 from tacit.flower.hello import Numbers
 from tacit.flower.strategy.settings import from_run, from_text, given, plan, to_text
+from tacit.mechanisms.fixed_point import BoundedMean
 from tests.flower.common import quiet
 
 NUMBERS = Numbers(clients=100, per_round=10, rounds=5)
@@ -23,7 +24,6 @@ NUMBERS = Numbers(clients=100, per_round=10, rounds=5)
         ({"mode": "plain", "optimizer": {"lr": 0.1}}, "optimizer.lr has no effect here"),
         ({"mode": "plain", "federate": {"sampling": "poisson"}}, "federate.sampling has no effect"),
         ({"mode": "dp", "dpsgd": {"noise": 1.0}}, "dpsgd.noise has no effect"),
-        ({"mode": "paillier"}, "paillier.weight_cap has to be set"),
         ({"mode": "nbafl"}, "nbafl.smallest and nbafl.largest has to be set"),
         ({"mode": "dp", "config": {"tacit.mode": "dp"}}, "got both"),
         ({"config": {"mode": "dp"}}, "no key under tacit."),
@@ -69,3 +69,9 @@ def test_other_plans_have_room_for_more_clients_than_a_round_asks() -> None:
     assert layout.summands == min(100, round(10 + 12 * 10**0.5))
     with pytest.raises(ConfigError, match=r"minimum_clients=11 could never be met"):
         plan('{"mode": "plain", "federate.minimum_clients": 11}', NUMBERS)
+
+
+def test_encrypted_weights_need_no_number_that_nobody_knows() -> None:
+    mechanism = plan('{"mode": "paillier"}', NUMBERS).mechanism
+    assert isinstance(mechanism, BoundedMean)
+    assert mechanism.weight_cap == 10_000

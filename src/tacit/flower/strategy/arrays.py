@@ -20,6 +20,7 @@ from tacit import wire
 from tacit.errors import ConfigError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.flower import envelope
+from tacit.flower.engine import reason_of
 from tacit.flower.refusals import RefusalError
 from tacit.flower.strategy.settings import without_mod
 from tacit.vectors import Vector
@@ -128,9 +129,6 @@ def _kind(name: str, dtype: str) -> str:
         raise RunError(f"Array {name!r} is of a type that NumPy does not know: {dtype!r}.") from error
 
 
-_LONGEST_REASON = 300
-
-
 def broadcast(messages: list[Message]) -> tuple[str, ArrayRecord]:
     """Return the one model that all messages carry, and its key."""
     key: str | None = None
@@ -164,8 +162,7 @@ def frames_of(
             said = "answered twice; its first answer counts" if node in frames else "answered, though nobody asked it"
             note(f"node {node} {said}", logging.WARNING)
         elif message.has_error():
-            reason = (message.error.reason or f"error {message.error.code}").strip()[:_LONGEST_REASON]
-            note(f"node {node} has dropped out: {reason}", logging.WARNING)
+            note(f"node {node} has dropped out: {reason_of(message.error)}", logging.WARNING)
         else:
             try:
                 frames[node] = envelope.frame_of(message)

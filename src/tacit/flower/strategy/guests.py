@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -13,7 +15,7 @@ from tacit import wire
 from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, WireError
 from tacit.flow import ClientId, Frames
-from tacit.flower.engine import FlowerEngine
+from tacit.flower.engine import FlowerEngine, reason_of
 from tacit.flower.link import Door
 from tacit.flower.strategy.settings import MOD, without_mod
 from tacit.modes.keys import key_parties
@@ -21,7 +23,7 @@ from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.protocol import KeyHolder, SumProtocol
 
 _AWAY = {3, 4, 5, 8}  # Flower's codes for a node, or its app's process, that is gone; others are the app's own errors
-_LONGEST_REASON = 300
+_LOG = logging.getLogger("flwr")
 
 
 class Guests(Grid):
@@ -55,10 +57,14 @@ class Guests(Grid):
         self._door.again()
 
     def _greet(self, present: list[int]) -> None:
-        arrived = list(self._door.greet(present))
-        for node, failure in self._door.failures.items():
-            if failure.code not in _AWAY:
-                raise without_mod(node, f"{failure.reason or failure.code}".strip()[:_LONGEST_REASON])
+        with _held_back() as records:
+            arrived = list(self._door.greet(present))
+        strangers = {node: said for node, said in self._door.failures.items() if said.code not in _AWAY}
+        if strangers:
+            node, failure = next(iter(strangers.items()))
+            raise without_mod(node, reason_of(failure), more=len(strangers) - 1)
+        for record in records:
+            _LOG.handle(record)
         for node, said in arrived:
             if isinstance(said, WireError):
                 raise RunError(f"{said} Its app needs {MOD}.") from said
@@ -105,6 +111,27 @@ class Guests(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Pass on."""
         return self.grid.send_and_receive(messages, timeout=timeout)
+
+
+@contextmanager
+def _held_back() -> Iterator[list[logging.LogRecord]]:
+    """Collect what Flower logs of apps that raise, which those without the mod do when they are greeted.
+
+    In a simulation it is four tracebacks per node, above the one sentence that says what to do.
+    """
+    records: list[logging.LogRecord] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        held = record.levelno >= logging.ERROR or "has dropped out" in record.getMessage()
+        if held:
+            records.append(record)
+        return not held
+
+    _LOG.addFilter(keep)
+    try:
+        yield records
+    finally:
+        _LOG.removeFilter(keep)
 
 
 _PAUSE = 0.5

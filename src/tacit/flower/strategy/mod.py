@@ -22,7 +22,7 @@ from tacit.flower.party import Party, Request
 from tacit.flower.refusals import RefusalError, without_details
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape
-from tacit.flower.strategy.settings import MOD, STRATEGY
+from tacit.flower.strategy.settings import CLASSIC, MOD, STRATEGY
 from tacit.mechanisms.mechanism import Work
 from tacit.modes.catalogue import mode_of, resolve
 from tacit.protocols.protocol import SumProtocol
@@ -59,8 +59,10 @@ def private_mod(message: Message, context: Context, call_next: App) -> Message:
         envelope.frame_of(message)
         envelope.party_of(message)
     except WireError:
-        _LOG.error("tacit: %s", _WITHOUT_STRATEGY)
-        return Message(Error(code=_FAILED_PRECONDITION, reason=_WITHOUT_STRATEGY), reply_to=message)
+        classic = any(name.startswith("fitins.") for name in message.content)
+        why = f"{_WITHOUT_STRATEGY} The server's app is a classic one. {CLASSIC}" if classic else _WITHOUT_STRATEGY
+        _LOG.error("tacit: %s", why)
+        return Message(Error(code=_FAILED_PRECONDITION, reason=why), reply_to=message)
     guard = Guard(message=message, context=context, call_next=call_next)
     return envelope.answered(message, context, guard, party=context.node_id)
 
@@ -152,8 +154,11 @@ class Guard(Party):
         """Return the app's answer, or its error, of which no more than its code leaves the node."""
         try:
             reply = self.call_next(self.message, self.context)
-        except Exception:
-            _LOG.exception("tacit: the app raised an exception")
+        except Exception as error:
+            if isinstance(error, KeyError) and "fitins" in str(error):
+                _LOG.error("tacit: this node's app is a classic one (client_fn, NumPyClient). %s", CLASSIC)
+            else:
+                _LOG.exception("tacit: the app raised an exception")
             return Error(code=_APP_RAISED)
         if not reply.has_error():
             return reply

@@ -25,11 +25,17 @@ from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape, broadcast, frames_of
 from tacit.flower.strategy.guests import Guests, exchange_for
 from tacit.flower.strategy.session import Exchange, Session
+from tacit.flower.strategy.settings import CLASSIC
 from tacit.modes.catalogue import mode_of
 from tacit.report.words import epsilon_text
 from tacit.runs.journal import Failed, Round
 
 _LOG = logging.getLogger("flwr")
+_WITHHELD = (
+    "what clients' train functions answer beside arrays (losses, numbers of examples) is withheld, as no noise "
+    "protects it: train metrics are empty but for epsilon. Evaluate functions, and evaluate_fn on the server, are "
+    "passed on."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +135,8 @@ class Private(Strategy):
         try:
             return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
         except TacitError as error:
-            _note(f"the run stops: {error}", logging.ERROR)  # Flower's own account of it is a traceback
-            raise
+            _note(f"the run stops: {error}", logging.ERROR)
+            raise error.with_traceback(None) from None  # Flower prints a traceback, which had better be short
 
     def summary(self) -> None:
         """Log who sees what, and the wrapped strategy's own summary."""
@@ -151,6 +157,7 @@ class Private(Strategy):
             )
             lines += claim.notes
         lines += mode_of(plan.mode).notes(self._config)
+        lines.append(_WITHHELD)
         for line in lines:
             _note(line)
         self.strategy.summary()
@@ -338,6 +345,7 @@ def _note(text: str, level: int = logging.INFO) -> None:
     _LOG.log(level, "tacit: %s", text)
 
 
+_CLASSIC = ("flwr.server.strategy", "flwr.server.server_config", "flwr.compat.", "flwr.client.")
 _SINGLE = {  # strategies that look at single updates, which nobody but their clients sees here
     "FedMedian": "a median",
     "FedTrimmedAvg": "a trimmed mean",
@@ -350,8 +358,21 @@ _SINGLE = {  # strategies that look at single updates, which nobody but their cl
 }
 
 
+def _is_classic(given: object) -> bool:
+    """Return whether somebody handed over a part of an app from before the Message API."""
+    kinds = given.__mro__ if isinstance(given, type) else type(given).__mro__
+    function = callable(given) and _name_of(given) in ("server_fn", "client_fn")
+    return function or any(kind.__module__.startswith(_CLASSIC) for kind in kinds)
+
+
+def _name_of(given: object) -> str:
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
 def checked(strategy: Strategy) -> Strategy:
     """Return the strategy, or say why it can't be wrapped."""
+    if _is_classic(strategy):
+        raise ConfigError(f"{_name_of(strategy)} is a part of a classic app. {CLASSIC}")
     if not isinstance(strategy, Strategy):
         raise ConfigError(f"Expected a strategy of Flower's Message API (flwr.serverapp.strategy), got {strategy!r}.")
     name = type(strategy).__name__

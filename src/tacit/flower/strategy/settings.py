@@ -22,6 +22,17 @@ from tacit.modes.mode import Mode
 
 PREFIX = "tacit."
 STRATEGY, MOD = "tacit.flower.Private", "tacit.flower.private_mod"
+CLASSIC = (
+    "Tacit protects apps of Flower's Message API, and an app moves there with its training loop unchanged. On the "
+    "server, in place of server_fn: app = ServerApp(), and under @app.main() a function main(grid, context) that "
+    f"calls {STRATEGY}(FedAvg(), config=context.run_config).start(grid, ArrayRecord(model.state_dict()), "
+    "num_rounds=3), with FedAvg from flwr.serverapp.strategy. On the clients, in place of client_fn and NumPyClient: "
+    f"app = ClientApp(mods=[{MOD}]), and under @app.train() what fit did as a function of (message, context): load "
+    "message.content['arrays'].to_torch_state_dict(), train, and return Message(RecordDict({'arrays': "
+    "ArrayRecord(model.state_dict()), 'metrics': MetricRecord({'num-examples': n})}), reply_to=message); under "
+    "@app.evaluate() likewise what evaluate did. docs/flower.md has both side by side, and examples/flower-quickstart "
+    "is such an app."
+)
 _USED = {"mode", "seed", "out", "dp", "flower.deadline", "flower.patience"}
 _USED |= {f"federate.{key}" for key in ("clients", "per_round", "rounds", "minimum_clients", "retries", "weighting")}
 _CHOOSES = "The strategy chooses who takes part: no amplification by sampling is claimed."
@@ -110,10 +121,11 @@ def plan(text: str, numbers: Numbers) -> Plan:
     return made if made.claim is None else replace(made, claim=replace(made.claim, notes=made.claim.notes + notes))
 
 
-def without_mod(node: int, what: str) -> RunError:
-    """Return the error on a node whose app has no mod."""
+def without_mod(node: int, what: str, *, more: int = 0) -> RunError:
+    """Return the error on a node whose app has no mod, and maybe more such nodes."""
+    others = f", and {more} more likewise" if more else ""
     return RunError(
-        f"The server's strategy is {STRATEGY}, and node {node} answers without {MOD} ({what}). Make its app "
+        f"The server's strategy is {STRATEGY}, and node {node} answers without {MOD} ({what}){others}. Make its app "
         f"ClientApp(mods=[{MOD}]), the mod first in the list."
     )
 
