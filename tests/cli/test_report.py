@@ -100,3 +100,14 @@ def test_a_run_that_replaces_another_takes_its_report_away(tacit_command: Tacit,
     tacit_command.done("report", folder)
     run(digits(out=folder), force=True)
     assert not (folder / REPORT).exists()
+
+
+def test_rounds_as_csv_and_the_statement(tacit_command: Tacit, folder: Path, tmp_path: Path) -> None:
+    out = tacit_command.done("report", folder, "--csv", tmp_path / "rounds.csv", "--statement")
+    assert str(folder / "statement.html") in out
+    assert "Privacy statement" in (folder / "statement.html").read_text()
+    assert (tmp_path / "rounds.csv").read_text().startswith("round,attempts,")
+    assert not (folder / REPORT).exists()
+    assert "expected a file named *.csv" in tacit_command.refused("report", folder, "--csv", folder / RESULT)
+    assert "the same for everybody" in tacit_command.refused("report", folder, "--statement", "--full")
+    assert "finished run" in tacit_command.refused("report", folder, "--baseline", tmp_path)

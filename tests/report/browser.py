@@ -73,3 +73,14 @@ def drawn(seen: Seen) -> int:
     """Return how many charts have lines, bars or cells in them."""
     charts = re.split(r'<div class="chart js-plotly-plot"', seen.dom)[1:]
     return sum(1 for chart in charts if re.search(r'class="(trace|point|hm|barlayer|contour)', chart))
+
+
+def sheets(page: Path) -> int:
+    """Return how many sheets of paper a page takes."""
+    assert BROWSER is not None
+    printed = page.with_suffix(".pdf")
+    flags = [flag for flag in _FLAGS if flag != "--dump-dom"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [BROWSER, *flags, f"--user-data-dir={profile}", f"--print-to-pdf={printed}", page.resolve().as_uri()]
+        subprocess.run(command, capture_output=True, timeout=120, check=True)
+    return len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes()))

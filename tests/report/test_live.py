@@ -258,7 +258,7 @@ def test_the_summary_has_what_a_user_wants_to_know() -> None:
         "seed 7, a simulation: whoever has the seed can repeat every draw",
         "loop, because hooks see [one] client [/at] a time",
         "runs/[a]",
-        "tacit run --split dirichlet:0.3",
+        "tacit run --mode plain --data digits --split dirichlet:0.3",
     ):
         assert part in text
 

@@ -156,10 +156,12 @@ class ExamplePlan:
 
     def spent(self, client: int, steps: int) -> PrivacyCost:
         """Return what so many steps have cost an example of a client."""
+        return accountant.epsilon(self.ledger(client, steps), self.level.delta)
+
+    def ledger(self, client: int, steps: int) -> Ledger:
+        """Return what so many steps have released about an example of a client."""
         ledger = Ledger(unit="example")
-        if steps:
-            ledger = ledger.charged(self.event(client, steps), round_number=1)
-        return accountant.epsilon(ledger, self.level.delta)
+        return ledger.charged(self.event(client, steps), round_number=1) if steps else ledger
 
     def worst(self, taken: Sequence[int]) -> tuple[int, PrivacyCost]:
         """Return the client whose examples have spent most, ``taken`` being every client's steps so far.

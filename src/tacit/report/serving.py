@@ -20,6 +20,7 @@ from tacit.errors import ConfigError, RunError, TacitError
 from tacit.randomness import system_bytes
 from tacit.report.page import Note, Page, Section
 from tacit.report.page.html import content, marked, render
+from tacit.report.run.baseline import beside
 from tacit.report.run.page import run_page
 from tacit.runs import history
 from tacit.runs.folder import CONFIG, JOURNAL, RESULT, unborn
@@ -199,7 +200,7 @@ class _Reports:
                     tag=tag, state="waiting", page=_notice(self._folder, "No run has begun here yet.", "plain")
                 )
             found = history.read(self._folder)
-            return Shown(tag=tag, state=found.status, page=run_page(found))
+            return Shown(tag=tag, state=found.status, page=run_page(found, baseline=beside(self._folder, found)))
         except TacitError as error:
             return Shown(tag=tag, state="damaged", page=_notice(self._folder, str(error), "bad"))
 

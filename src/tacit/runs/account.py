@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
-from tacit.accounting import accountant
+from tacit.accounting import accountant, risk
 from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.events import Event
-from tacit.accounting.ledger import Charge, RunningLedger, repeated
+from tacit.accounting.ledger import Charge, Ledger, RunningLedger, repeated
 from tacit.errors import BudgetError, RunError
 from tacit.federated.examples import ExampleCharge, ExamplePlan
 from tacit.federated.plan import Claim, Privacy
@@ -114,11 +115,20 @@ class Account:
             true_delta=delta,
         )
 
+    def final(self) -> Privacy:
+        """Return the claim at the end of a run, with what it means as a risk, which takes a moment to find."""
+        return _with_risk(self.privacy(), self._ledger.short())
+
     def spent(self) -> PrivacyCost:
         """Return what all charges so far cost."""
         if self._answer is None:
             return accountant.epsilon(self._ledger.short(), self._claim.delta)
         return self._answer.result()
+
+
+def _with_risk(privacy: Privacy, ledger: Ledger) -> Privacy:
+    found = risk.of_ledger(ledger, privacy.delta)
+    return replace(privacy, right_guesses=found.right_guesses, gaussian_mu=found.mu)
 
 
 class ExampleAccount:
@@ -207,6 +217,11 @@ class ExampleAccount:
             against=self._claim.against,
             notes=notes,
         )
+
+    def final(self) -> Privacy:
+        """Return the claim at the end of a run, with what it means as a risk."""
+        client, _ = self._spent()
+        return _with_risk(self.privacy(), self._examples.ledger(client, self.taken[client]))
 
     def _extremes(self) -> list[int]:
         """Return the clients that may have spent least: fewest steps, and of those the smallest rate."""

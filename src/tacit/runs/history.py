@@ -11,6 +11,7 @@ from tacit.config.resolved import Resolved
 from tacit.federated.plan import Plan, Privacy
 from tacit.modes.catalogue import plan_of
 from tacit.runs.account import Account, ExampleAccount
+from tacit.runs.chance import Chance
 from tacit.runs.folder import config_of, must_have_begun, records_of
 from tacit.runs.journal import Attempt, Failed, Note, Record, Resume, Round, Secret, Split, Start, Stopped
 from tacit.runs.ledger import LevelLedger, Levels, Line
@@ -68,6 +69,22 @@ class History:
     def clients(self) -> int:
         """How many clients there are."""
         return self.config.federate.clients or 1
+
+    @property
+    def chance(self) -> Chance | None:
+        """What a model reaches on the test data that has learned nothing, where the journal says."""
+        share, examples = self.start.chance, self.start.test_examples
+        return Chance(share=share, examples=examples) if share and examples else None
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all parties of a federation were one program on one machine: a simulation of a federation."""
+        return not self.alone and not self.start.deployed
+
+    def name_of(self, client: int) -> str:
+        """Return a client's name, or its number."""
+        names = self.start.client_names or ()
+        return names[client] if client < len(names) else str(client)
 
     @property
     def own_data(self) -> bool:

@@ -18,8 +18,11 @@ from tacit.federated.plan import Injector, Plan
 from tacit.modes import outlook
 from tacit.modes.catalogue import mode_of, plan_of
 from tacit.randomness import Randomness
+from tacit.runs.chance import Chance
 from tacit.runs.observer import Observer
+from tacit.runs.run import GIVEN
 from tacit.tasks import catalogue, models, partition
+from tacit.tasks.data import DataSet
 from tacit.tasks.features import Features
 from tacit.training.cohort import CohortTrainer, Holdings
 from tacit.training.evaluation import Evaluator
@@ -31,6 +34,8 @@ from tacit.training.private.normalisation import OF_CLIENTS, OF_EXAMPLES, check_
 from tacit.training.private.steps import PoissonBatches
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.trial import check_batches, check_fit
+
+_MOST_NAMES = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,19 @@ class Job:
     test: tuple[Tensor, Tensor] | None
     examples: ExamplePlan | None = None  # DP-SGD inside the clients
     notes: tuple[str, ...] = ()  # what was told while it was made
+    names: tuple[str, ...] = ()  # of the clients, by their numbers; without any they are numbers
     remarks: tuple[str, ...] = ()  # what its mode has to say before the first round
     advice: str = ""  # what to do about a model that is no number any more
+
+    @property
+    def chance(self) -> Chance | None:
+        """What a model reaches on the test data that has learned nothing."""
+        return None if self.test is None else Chance.of(self.test[1])
+
+    @property
+    def told_names(self) -> tuple[str, ...]:
+        """The clients' names, where they may be told: not of private data, whose epsilon may hide who took part."""
+        return () if self.dataset == GIVEN and self.plan.private else self.names
 
     def close(self) -> None:
         """Stop the workers."""
@@ -102,6 +118,7 @@ def build(config: Resolved, randomness: Randomness, observer: Observer, *, notes
         device=device,
         randomness=randomness,
         notes=notes,
+        names=_names(data, rows, spec),
     )
 
 
@@ -123,6 +140,7 @@ def assemble(
     evaluation_hooks: Hooks | None = None,
     injectors: tuple[Injector, ...] = (),
     notes: tuple[str, ...] = (),
+    names: tuple[str, ...] = (),
 ) -> Job:
     """Put the parts of a job together."""
     check_fit(module, loss, *train)
@@ -178,6 +196,7 @@ def assemble(
         test=None if test is None else (test[0].to(device), test[1].to(device)),
         examples=examples,
         notes=notes,
+        names=names,
         remarks=mode.notes(config) + mode.warnings(plan, trainer.layout.size) + (() if drowned is None else (drowned,)),
         advice=drowned or "Lower server.lr or optimizer.lr.",
     )
@@ -230,6 +249,13 @@ def device_of(gpu: int) -> torch.device:
     if gpu >= torch.cuda.device_count():
         raise DeviceError(f"--gpu {gpu}: expected a number from 0 to {torch.cuda.device_count() - 1}.")
     return torch.device("cuda", gpu)
+
+
+def _names(data: DataSet, rows: Sequence[NDArray[np.int64]], split: str) -> tuple[str, ...]:
+    """Return the natural holders' names, where each client is one of them and they are not too many to read."""
+    if data.groups is None or len(rows) > _MOST_NAMES or split != "natural":
+        return ()
+    return tuple(data.group_names[int(data.groups[own[0]])] for own in rows)
 
 
 def features_of(data: Data) -> Features:

@@ -123,6 +123,9 @@ class Start(Record):
     form: str = ""
     split: Split | None = None
     environment: Environment | None = None
+    chance: Annotated[float, Field(gt=0, le=1)] | None = None  # the share of the test data's most frequent class
+    test_examples: Natural | None = None
+    client_names: tuple[str, ...] | None = None  # by their numbers, where they may be told
     deployed: Truth | None = None  # whether its clients are on other machines
     told: dict[str, Natural] | None = None  # how many examples those said to hold, by client
 

@@ -7,6 +7,8 @@ import math
 from tacit.accounting import accountant, profile
 from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.ledger import Ledger, RunningLedger, Tally
+from tacit.accounting.risk import Risk
+from tacit.federated.plan import Privacy
 
 # An epsilon of 20 lets the odds of any guess about a client change by a factor of 485 million. Whether 5 or 10 is a
 # guarantee may be argued; beyond this it is not.
@@ -19,6 +21,13 @@ ON_CHOICE = (
     "Each epsilon is that of one run alone. To choose one by its result, or to publish several, costs more than any of "
     "them: all saw the same data."
 )
+
+
+def risk_of(privacy: Privacy) -> Risk:
+    """Return what a claim means as a risk: by all that was released where the claim says so, or by its epsilon."""
+    pair = Risk.of_pair(epsilon=privacy.epsilon, delta=privacy.delta)
+    guesses = pair.right_guesses if privacy.right_guesses is None else privacy.right_guesses
+    return Risk(epsilon=privacy.epsilon, delta=privacy.delta, right_guesses=guesses, mu=privacy.gaussian_mu)
 
 
 def no_guarantee(epsilon: float) -> str | None:

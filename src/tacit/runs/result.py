@@ -119,6 +119,10 @@ class Result:
     folder: str | None
     stage_seconds: dict[str, float]  # of all rounds together; ``other`` is what no stage was charged with
     example_privacy: Privacy | None = None  # beside ``privacy``, where that is about clients
+    chance: float | None = None  # the share of the test data's most frequent class, which needs no learning
+    test_examples: int | None = None  # how many there are
+    at_chance: bool | None = None  # whether the test accuracy is within three standard errors of chance, or below
+    client_names: tuple[str, ...] = ()  # by their numbers, where they have names that may be told
 
     @property
     def claimed(self) -> Privacy:

@@ -289,6 +289,9 @@ class Runner:
         if training is None and self._tells.training_score(config.evaluate.train):
             self._observer.doing("testing on the training data")
             training = job.evaluator.score(end.model, *self._training_data()).accuracy
+        self._observer.doing("accounting")
+        accuracy = rounds[-1].test_accuracy
+        chance = None if accuracy is None else job.chance
         return Result(
             version=tacit.__version__,
             mode=config.mode,
@@ -305,7 +308,7 @@ class Runner:
             form=job.trainer.form,
             form_reason=job.trainer.reason,
             rounds=rounds,
-            test_accuracy=rounds[-1].test_accuracy,
+            test_accuracy=accuracy,
             train_accuracy=training,
             test_loss=rounds[-1].test_loss,
             seconds=round(end.seconds.get(WALL, 0.0) + time.perf_counter() - start, 3),
@@ -314,16 +317,20 @@ class Runner:
             bytes_up=sum(r.bytes_up for r in rounds),
             bytes_down=sum(r.bytes_down for r in rounds),
             privacy=self._privacy(),
-            example_privacy=None if self._examples is None or self._account is None else self._examples.privacy(),
+            example_privacy=None if self._examples is None or self._account is None else self._examples.final(),
             sees=asdict(job.plan.guarantee),
             notes=job.notes + self._remarks + self._tells.notes(training_score=training is not None) + stopped,
             folder=None if self._folder is None else str(self._folder.path),
+            chance=None if chance is None else chance.share,
+            test_examples=None if chance is None else chance.examples,
+            at_chance=None if chance is None or accuracy is None else chance.holds(accuracy),
+            client_names=job.told_names,
         )
 
     def _privacy(self) -> Privacy | None:
         """Return the run's claim: about clients where it makes one, or else about examples."""
         account = self._account or self._examples
-        return None if account is None else account.privacy()
+        return None if account is None else account.final()
 
     def _training_data(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the examples that clients hold; with some splits not every example has an owner."""

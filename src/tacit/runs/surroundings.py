@@ -36,6 +36,9 @@ def beginning(job: Job, randomness: Randomness) -> Start:
         device=str(job.holdings.features.device),
         form=job.trainer.form,
         split=_split(job),
+        chance=None if job.chance is None else job.chance.share,
+        test_examples=None if job.chance is None else job.chance.examples,
+        client_names=job.told_names or None,
         environment=environment(),
     )
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
@@ -11,16 +13,20 @@ import numpy as np
 import pytest
 from torch import nn
 
-from tacit.report.page import Bars, Chart, Fold, Heatmap, Lines, Page, Row, Table
+from tacit.errors import RunError
+from tacit.report.page import Bars, Chart, Drawing, Fold, Heatmap, Lines, Page, Row, Table
 from tacit.report.page.html import json_block
 from tacit.report.page.plotly import figure
+from tacit.report.run import baseline, risk
+from tacit.report.run.curves import rounds_csv
 from tacit.report.run.page import run_page
+from tacit.report.run.statement import statement_page
 from tacit.runs.federation import Federation
 from tacit.runs.folder import JOURNAL
 from tacit.runs.history import History, Participation, read
 from tacit.runs.journal import Split, Start
 from tacit.runs.run import run
-from tests.report.browser import drawn, look, needs_browser
+from tests.report.browser import drawn, look, needs_browser, sheets
 from tests.runs.common import digits
 
 UNKNOWN = Start(key="", simulation=False, dataset="", examples=0)  # of a journal without the record
@@ -331,3 +337,97 @@ def test_a_browser_draws_the_report_and_its_console_is_clean(both: History, tmp_
     assert "data-errors" not in seen.root
     assert seen.trouble == ""
     assert drawn(seen) == len(_charts(page)) >= 5  # what a secret cohort leaves
+
+
+def test_a_banner_says_that_it_was_a_simulation_unless_it_was_none(plain: History) -> None:
+    assert "A simulation of a federation" in run_page(plain).banner
+    deployed = replace(plain, start=replace(plain.start, deployed=True))
+    assert run_page(deployed).banner == ""
+    assert "simulation of a federation" not in _words(run_page(deployed))
+
+
+def test_clients_have_their_names(plain: History) -> None:
+    names = tuple(f"Hospital {letter}" for letter in "ABCDEFGHIJ"[: plain.clients])
+    named = _words(run_page(replace(plain, start=replace(plain.start, client_names=names))))
+    assert all(name in named for name in names)
+
+
+def test_who_sees_what_is_drawn(both: History) -> None:
+    (found,) = [part for part in _parts(run_page(both)) if isinstance(part, Drawing)]
+    assert [party.name for party in found.parties][:2] == ["8 clients", "The server"]
+    assert found.forth == "an update, clipped"
+    assert "is right at most" in found.parties[-1].sees
+
+
+def test_the_level_of_chance_and_the_verdict(plain: History) -> None:
+    page = run_page(plain)
+    (line,) = _charts(page)["Test accuracy"].panels[0].references
+    assert line.name.startswith("chance (10.")
+    assert "It learned" in _words(page) or "At chance" in _words(page)
+    lost = tuple(replace(record, test_accuracy=0.1) for record in plain.rounds)
+    words = _words(run_page(replace(plain, rounds=lost)))
+    assert "A test accuracy of 10.00% is what naming the most frequent class every time would give" in words
+
+
+def test_a_plain_run_stands_beside_a_protected_one(tmp_path: Path) -> None:
+    federate = {"clients": 4, "rounds": 2}
+    run(digits(out=tmp_path / "clear", federate=federate))
+    run(digits(out=tmp_path / "other", federate=federate | {"clients": 5}))
+    run(digits(out=tmp_path / "noisy", mode="dp", dp={"noise": 1.0}, federate=federate))
+    history = read(tmp_path / "noisy")
+    found = baseline.beside(tmp_path / "noisy", history)
+    assert found is not None
+    assert found.name == "clear"
+    page = run_page(history, baseline=found)
+    assert [one.name for one in _lines(_charts(page)["Test accuracy"]).series][-1] == "without protection (clear)"
+    assert "Without protection the run clear reached" in _words(page)
+    assert baseline.beside(tmp_path / "clear", read(tmp_path / "clear")) is None  # it is plain itself
+    with pytest.raises(RunError, match="not the folder of a finished run"):
+        baseline.named(tmp_path / "none")
+
+
+def test_epsilon_is_told_as_a_risk(both: History) -> None:
+    words = _words(run_page(both))
+    for part in ("What epsilon", "is right at most", "What it does not mean", "finds at most", "A coin is right 50%"):
+        assert part in words
+    privacy = both.levels[0].privacy
+    assert privacy.right_guesses is not None
+    assert risk.percentage(privacy.right_guesses) in words
+    endless = replace(privacy, epsilon=math.inf)
+    assert "no bound" in risk.sentence(endless)
+
+
+def test_rounds_as_csv_say_all_that_may_be_told(plain: History, own: History) -> None:
+    rows = list(csv.DictReader(io.StringIO(rounds_csv(plain, full=False))))
+    assert [int(row["round"]) for row in rows] == [1, 2, 3, 4]
+    assert float(rows[0]["test_accuracy"]) == plain.rounds[0].test_accuracy
+    assert float(rows[0]["seconds_train"]) == plain.rounds[0].seconds["train"]
+    hidden = next(csv.DictReader(io.StringIO(rounds_csv(own, full=False))))
+    assert (hidden["train_loss"], hidden["train_accuracy"]) == ("", "")
+    assert "All rounds as CSV" in run_page(plain).html()
+
+
+@pytest.mark.parametrize("kind", ["plain", "both", "own"])
+def test_a_statement_says_what_is_promised_and_what_is_not(kind: str, request: pytest.FixtureRequest) -> None:
+    history: History = request.getfixturevalue(kind)
+    words = _words(statement_page(history))
+    for part in (
+        "Privacy statement",
+        "What is promised",
+        "What is not promised",
+        "Signed",
+        "A simulation of a federation",
+    ):
+        assert part in words
+    if history.levels:
+        assert all(f"for one {level.privacy.unit}" in words for level in history.levels)
+    else:
+        assert "No differential privacy is claimed" in words
+
+
+@needs_browser
+def test_a_statement_fits_one_sheet_of_paper(both: History, tmp_path: Path) -> None:
+    """The run with two levels says most."""
+    page = tmp_path / "statement.html"
+    page.write_text(statement_page(both).html())
+    assert sheets(page) == 1

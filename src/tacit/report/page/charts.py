@@ -335,12 +335,14 @@ def bars(
     y_format: str = ".4g",
     log_y: bool = False,
     styles: Mapping[str, int] | None = None,
+    levels: Mapping[str, float] | None = None,
     caption: str = "",
     height: int = 360,
 ) -> Chart:
     """Return bars: a group, or a stack, for each category; ``y`` is the length of a bar, also of a horizontal one.
 
-    ``low`` and ``high`` by the series' names become error bars; ``styles`` by their names fixes colours.
+    ``low`` and ``high`` by the series' names become error bars; ``styles`` by their names fixes colours, and
+    ``levels`` are lines across the chart by name.
     """
     shown = [
         BarSeries(
@@ -363,6 +365,7 @@ def bars(
         drawing=Bars(categories=categories, series=shown, stacked=stacked, horizontal=horizontal),
         x=along if horizontal else across,
         y=across if horizontal else along,
+        references=[Reference(name=name, at=value) for name, value in (levels or {}).items()],
     )
     return Chart(title=title, panels=[panel], caption=caption, height=height)
 

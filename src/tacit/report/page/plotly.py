@@ -218,6 +218,9 @@ def _layout(panel: Panel) -> Json:
         if line.upright:
             layout.setdefault("shapes", []).append(_upright(line))
             layout.setdefault("annotations", []).append(_beside(line, log=panel.x.log))
+        elif not isinstance(drawing, Lines):  # which have theirs in the legend
+            layout.setdefault("shapes", []).append(_across(line))
+            layout.setdefault("annotations", []).append(_above(line, log=panel.y.log))
     return layout
 
 
@@ -544,6 +547,32 @@ def _upright(line: Reference) -> Json:
         "y0": 0,
         "y1": 1,
         "line": {"color": "var(--bad)", "dash": "dot", "width": 1},
+    }
+
+
+def _across(line: Reference) -> Json:
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": line.at,
+        "y1": line.at,
+        "line": {"color": "var(--bad)", "dash": "dash", "width": 1.5},
+    }
+
+
+def _above(line: Reference, *, log: bool) -> Json:
+    return {
+        "x": 1,
+        "xref": "paper",
+        "y": math.log10(line.at) if log else line.at,
+        "xanchor": "right",
+        "yanchor": "bottom",
+        "text": plain(line.name),
+        "showarrow": False,
+        "font": {"size": 11, "color": "var(--bad)"},
+        "bgcolor": "var(--panel)",
     }
 
 

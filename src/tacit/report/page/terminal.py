@@ -204,7 +204,7 @@ def _points(drawing: Points, panel: Panel) -> Group:
         for one in drawing.series
         for place in range(len(one.x))
     ]
-    return _numbers(("", panel.x.title, panel.y.title), rows)
+    return Group(_numbers(("", panel.x.title, panel.y.title), rows), *_levels(panel, panel.y))
 
 
 def _bars(drawing: Bars, panel: Panel) -> Group:
@@ -215,7 +215,8 @@ def _bars(drawing: Bars, panel: Panel) -> Group:
         (str(name), *(along.text(one.values[place]) for one in drawing.series))
         for place, name in enumerate(drawing.categories)
     ]
-    return _numbers((across.title, *(one.name for one in drawing.series)), rows, title=along.title)
+    head = (across.title, *(one.name for one in drawing.series))
+    return Group(_numbers(head, rows, title=along.title), *_levels(panel, along))
 
 
 def _surface(drawing: Surface, panel: Panel) -> RenderableType:
@@ -243,8 +244,12 @@ def _sparklines(series: Sequence[tuple[str, Numbers]], axis: Axis, panel: Panel)
         known = [value for value in values if value is not None and math.isfinite(value)]
         ends = (axis.text(known[0]), axis.text(known[-1])) if known else ("–", "–")
         grid.add_row(Words(name), _Spark(values=known), *ends)
-    levels = [Words(f"{line.name}: {axis.text(line.at)}", style="dim") for line in panel.references if not line.upright]
-    return Group(grid, *levels)
+    return Group(grid, *_levels(panel, axis))
+
+
+def _levels(panel: Panel, axis: Axis) -> list[Words]:
+    lines = [line for line in panel.references if not line.upright]
+    return [Words(f"{line.name}: {axis.text(line.at)}", style="dim") for line in lines]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ def _by_client(history: History) -> list[Part]:
     return [
         bars(
             title="Rounds of each client",
-            categories=list(range(history.clients)),
+            categories=_named(history),
             series={"answered": answered, "dropped out": [dropped[client] for client in range(history.clients)]},
             x_title="client",
             y_title="rounds",
@@ -126,7 +126,7 @@ def _map(history: History, known: Sequence[Participation]) -> Chart:
     return heatmap(
         title="Who took part",
         x=[told.round_number for told in known],
-        y=list(range(history.clients)),
+        y=_named(history),
         z=grid,
         x_title="round",
         y_title="client",
@@ -163,9 +163,9 @@ def _split(history: History, *, full: bool) -> list[Part]:
     parts: list[Part] = [Text(text=f"{_sizes(sizes)} {'' if history.own_data else _PUBLIC}".strip())]
     counts = split.counts
     if counts is not None and len(sizes) <= _MOST_CLIENTS:
-        parts.append(_classes(counts))
+        parts.append(_classes(counts, _named(history)))
     elif len(sizes) <= _MOST_CLIENTS:
-        parts.append(_size_bars(list(range(len(sizes))), sizes))
+        parts.append(_size_bars(_named(history), sizes))
     else:
         parts.append(_size_table(sizes, counts))
     return parts
@@ -181,11 +181,20 @@ def _sizes(sizes: Sequence[int]) -> str:
     )
 
 
-def _classes(counts: Sequence[Sequence[int]]) -> Chart:
+def _named(history: History) -> list[str | int]:
+    """Return the clients by their names, or by their numbers where they have none."""
+    return (
+        [history.name_of(client) for client in range(history.clients)]
+        if history.start.client_names
+        else list(range(history.clients))
+    )
+
+
+def _classes(counts: Sequence[Sequence[int]], names: Sequence[str | int]) -> Chart:
     return heatmap(
         title="How the data are split",
         x=list(range(len(counts[0]))),
-        y=list(range(len(counts))),
+        y=names,
         z=counts,
         x_title="class",
         y_title="client",
@@ -197,7 +206,7 @@ def _classes(counts: Sequence[Sequence[int]]) -> Chart:
     )
 
 
-def _size_bars(clients: list[int], sizes: Sequence[int]) -> Chart:
+def _size_bars(clients: Sequence[str | int], sizes: Sequence[int]) -> Chart:
     return bars(
         title="How the data are split",
         categories=clients,

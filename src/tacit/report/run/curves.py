@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from tacit.report.page import Fold, Part, Row, Section, Series, Table, Text, line
-from tacit.report.words import keeps_training_scores, percent, places, shortened
+import csv
+import io
+from dataclasses import fields
+
+from tacit.report.page import Download, Fold, Part, Row, Section, Series, Table, Text, line
+from tacit.report.run.baseline import Baseline
+from tacit.report.words import keeps_training_scores, percent, places, shortened, stages
 from tacit.runs.history import History
+from tacit.runs.result import RoundRecord
+
+_ON_TRAINING = ("train_loss", "train_accuracy", "train_data_loss")  # scores on the clients' own data
 
 
-def section(history: History, *, full: bool) -> Section:
+def section(history: History, *, full: bool, baseline: Baseline | None = None) -> Section:
     """Return the curves, and the same numbers as a table."""
     word, at = places(history)
     rounds = history.rounds
@@ -27,6 +35,9 @@ def section(history: History, *, full: bool) -> Section:
         series = [Series(name="test accuracy", x=at, y=[record.test_accuracy for record in rounds])]
         if scored:
             series.append(Series(name="on the training data", x=at, y=on_train))
+        if baseline is not None and not history.alone:
+            series.append(baseline.curve(style=2))
+        chance = history.chance
         charts.append(
             line(
                 title="Accuracy" if scored else "Test accuracy",
@@ -34,6 +45,7 @@ def section(history: History, *, full: bool) -> Section:
                 x_title=word,
                 y_title="accuracy",
                 y_format=".2%",
+                levels={} if chance is None else {f"chance ({percent(chance.share)})": chance.share},
             )
         )
     if shown:
@@ -81,7 +93,24 @@ def section(history: History, *, full: bool) -> Section:
         caption=left_out,
     )
     parts.append(Fold(summary="The numbers", parts=(table,)))
+    parts.append(
+        Download(label="All rounds as CSV", name=f"{history.name}-rounds.csv", text=rounds_csv(history, full=full))
+    )
     return Section(title="Learning", parts=parts)
+
+
+def rounds_csv(history: History, *, full: bool) -> str:
+    """Return every number of every round as CSV, seconds by stage included; what may not be told is empty."""
+    hidden = keeps_training_scores(history, full=full)
+    text = io.StringIO()
+    names = [name.name for name in fields(RoundRecord) if name.name != "seconds"]
+    spent = stages(history.rounds)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, *(f"seconds_{stage}" for stage in spent)])
+    for record in history.rounds:
+        told = [None if hidden and name in _ON_TRAINING else getattr(record, name) for name in names]
+        writer.writerow([*told, *(record.seconds.get(stage) for stage in spent)])
+    return text.getvalue()
 
 
 def _cross_entropy(history: History) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tacit.report.page import Cell, Chart, Fold, Note, Part, Section, Series, Table, Text, line
+from tacit.report.run import risk
 from tacit.report.words import epsilon_text, guarantee, places, relation_text, short, shortened, without_names
 from tacit.runs.history import History, Level
 
@@ -26,7 +27,7 @@ def section(history: History, *, full: bool) -> Section:
         )
     parts: list[Part] = []
     for level in history.levels:
-        parts += [_chart(history, level), _claim(level)]
+        parts += [*risk.parts(level.privacy), _chart(history, level), _claim(level)]
         for note in level.privacy.notes:
             parts.append(Text(text=note if full or not history.secret_cohort else without_names(note)))
     if history.start.simulation:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tacit.report.page import Card, Cards, Cell, Note, Part, Section, Table
+from tacit.modes.catalogue import mode_of
+from tacit.report.page import Card, Cards, Cell, Drawing, Note, Part, Party, Section, Table, Tone
+from tacit.report.run import risk
+from tacit.report.run.baseline import Baseline
 from tacit.report.words import (
     bytes_text,
     epsilon_text,
@@ -17,12 +20,23 @@ from tacit.report.words import (
     time_text,
     without_names,
 )
+from tacit.runs.chance import Chance
 from tacit.runs.history import History
 from tacit.runs.remarks import LARGEST_MEANINGFUL, ON_COHORTS, ON_SECONDS, ON_TRAINING
 from tacit.runs.result import Result, RoundRecord
+from tacit.runs.run import GIVEN
 from tacit.studies.results import Claimed
 
-_WHO = {"server": "the server", "clients": "other clients", "outsider": "an outsider on the network"}
+SIMULATION = (
+    "This run was a simulation of a federation: all parties were one program on one machine, and whoever ran it could "
+    "read everything. The drawing shows who would see what in a deployment with these settings."
+)
+_KEYS = {
+    "authority": "The key authority opens the sum of each round that the server sends; together with the server it "
+    "could open one update.",
+    "threshold": "Enough key holders together open the sum of each round; fewer of them open nothing.",
+    "shared": "Every client has the same private key (legacy): any of them could open every update.",
+}
 _PROTECTION = ("protect", "aggregate", "recover")  # stages that a protection adds to
 _UNBOUNDED = "nothing bounds what the models tell about a client"
 _NOTABLE = 0.05  # share of the time from which on they are told
@@ -49,6 +63,8 @@ class Outcome:
     promises: tuple[Promise, ...]
     protected: bool  # whether anything is promised: then it is said of what no noise protects
     expected: bool  # whether bytes are those of the expected cohort
+    chance: Chance | None = None  # what a model reaches that has learned nothing
+    baseline: Baseline | None = None  # a plain run that is like it
 
     @classmethod
     def of(cls, result: Result) -> Outcome:
@@ -65,10 +81,13 @@ class Outcome:
             promises=promises,
             protected=ON_SECONDS in result.notes,
             expected=ON_COHORTS in result.notes,
+            chance=Chance(share=result.chance, examples=result.test_examples)
+            if result.chance and result.test_examples
+            else None,
         )
 
     @classmethod
-    def read(cls, history: History, *, full: bool) -> Outcome:
+    def read(cls, history: History, *, full: bool, baseline: Baseline | None = None) -> Outcome:
         """Return the outcome of a run as far as it got; what may not be passed on only with ``full``."""
         result = history.result
         tested = [record.test_accuracy for record in history.rounds if record.test_accuracy is not None]
@@ -84,12 +103,19 @@ class Outcome:
             promises=tuple(Promise(privacy=level.privacy, budget=level.budget) for level in history.levels),
             protected=history.plan.private,
             expected=history.secret_cohort,
+            chance=history.chance,
+            baseline=baseline,
         )
 
     @property
     def alone(self) -> bool:
         """Whether one data holder trained, without a federation."""
         return any(record.steps is not None for record in self.rounds)
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the test accuracy is what chance gives."""
+        return self.chance is not None and self.test_accuracy is not None and self.chance.holds(self.test_accuracy)
 
 
 def ending(result: Result) -> list[Part]:
@@ -100,6 +126,8 @@ def ending(result: Result) -> list[Part]:
         for place, claim in enumerate(filter(None, (result.privacy, result.example_privacy)))
         if claim.notes  # that nothing is claimed, the card says
     ]
+    claims = filter(None, (result.privacy, result.example_privacy))
+    rows += [("that means", risk.sentence(claim).replace("**", "")) for claim in claims]
     if not outcome.alone:
         rows.append(("server sees", result.sees["server"]))
     rows.append(("randomness", randomness(result.seed, simulation=result.simulation)))
@@ -110,27 +138,90 @@ def ending(result: Result) -> list[Part]:
         rows.append(("trained by", f"{result.form}, because {result.form_reason}"))
     if result.folder is not None:
         rows.append(("written to", result.folder))
-    return [cards(outcome), Table(columns=(), rows=[*rows, ("try next", _next(result))])]
+    following = _next(result)
+    if following:
+        rows.append(("try next", following))
+    said = verdict(outcome)
+    return [*([said] if outcome.at_chance and said else []), cards(outcome), Table(columns=(), rows=rows)]
 
 
-def section(history: History, *, full: bool) -> Section:
+def verdict(outcome: Outcome) -> Note | None:
+    """Return in words what a run reached: beside chance, and beside the plain run where one is known."""
+    accuracy, chance, baseline = outcome.test_accuracy, outcome.chance, outcome.baseline
+    if accuracy is None:
+        return None
+    if chance is not None and outcome.at_chance:
+        text = (
+            f"**At chance.** A test accuracy of {percent(accuracy)} is what naming the most frequent class every time "
+            f"would give ({percent(chance.share)}): the model has learned nothing that this test can show."
+        )
+        if outcome.protected:
+            text += (
+                " Most likely the noise outweighs what the clients' updates say. More clients per round help most, "
+                "then a larger epsilon, fewer parameters or better features."
+            )
+        return Note(text=text, tone="bad")
+    text = f"**It learned:** {percent(accuracy)} of the test data are right"
+    text += "" if chance is None else f", where chance gives {percent(chance.share)}"
+    tone: Tone = "good"
+    if baseline is not None and baseline.accuracy is not None:
+        floor = 0.0 if chance is None else chance.share
+        if accuracy - floor < 0.5 * (baseline.accuracy - floor):
+            text, tone = text.replace("It learned:", "It learned little:"), "warn"
+        gap = 100 * (baseline.accuracy - accuracy)
+        cost = f"the protection costs {gap:.1f} points" if gap > 0.05 else "the protection costs no accuracy here"
+        text += f". Without protection the run {baseline.name} reached {percent(baseline.accuracy)}: {cost}"
+    return Note(text=f"{text}.", tone=tone)
+
+
+def section(history: History, *, full: bool, baseline: Baseline | None = None) -> Section:
     """Return the summary."""
     parts: list[Part] = []
+    outcome = Outcome.read(history, full=full, baseline=baseline)
+    said = verdict(outcome)
     if history.status != "finished":
         planned = (
             f"{len(history.rounds)} of {history.config.federate.rounds} {'stretches' if history.alone else 'rounds'}"
         )
         word = "The run stopped" if history.status == "stopped" else "The run has not ended"
         parts.append(Note(text=f"**{word}** after {planned}. {_told(history, history.reason, full=full)}", tone="warn"))
-    parts.append(cards(Outcome.read(history, full=full)))
+    parts += [*([said] if said else []), cards(outcome)]
     elsewhere = (ON_SECONDS, ON_COHORTS, ON_TRAINING)  # said where these numbers are
     parts += [Note(text=_told(history, note, full=full)) for note in history.notes if note not in elsewhere]
     parts.append(_facts(history))
     if not history.alone:
-        sees = history.plan.guarantee
-        rows = [(_WHO[who], getattr(sees, who)) for who in _WHO]
-        parts.append(Table(columns=("who", "sees"), rows=rows, caption="Who sees what"))
+        parts.append(drawing(history))
     return Section(title="Summary", parts=parts)
+
+
+def drawing(history: History) -> Drawing:
+    """Return who sees what, and what travels between them."""
+    mode, config, sees = mode_of(history.config.mode), history.config, history.plan.guarantee
+    sent = "what a client sends"
+    if mode.encrypted:
+        sent = "an update, encrypted"
+    elif mode.noisy(config) and not mode.central:
+        sent = "an update, with the client's noise"
+    elif mode.central:
+        sent = "an update, clipped"
+    elif not mode.noisy(config):
+        sent = "an update"
+    beside = [Party(name="An outsider on the network", sees=sees.outsider, icon="eye")]
+    if mode.encrypted:
+        beside.append(Party(name="Who holds a key", sees=_KEYS[config.paillier.keys], icon="key"))
+    told = " ".join(risk.sentence(level.privacy).replace("**", "") for level in history.levels)
+    beside.append(Party(name="Whoever gets the model", sees=told or f"{_UNBOUNDED.capitalize()}.", icon="eye"))
+    return Drawing(
+        title="Who sees what",
+        left=Party(
+            name=f"{history.clients:,} clients", sees=f"Each sees its own data, and {sees.clients}.", icon="clients"
+        ),
+        right=Party(name="The server", sees=f"It sees {sees.server}.", icon="server"),
+        forth=sent,
+        back="the model",
+        beside=beside,
+        caption=SIMULATION if history.one_process else "",
+    )
 
 
 def _told(history: History, text: str, *, full: bool) -> str:
@@ -152,6 +243,9 @@ def randomness(seed: int | None, *, simulation: bool) -> str:
 
 def _accuracy(outcome: Outcome) -> Card:
     details = [] if outcome.test_accuracy is not None else ["no round was tested"]
+    if outcome.chance is not None and outcome.test_accuracy is not None:
+        level = f"chance is {percent(outcome.chance.share)}"
+        details.append(f"at chance: {level}" if outcome.at_chance else level)
     if outcome.train_accuracy is not None:
         exact = ", which no noise protects" if outcome.protected else ""
         details.append(f"training data {percent(outcome.train_accuracy)}{exact}")
@@ -159,7 +253,7 @@ def _accuracy(outcome: Outcome) -> Card:
         label="test accuracy",
         value="–" if outcome.test_accuracy is None else percent(outcome.test_accuracy),
         detail="; ".join(details),
-        tone="plain" if outcome.test_accuracy is None else "good",
+        tone="plain" if outcome.test_accuracy is None else "bad" if outcome.at_chance else "good",
     )
 
 
@@ -208,12 +302,16 @@ def _traffic(outcome: Outcome) -> Card:
     return Card(label="traffic", value=bytes_text(up + down), detail=detail)
 
 
-def _next(result: Result) -> str:
+def _next(result: Result) -> str | None:
+    """Return a command that goes a step further with the same protection and the same data."""
     if result.rounds[-1].steps is not None:
         return f"tacit ledger {result.folder}    # what was released" if result.folder else "tacit run --mode dp-sgd"
+    if result.dataset == GIVEN:
+        return f"tacit report {result.folder} --open    # this run as a page" if result.folder else None
+    same = f"tacit run --mode {result.mode} --data {result.dataset}"
     if result.split == "iid":
-        return "tacit run --split dirichlet:0.3    # clients whose data differ"
-    return "tacit run --clients 100 --per-round 20 --rounds 30    # many small clients"
+        return f"{same} --split dirichlet:0.3    # clients whose data differ"
+    return f"{same} --clients 100 --per-round 20 --rounds 30    # many small clients"
 
 
 def _facts(history: History) -> Table:
