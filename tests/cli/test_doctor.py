@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tacit.cli.doctor import doctor
 from tacit.crypto import backend
-from tacit.runs import machine
+from tacit.runs import environment
 
 _APP = typer.Typer()
 _APP.command()(doctor)
@@ -25,14 +25,14 @@ def _run(*arguments: str) -> str:
 
 def test_every_part_has_a_line_with_its_reason() -> None:
     shown = _run()
-    for part in machine.examine().parts:
+    for part in environment.examine().parts:
         (line,) = [line for line in shown.splitlines() if part.value in line and part.reason in line]
         assert line.startswith("✓" if part.best else "·")
     assert "cores" in shown
 
 
 def test_json_has_the_same() -> None:
-    found, examined = json.loads(_run("--json")), machine.examine()
+    found, examined = json.loads(_run("--json")), environment.examine()
     assert found["cores"] == examined.cores >= 1
     assert set(found) == {"cores", "python", "torch", "gpu", "crypto", "kernels"}
     assert found["crypto"]["value"] == backend.describe().backend.name

@@ -331,7 +331,11 @@ def test_mistakes_show_before_a_folder_is_made(tmp_path: Path, changes: dict[str
 
 def test_a_mistake_in_the_plan_shows_before_data_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tacit.tasks.catalogue.load", lambda *_, **__: pytest.fail("the data were loaded"))
-    for changes in ({"mode": "dp"}, {"federate": {"per_round": 60}}, {"dp": {"clip": 1.0}}):
+    for changes in (
+        {"mode": "dp", "dp": {"epsilon": 1.0, "noise": 1.0}},
+        {"federate": {"per_round": 60}},
+        {"dp": {"clip": 1.0}},
+    ):
         with pytest.raises(ConfigError):
             run(RunConfig(**changes))
 

@@ -9,7 +9,7 @@ import typer
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
-    from tacit.runs.machine import Machine
+    from tacit.runs.environment import Machine
 
 _TITLES = {"python": "Python", "torch": "torch", "gpu": "GPU", "crypto": "cryptography", "kernels": "training kernels"}
 
@@ -28,7 +28,7 @@ def doctor(
       tacit doctor --check
       TACIT_CRYPTO_BACKEND=gmpy2 tacit doctor
     """
-    from tacit.runs.machine import examine
+    from tacit.runs.environment import examine
 
     machine = examine()
     checked = _checked() if check else None

@@ -157,13 +157,13 @@ class Round(Record):
     @classmethod
     def of(cls, record: RoundRecord, *, dropped: tuple[int, ...] | None = None) -> Round:
         """Return the line of a round."""
-        figures = record.to_dict()
+        epsilons = {name: epsilon_to_json(getattr(record, name)) for name in ("epsilon", "example_epsilon")}
         return cls(
             round=record.round,
             epsilon=record.epsilon,
             example_epsilon=record.example_epsilon,
             dropped=dropped,
-            figures=figures,
+            figures=asdict(record) | epsilons,
         )
 
     @property

@@ -71,13 +71,9 @@ class RoundRecord:
             )
         return self.wall_seconds
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain containers for JSON."""
-        return _in_json(asdict(self))
-
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RoundRecord:
-        """Build from what :meth:`to_dict` gave; fields of a later version are left out. Damage raises RunError."""
+        """Build from plain values as in JSON; fields of a later version are left out. Damage raises RunError."""
         try:
             return _round().validate_json(json.dumps(_from_json(values)), strict=True)
         except ValidationError as error:
@@ -230,7 +226,7 @@ def _percent(share: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None else "infinite" if value == math.inf else f"{value:.4f}"
 
 
 def _in_json(level: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def execute(
     journal's first record says, once the job is built. ``book`` holds what was released about the same clients before,
     and is added to.
     """
-    from tacit.runs import surroundings
+    from tacit.runs import environment
     from tacit.runs.logged import logged
 
     start = time.perf_counter()
@@ -100,7 +100,7 @@ def execute(
         connection = (connect or _connection)(job)
         if out is not None:
             folder = RunFolder.create(out, config=job.config.to_yaml(), force=force)
-            folder.journal.append(replace(surroundings.beginning(job, randomness), **about()))
+            folder.journal.append(replace(environment.beginning(job, randomness), **about()))
             for record in [] if book is None else book.earlier():
                 folder.journal.append(record)
         with _reasons_kept(folder), logged(job.config, observer) as told:
@@ -187,8 +187,8 @@ def resume(
 def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -> Result:
     start = time.perf_counter()
     observer.doing("loading PyTorch")
+    from tacit.runs import environment, logged
     from tacit.runs import job as jobs
-    from tacit.runs import logged, surroundings
     from tacit.runs.ledger import charges_of
 
     config = config_of(folder.path).model_copy(update={"out": folder.path})  # it may have been moved since
@@ -218,7 +218,7 @@ def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -
                 f"The run began on {began.dataset} with {began.examples} examples; now it is {job.dataset} with "
                 f"{len(job.holdings.labels)}. Bring the same data back to resume."
             )
-        folder.journal.append(Resume(time=surroundings.now(), environment=surroundings.environment()))
+        folder.journal.append(Resume(time=environment.now(), environment=environment.here()))
         with _reasons_kept(folder), logged.logged(job.config, observer) as told:
             runner = _runner(job)(
                 job=job,

@@ -192,19 +192,9 @@ class Runner:
         retries = self._job.config.federate.retries
         for attempt in range(retries + 1):
             turn = Turn(round_number=number, attempt=attempt)
+            # Each try draws anew: clients that did not answer would most likely not answer again.
             cohort = self._job.plan.sampler.cohort(self._randomness.secret("cohort", number, attempt))
-            planned = self._job.config.federate.rounds - number + 1
-            clients = range(len(self._job.holdings.rows))
-            spent = None
-            if self._examples is not None:  # who is charged for its own steps took part: where nobody may know, all are
-                charged = cohort if self._tells.sizes else clients
-                spent = self._examples.charge(charged, round_number=number)
-            charge = None
-            if self._account is not None:
-                charge = self._account.charge(mechanism, turn=turn, planned=planned, cohort=cohort)
-            self._charged(
-                self._tells.attempt(turn, cohort, population=len(clients), charge=charge, example_charges=spent)
-            )
+            self._charge(turn, cohort, mechanism)
             self._replied, self._asked, self._in_flight = 0, len(cohort), number
             self._observer.doing("training")
             try:
@@ -212,22 +202,22 @@ class Runner:
                 total = self._exchange(engine, sum_flow(self._plan, mechanism, cohort, task), traffic)
                 with self._stopwatch.measure("recover"):
                     outcome = release(self._plan, mechanism, total, task, before.state, self._randomness)
-            except DropoutError as error:
+            except DropoutError as error:  # nothing was released, and what was charged stays charged
                 self._write(Failed(round=number, attempt=attempt, reason=str(error)))
                 if attempt == retries:
                     raise DropoutError(
                         f"{error} Tried {retries + 1} times; the model of round {number - 1} is kept."
                     ) from error
                 self._observer.note(f"Round {number}, try {attempt + 1}: {error} Trying again with a new cohort.")
-            except (ClientError, SpoiledError) as error:
+            except (ClientError, SpoiledError) as error:  # somebody lied or broke: another cohort would not mend it
                 self._write(Failed(round=number, attempt=attempt, reason=str(error)))
                 raise
             else:
-                where = first_not_finite(outcome.model)
-                if where is not None:
+                if not np.isfinite(outcome.model).all():  # it must not replace the last good one on disk
+                    became = outcome.model[first_not_finite(outcome.model)]
                     raise RunError(
-                        f"The global model became {outcome.model[where]} in round {number}; the model of round "
-                        f"{number - 1} is kept. {self._job.advice}"
+                        f"The global model became {became} in round {number}; the model of round {number - 1} is kept. "
+                        f"{self._job.advice}"
                     )
                 for note in outcome.notes:
                     self._note(note)
@@ -235,6 +225,18 @@ class Runner:
             finally:
                 self._in_flight = None
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _charge(self, turn: Turn, cohort: Sequence[int], mechanism: Mechanism) -> None:
+        """Charge a try, on disk before anything of it is sent: a crash may lose the round, never its cost."""
+        clients = range(len(self._job.holdings.rows))
+        spent = charge = None
+        if self._examples is not None:  # who is charged for its own steps took part: where nobody may know, all are
+            charged = cohort if self._tells.sizes else clients
+            spent = self._examples.charge(charged, round_number=turn.round_number)
+        if self._account is not None:
+            planned = self._job.config.federate.rounds - turn.round_number + 1
+            charge = self._account.charge(mechanism, turn=turn, planned=planned, cohort=cohort)
+        self._charged(self._tells.attempt(turn, cohort, population=len(clients), charge=charge, example_charges=spent))
 
     def _exchange(self, engine: Engine, flow: Flow[Total], traffic: Traffic) -> Total:
         """Drive the flow; what is not the time of clients and key holders is aggregation."""

@@ -6,7 +6,7 @@ import pytest
 
 from tacit_labs.bench.documented.common import in_a_child
 
-AT_MOST = {"plain": 33, "dp": 44, "paillier with dp": 67}
+AT_MOST = {"plain": 15, "dp": 22, "paillier with dp": 32}
 
 
 @pytest.mark.parametrize(("name", "files"), AT_MOST.items())

@@ -45,6 +45,9 @@ class Tracer(Silent):
         """Begin, where the steady round is the first."""
         self._tracing = len(done) + 1 == _STEADY
 
+    def doing(self, what: str) -> None:
+        """Say nothing, from a file of its own."""
+
     def progress(self, *, replied: int, asked: int) -> None:
         """Say nothing."""
 
