@@ -154,6 +154,10 @@ def test_releases_without_noise_have_an_infinite_epsilon(tmp_path: Path) -> None
     (level,) = read(out).levels
     assert level.privacy.epsilon == math.inf
     assert level.epsilons == (math.inf, math.inf)
+    (out / RESULT).unlink()  # read from the journal alone
+    (level,) = read(out).levels
+    assert (level.privacy.epsilon, level.epsilons) == (math.inf, (math.inf, math.inf))
+    assert [line["epsilon"] for line in ledger_of(out).to_dict()["lines"]] == ["infinite", "infinite"]
 
 
 def test_a_model_that_overflowed_has_its_reason_in_the_journal(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
+import math
 import os
 import re
 import resource
@@ -12,10 +14,29 @@ from pathlib import Path
 
 import pytest
 
+from tacit.accounting.events import GaussianEvent
+from tacit.accounting.ledger import Charge
 from tacit.errors import RunError, StorageError
+from tacit.federated.examples import ExampleCharge
 from tacit.runs import history
 from tacit.runs.folder import RunFolder
-from tacit.runs.journal import End, Failed, Journal, Note, Round, Secret, Stopped, lock_of, read
+from tacit.runs.journal import (
+    Attempt,
+    End,
+    Environment,
+    Failed,
+    Journal,
+    Note,
+    Record,
+    Resume,
+    Round,
+    Secret,
+    Split,
+    Start,
+    Stopped,
+    lock_of,
+    read,
+)
 
 ONE = b'{"type": "end", "rounds": 1}\n'
 
@@ -264,3 +285,75 @@ def test_a_pipe_for_a_journal_is_no_run(tmp_path: Path) -> None:
     for look in (RunFolder.open, lambda path: RunFolder.create(path, config="", force=False), history.read):
         with pytest.raises(StorageError, match="pipe or a device"):
             look(tmp_path)
+
+
+RELEASE = GaussianEvent(noise_multiplier=1.5)
+RECORDS: list[Record] = [
+    Start(key="0f" * 16, simulation=True, dataset="digits", examples=9),
+    Start(
+        key="0f" * 16,
+        simulation=False,
+        dataset="given",
+        examples=9,
+        time="2026-01-01T00:00:00+00:00",
+        title="nine",
+        model="logistic",
+        parameters=650,
+        device="cpu",
+        form="lanes",
+        split=Split(sizes=(4, 5), counts=((1, 3), (5, 0))),
+        environment=Environment(tacit="0.2.0", cores=2),
+        deployed=True,
+        told={"0": 4, "1": 5},
+    ),
+    Attempt(round=1, attempt=0, charge=None, clients=2, asked="all"),
+    Attempt(
+        round=1,
+        attempt=1,
+        charge=Charge(round_number=1, event=RELEASE, note="try 2", clients=(0, 1)),
+        asked=(0, 1),
+        example_charges=(ExampleCharge(clients=(0,), event=RELEASE), ExampleCharge(clients=(1,), event=RELEASE)),
+    ),
+    Round(round=1, epsilon=1.5, dropped=(1,), figures={"round": 1, "clients_asked": 2, "epsilon": 1.5}),
+    Round(round=2, epsilon=math.inf, figures={"round": 2, "epsilon": "infinite"}),
+    Failed(round=1, attempt=0, reason="too few"),
+    Note(round=1, text="a note"),
+    Secret(round=1, text="client 1 sent nothing"),
+    Resume(time="2026-01-01T00:00:01+00:00", environment=Environment(tacit="0.2.0")),
+    Stopped(reason="It was interrupted."),
+    End(rounds=2),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind)
+def test_every_record_comes_back_as_it_was(tmp_path: Path, record: Record) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.append(record)
+    assert list(read(tmp_path / "j")) == [record]
+    assert json.loads((tmp_path / "j").read_bytes(), parse_constant=pytest.fail)["type"] == record.kind
+
+
+def test_what_a_later_version_writes_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "j").write_text('{"type": "weather", "sun": 3}\n{"type": "end", "rounds": 2, "mood": "fine"}\n')
+    assert list(read(tmp_path / "j")) == [End(rounds=2)]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"type": "attempt", "round": 1, "attempt": 0}', "charge of a 'attempt' record: field required"),
+        ('{"type": "attempt", "round": 1, "attempt": 0, "charge": {"round": 1}}', "Not a charge of a ledger"),
+        (
+            '{"type": "attempt", "round": 1, "attempt": 0, "charge": null, "example_charges": [{"clients": [-1]}]}',
+            "Not a charge of clients' examples",
+        ),
+        ('{"type": "round", "round": -1}', "round of a 'round' record: input should be greater than or equal to 0"),
+        ('{"type": "round", "round": 1, "epsilon": "much"}', "epsilon of a 'round' record: input should be a valid"),
+        ('{"type": "start", "key": "0"}', "key of a 'start' record: string should match pattern"),
+        ('{"type": "stopped"}', "reason of a 'stopped' record: field required"),
+    ],
+)
+def test_a_record_of_another_form_is_named_with_its_field(tmp_path: Path, line: str, why: str) -> None:
+    (tmp_path / "j").write_text(f'{{"type": "end"}}\n{line}\n')
+    with pytest.raises(RunError, match=f"(?i)j is damaged in line 2: .*{why}"):
+        list(read(tmp_path / "j"))
