@@ -39,11 +39,11 @@ LOCAL: dict[str, Any] = (
     | _STEADY
     | {
         "data.scatter_scales": 3,
-        "federate.clients": 5000,
+        "federate.clients": 1000,
         "federate.rounds": 10,
         "train.batch_size": 20,
         "optimizer.lr": 0.05,
-        "server.lr": 8.0,
+        "server.lr": 4.0,
         "dp.clip": 0.02,
     }
 )
