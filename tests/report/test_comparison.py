@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tacit.report import comparison as report
 from tacit.report import comparison_charts as charts
-from tacit.report.page import Bars, Chart, Lines, Part, Points, Row, Series, Table, terminal
+from tacit.report.page import Bars, Chart, Lines, Note, Part, Points, Row, Series, Table, Text, terminal
 from tacit.studies.results import Comparison, Entry
 from tests.report.browser import drawn, look, needs_browser
 from tests.runs.results import CENTRAL, LOCAL, entry, result
@@ -181,3 +181,42 @@ def test_a_browser_draws_all_five_charts(tmp_path: Path) -> None:
     assert 'data-charts="drawn"' in seen.root
     assert seen.console == ()
     assert drawn(seen) == 5
+
+
+CHANCE: dict[str, Any] = {"chance": 0.1, "test_examples": 1_000}
+CLEAR = entry("plain", result((0.5, 0.8), **CHANCE))
+NOISY = entry("dp", result((0.3, 0.6), privacy=replace(CENTRAL, right_guesses=0.797), **CHANCE))
+LOST = entry("local-dp", result((0.1, 0.11), privacy=CENTRAL, **CHANCE))
+
+
+def test_every_chart_of_accuracies_has_chance_and_the_plain_run() -> None:
+    page = report.page(together(CLEAR, NOISY, LOST))
+    lines = {chart.title: [line.name for line in chart.panels[0].references] for chart in page.charts}
+    assert lines["Test accuracy by round"] == ["chance (10.0%)"]  # the plain run is a curve of its own
+    assert lines["Test accuracy after the last round"] == ["chance (10.0%)", "plain (80.0%)"]
+    assert lines["Accuracy against epsilon"] == ["chance (10.0%)", "plain (80.0%)"]
+
+
+def test_the_verdict_is_in_words_and_what_is_at_chance_is_marked() -> None:
+    comparison = together(CLEAR, NOISY, LOST, differing={"server.lr": {"plain": "1.5", "dp": "1", "local-dp": "1"}})
+    notes = [part.text for part in report.overview(comparison) if isinstance(part, Note)]
+    assert notes[0].startswith("**At chance: local-dp.** Naming the most frequent class every time gives 10.00%")
+    assert notes[1] == (
+        "**Verdict.** Without protection (plain) 80.00% of the test data are right. dp reaches 60.00%, 20.0 points "
+        "less; the best attacker on one client is right at most 79.7% of the time. The entries also differ in settings "
+        "of training, so not all of a gap is the protection's."
+    )
+    summary = tables(comparison)[0]
+    assert summary.rows[2][1] == "11.00%, at chance"
+    assert summary.tones[2, 1] == "bad"
+    assert "Settings of training differ: server.lr." in summary.caption
+
+
+def test_results_come_first_and_settings_after() -> None:
+    comparison = together(CLEAR, NOISY, differing={"server.lr": {"plain": "1.5", "dp": "1"}})
+    titles = [section.title for section in report.page(comparison).sections]
+    assert titles.index("Summary") < titles.index("Accuracy") < titles.index("Settings")
+    (found,) = [table for table in tables(comparison) if "Where settings of training differ" in table.caption]
+    assert list(found.rows) == [("server.lr", "1.5", "1")]
+    alike = [part.text for part in parts(together(CLEAR, NOISY)) if isinstance(part, Text)]
+    assert "Nothing else about training differs between the entries." in alike

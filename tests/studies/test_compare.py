@@ -52,6 +52,7 @@ def test_every_run_is_an_ordinary_one_on_the_same_split(tmp_path: Path) -> None:
     assert [index for index, _ in told] == [0, 1, 2, 3]
     assert moved[:4] == [(0, 0), (0, 0), (0, 1), (0, 2)]  # begun, ready, and its rounds
     assert comparison.warnings == ()
+    assert comparison.differing["server.lr"] == {"plain": "1.5", "dp": "1"}  # each mode's own choice
     assert comparison.shared == {
         "data": "digits",
         "split": "iid",

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tacit.report import comparison_charts as charts
-from tacit.report.page import Card, Cards, Cell, Column, Note, Page, Part, Row, Section, Table, Text, Tone
+from tacit.report.page import Cell, Column, Note, Page, Part, Row, Section, Table, Text, Tone
+from tacit.report.run.risk import percentage
 from tacit.report.words import bytes_text, epsilon_text, guarantee, percent, seconds_text, short
-from tacit.runs.remarks import LARGEST_MEANINGFUL
+from tacit.runs.remarks import LARGEST_MEANINGFUL, risk_of
 from tacit.storage import write_atomically
 from tacit.studies.results import Claimed, Comparison, Entry, Repeat, Spread
 
@@ -45,14 +46,22 @@ def page(comparison: Comparison) -> Page:
                 title="Accuracy",
                 lead="On the test data. Curves are means over the seeds; bands and bars go from the lowest seed to the "
                 "highest.",
-                parts=(Row(parts=(charts.curves(entries), charts.final(entries))),),
+                parts=(
+                    Row(
+                        parts=(
+                            charts.curves(entries, comparison.chance),
+                            charts.final(entries, comparison.chance, comparison.baseline),
+                        )
+                    ),
+                ),
             ),
-            _privacy(entries),
+            _privacy(comparison, entries),
             Section(
                 title="What it costs",
                 parts=(Row(parts=(charts.traffic(entries), charts.stages(entries))), _costs(entries)),
             ),
             _sees(entries),
+            _settings(comparison),
             _origins(comparison),
         ),
         foot=f"Made by `tacit compare` from runs of tacit {versions}. `{TABLE}` and `{DATA}` have the numbers.",
@@ -89,15 +98,70 @@ def epsilons_text(entry: Entry) -> str:
 
 
 def overview(comparison: Comparison) -> list[Part]:
-    """Return what a terminal shows: the table, whom each epsilon holds against, warnings and notes."""
-    parts: list[Part] = [
-        Text(text="**" + ", ".join(f"{what}: {value}" for what, value in comparison.shared.items()) + "**"),
-        _table(comparison.entries),
-    ]
+    """Return what a terminal shows: results and the verdict first, then settings, warnings and notes."""
+    parts: list[Part] = [_table(comparison), *_verdict(comparison)]
     rows = [(entry.name, guarantee(claim)) for entry in comparison.entries for claim in entry.claims]
     if rows:
         parts.append(Table(columns=(), rows=rows, caption="\nWhat each epsilon hides, and from whom"))
+    if comparison.differing:
+        parts.append(_differing(comparison))
+    same = ", ".join(f"{what}: {value}" for what, value in comparison.shared.items())
+    if same:
+        parts.append(Text(text=f"The same in all: {same}."))
     return [*parts, *_problems(comparison), *(Note(text=note) for note in comparison.notes)]
+
+
+def _verdict(comparison: Comparison) -> list[Part]:
+    """Return in words what the protections cost and give, those that learned nothing first."""
+    baseline, chance = comparison.baseline, comparison.chance
+    lost = [entry for entry in comparison.entries if entry.at_chance]
+    parts: list[Part] = []
+    if lost and chance is not None:
+        names = ", ".join(entry.name for entry in lost)
+        parts.append(
+            Note(
+                text=f"**At chance: {names}.** Naming the most frequent class every time gives "
+                f"{percent(chance.share)}; what is no better has learned nothing that this test can show.",
+                tone="bad",
+            )
+        )
+    told = [_judged(entry, baseline) for entry in comparison.entries if entry not in lost and entry is not baseline]
+    begin = (
+        ""
+        if baseline is None or baseline.accuracy is None
+        else (f"Without protection ({baseline.name}) {percent(baseline.accuracy.mean)} of the test data are right. ")
+    )
+    said = " ".join(filter(None, told))
+    if begin or said:
+        unfair = (
+            " The entries also differ in settings of training, so not all of a gap is the protection's."
+            if comparison.differing
+            else ""
+        )
+        parts.append(Note(text=f"**Verdict.** {begin}{said}{unfair}"))
+    return parts
+
+
+def _judged(entry: Entry, baseline: Entry | None) -> str:
+    """Return the sentence on one protection."""
+    accuracy = entry.accuracy
+    if accuracy is None:
+        return ""
+    text = f"{entry.name} reaches {percent(accuracy.mean)}"
+    if baseline is not None and baseline.accuracy is not None:
+        gap = 100 * (baseline.accuracy.mean - accuracy.mean)
+        spread = 100 * max(one.deviation or 0.0 for one in (accuracy, baseline.accuracy))
+        if abs(gap) <= max(spread, 0.05):
+            text += ", as much" + (" within the spread of the seeds" if spread else "")
+        else:
+            text += f", {abs(gap):.1f} points {'less' if gap > 0 else 'more'}"
+    if not entry.claims:
+        return f"{text}; it claims no differential privacy."
+    kept = [
+        f"the best attacker on one {claim.unit} is right at most {percentage(risk_of(claim).right_guesses)} of the time"
+        for claim in entry.claims
+    ]
+    return f"{text}; {', and '.join(kept)}."
 
 
 def _problems(comparison: Comparison) -> list[Part]:
@@ -106,19 +170,43 @@ def _problems(comparison: Comparison) -> list[Part]:
 
 
 def _summary(comparison: Comparison) -> Section:
-    parts = _problems(comparison)
-    if comparison.shared:
-        parts.append(Cards(cards=tuple(Card(label=what, value=value) for what, value in comparison.shared.items())))
-    parts.append(_table(comparison.entries))
     lead = (
         "Epsilons of different rows are comparable only where unit, neighbours and adversary are the same; see "
         "**Privacy**."
     )
-    return Section(title="Summary", lead=lead, parts=parts)
+    return Section(
+        title="Summary", lead=lead, parts=[*_verdict(comparison), _table(comparison), *_problems(comparison)]
+    )
 
 
-def _table(entries: Sequence[Entry]) -> Table:
+def _settings(comparison: Comparison) -> Section:
+    """Return what all entries share, and where they differ."""
+    parts: list[Part] = []
+    if comparison.shared:
+        parts.append(Table(columns=(), rows=list(comparison.shared.items()), caption="The same in all"))
+    if comparison.differing:
+        parts.append(_differing(comparison))
+    else:
+        parts.append(Text(text="Nothing else about training differs between the entries."))
+    return Section(title="Settings", parts=parts)
+
+
+def _differing(comparison: Comparison) -> Table:
+    names = [
+        entry.name for entry in comparison.entries if any(entry.name in row for row in comparison.differing.values())
+    ]
+    rows = [(key, *(values.get(name) for name in names)) for key, values in comparison.differing.items()]
+    return Table(
+        columns=("", *names),
+        rows=rows,
+        align="l" + "r" * len(names),
+        caption="Where settings of training differ, by the modes' own choice or by yours",
+    )
+
+
+def _table(comparison: Comparison) -> Table:
     """Return a row per entry: what it reached, what it claims and what it costs."""
+    entries = comparison.entries
     rows: list[tuple[Cell, ...]] = []
     tones: dict[tuple[int, int], Tone] = {}
     for place, entry in enumerate(entries):
@@ -128,16 +216,19 @@ def _table(entries: Sequence[Entry]) -> Table:
             continue
         if any(map(no_guarantee, entry.claims)):
             tones[place, 2] = "bad"
+        if entry.at_chance:
+            tones[place, 1] = "bad"
         rows.append(
             (
                 entry.name,
-                accuracy_text(entry.accuracy),
+                accuracy_text(entry.accuracy) + (", at chance" if entry.at_chance else ""),
                 epsilons_text(entry),
                 None if entry.bytes_up is None else bytes_text(entry.bytes_up),
                 None if entry.bytes_down is None else bytes_text(entry.bytes_down),
                 None if entry.seconds is None else seconds_text(entry.seconds.mean),
             )
         )
+    unlike = "" if not comparison.differing else f"Settings of training differ: {', '.join(comparison.differing)}."
     several = any(len(entry.results) > 1 for entry in entries)
     accuracy = Column(name="test accuracy", unit="mean ± standard deviation over the seeds" if several else "")
     up, down = (Column(name=name, unit="per client per round") for name in ("up", "down"))
@@ -146,11 +237,11 @@ def _table(entries: Sequence[Entry]) -> Table:
         rows=rows,
         align="lrrrrr",
         tones=tones,
-        caption="" if several else "One run each: there is no spread to show.",
+        caption=" ".join(filter(None, ("" if several else "One run each: there is no spread to show.", unlike))),
     )
 
 
-def _privacy(entries: Sequence[Entry]) -> Section:
+def _privacy(comparison: Comparison, entries: Sequence[Entry]) -> Section:
     rows: list[tuple[str | None, ...]] = []
     tones: dict[tuple[int, int], Tone] = {}
     for entry in entries:
@@ -182,7 +273,9 @@ def _privacy(entries: Sequence[Entry]) -> Section:
         "What epsilon hides (the unit and the neighbours) and from whom differs between protections. A smaller epsilon "
         "against the public is no better than a larger one against the server."
     )
-    return Section(title="Privacy", lead=lead, parts=(charts.frontier(entries), table))
+    return Section(
+        title="Privacy", lead=lead, parts=(charts.frontier(entries, comparison.chance, comparison.baseline), table)
+    )
 
 
 def _nominal(claim: Claimed) -> str:

@@ -21,6 +21,7 @@ from tacit.report.page import (
     line,
     with_axes,
 )
+from tacit.runs.chance import Chance
 from tacit.runs.remarks import LARGEST_MEANINGFUL
 from tacit.studies.results import STAGES, Claimed, Entry
 
@@ -37,7 +38,7 @@ _STAGE_WORDS = {
 }
 
 
-def curves(entries: Sequence[Entry]) -> Chart:
+def curves(entries: Sequence[Entry], chance: Chance | None = None) -> Chart:
     """Return the test accuracy by round."""
     series = []
     for style, entry in enumerate(entries):
@@ -59,11 +60,20 @@ def curves(entries: Sequence[Entry]) -> Chart:
         x_title="round",
         y_title="test accuracy",
         y_format=".1%",
+        levels=_levels(chance),
         height=400,
     )
 
 
-def final(entries: Sequence[Entry]) -> Chart:
+def _levels(chance: Chance | None, baseline: Entry | None = None) -> dict[str, float]:
+    """Return the lines that every chart of accuracies has: chance, and what is reached without protection."""
+    levels = {} if chance is None else {f"chance ({chance.share:.1%})": chance.share}
+    if baseline is not None and baseline.accuracy is not None:
+        levels[f"{baseline.name} ({baseline.accuracy.mean:.1%})"] = baseline.accuracy.mean
+    return levels
+
+
+def final(entries: Sequence[Entry], chance: Chance | None = None, baseline: Entry | None = None) -> Chart:
     """Return the accuracy after the last round, with its spread."""
     name = "test accuracy"
     spreads = [entry.accuracy for entry in entries]
@@ -75,6 +85,7 @@ def final(entries: Sequence[Entry]) -> Chart:
         high={name: [None if spread is None else spread.highest for spread in spreads]},
         y_title=name,
         y_format=".1%",
+        levels=_levels(chance, baseline),
         height=400,
     )
 
@@ -116,7 +127,7 @@ def stages(entries: Sequence[Entry]) -> Chart:
     )
 
 
-def frontier(entries: Sequence[Entry]) -> Part:
+def frontier(entries: Sequence[Entry], chance: Chance | None = None, baseline: Entry | None = None) -> Part:
     """Return accuracy against epsilon; those without a finite epsilon stand in a panel of their own."""
     claimed = [
         (style, entry, claim)
@@ -146,8 +157,11 @@ def frontier(entries: Sequence[Entry]) -> Part:
     epsilons = [claim.epsilon for _, _, claim in claimed]
     beyond = max(epsilons) > LARGEST_MEANINGFUL > min(epsilons)
     edge = Reference(name=f"beyond {LARGEST_MEANINGFUL:g}: no guarantee", at=LARGEST_MEANINGFUL, upright=True)
+    lines = [Reference(name=name, at=at) for name, at in _levels(chance, baseline).items()]
     panels = [
-        Panel(drawing=Points(series=series, keys=keys), x=axis, y=ys, references=(edge,) if beyond else ()),
+        Panel(
+            drawing=Points(series=series, keys=keys), x=axis, y=ys, references=(*lines, *((edge,) if beyond else ()))
+        ),
     ]
     apart = _without_epsilon(entries)
     if apart:

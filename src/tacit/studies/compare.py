@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tacit.config import run_config as configuration
 from tacit.config.overrides import flat
-from tacit.errors import ConfigError, RunError
-from tacit.runs.folder import CONFIG, RESULT, must_have_begun, records_of
+from tacit.errors import ConfigError, RunError, TacitError
+from tacit.runs.folder import CONFIG, RESULT, config_of, must_have_begun, records_of
 from tacit.runs.journal import Round
 from tacit.runs.remarks import ON_CHOICE
 from tacit.runs.result import Result
@@ -27,6 +28,7 @@ _UNSEEN = (
     "folders."
 )
 _SEEDED = re.compile(r"[-_. ]?seed[-_=. ]?[0-9]+$")
+_TRAINING = ("data", "model", "train", "optimizer", "server", "federate")  # sections that say how a model is trained
 _NO_MATTER = {"seed", "out", "train.workers", "log"}  # two runs that differ in these alone repeat each other
 
 
@@ -70,7 +72,33 @@ def together(entries: Sequence[Entry], *, notes: Sequence[str] = ()) -> Comparis
     shared, warnings = alike(entries)
     if any(entry.claims for entry in entries):
         notes = [*notes, ON_CHOICE]
-    return Comparison(entries=tuple(entries), shared=shared, warnings=warnings, notes=tuple(notes))
+    return Comparison(
+        entries=tuple(entries), shared=shared, warnings=warnings, notes=tuple(notes), differing=differing(entries)
+    )
+
+
+def differing(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
+    """Return the settings of training in which entries differ: each key with every entry's value.
+
+    What a mode chooses for itself counts: a better rate of learning is no merit of a protection.
+    """
+    told: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        for run in entry.runs:
+            with suppress(TacitError, OSError):
+                values = flat(config_of(Path(run.folder)).model_dump(mode="json"))
+                told[entry.name] = {key: value for key, value in values if key.partition(".")[0] in _TRAINING}
+                break
+    keys = dict.fromkeys(key for values in told.values() for key in values if key not in _NO_MATTER)
+    return {
+        key: {name: _value(values.get(key)) for name, values in told.items()}
+        for key in keys
+        if len({repr(values.get(key)) for values in told.values()}) > 1
+    }
+
+
+def _value(value: Any) -> str:
+    return "not set" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def alike(entries: Sequence[Entry]) -> tuple[dict[str, str], tuple[str, ...]]:

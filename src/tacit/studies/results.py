@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tacit.federated.plan import Privacy, epsilon_to_json
+from tacit.modes.catalogue import mode_of
+from tacit.runs.chance import Chance
 from tacit.runs.result import Result
 
 Claimed = Privacy  # what a run claims, as reports know it
@@ -79,6 +81,23 @@ class Entry:
     def accuracy(self) -> Spread | None:
         """The test accuracy after the last round."""
         return Spread.of(result.test_accuracy for result in self.results)
+
+    @property
+    def chance(self) -> Chance | None:
+        """What a model reaches on the same test data that has learned nothing, where the runs say."""
+        told = {(result.chance, result.test_examples) for result in self.results}
+        share, examples = next(iter(told)) if len(told) == 1 else (None, None)
+        return Chance(share=share, examples=examples) if share and examples else None
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the mean accuracy is what chance gives."""
+        return self.chance is not None and self.accuracy is not None and self.chance.holds(self.accuracy.mean)
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is protected: no privacy is claimed, and nothing is encrypted."""
+        return bool(self.results) and not self.claims and not mode_of(self.mode).encrypted
 
     @property
     def test_loss(self) -> Spread | None:
@@ -162,6 +181,7 @@ class Entry:
             "mode": self.mode,
             "settings": dict(self.settings),
             "accuracy": _plain(self.accuracy),
+            "at_chance": self.at_chance,
             "test_loss": _plain(self.test_loss),
             "rounds": self.rounds,
             "curve": [{"round": number} | asdict(spread) for number, spread in self.curve],
@@ -193,6 +213,18 @@ class Comparison:
     shared: Mapping[str, str]  # what all runs have in common, in words: data, split, model, clients, rounds, seeds
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    differing: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # settings of training, by key and entry
+
+    @property
+    def baseline(self) -> Entry | None:
+        """The entry without protection, where there is one."""
+        return next((entry for entry in self.entries if entry.plain and entry.accuracy is not None), None)
+
+    @property
+    def chance(self) -> Chance | None:
+        """The level of chance, where all entries have the same."""
+        told = {entry.chance for entry in self.entries if entry.results}
+        return told.pop() if len(told) == 1 else None
 
     @property
     def failed(self) -> tuple[Repeat, ...]:
@@ -204,6 +236,8 @@ class Comparison:
         return {
             "shared": dict(self.shared),
             "entries": [entry.to_dict() for entry in self.entries],
+            "chance": None if self.chance is None else self.chance.share,
+            "differing": {key: dict(values) for key, values in self.differing.items()},
             "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
