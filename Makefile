@@ -8,7 +8,7 @@ HASHED := $(PIP) --require-hashes --no-deps --requirement
 REQUIREMENTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt setup.py) $(wildcard src/tacit/*/*.c src/tacit/*/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz sanitize valgrind release lock clean
+.PHONY: help run test coverage lint bench fuzz sanitize valgrind release lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,8 +16,11 @@ help: ## Show this list
 run: $(VENV)/.ready ## Set up and train the default job: the CNN on MNIST over 10 clients
 	$(BIN)/tacit run $(ARGS)
 
-test: lint ## Set up, then lint, types, tests and doctests
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+test: lint ## Set up, then lint, types, tests and doctests, and how many statements they reach
+	$(BIN)/python -m pytest -p tests.reached -n 3 --dist loadgroup $(ARGS)
+
+coverage: $(VENV)/.ready-test ## The tests once more, slower, line by line: .coverage and htmlcov/
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --cov=tacit --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
 lint: $(VENV)/.ready-test ## Set up, then ruff and mypy
 	$(BIN)/ruff check .
