@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tacit.runs.federation import Federation
     from tacit.runs.result import Result
     from tacit.runs.run import resume, run
+    from tacit.runs.trained import load
     from tacit.training.hooks import Context, Hooks
     from tacit.training.private.normalisation import fix
 
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "dpsgd",
     "fix",
+    "load",
     "resume",
     "run",
 ]
@@ -46,6 +48,7 @@ _HOME = {
     "RunConfig": "tacit.config.run_config",
     "TacitError": "tacit.errors",
     "fix": "tacit.training.private.normalisation",
+    "load": "tacit.runs.trained",
     "resume": "tacit.runs.run",
     "run": "tacit.runs.run",
 }

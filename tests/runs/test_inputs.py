@@ -38,7 +38,7 @@ class Endless(Made):
 
 
 class Frame:
-    """A table, as pandas or Polars have it."""
+    """A table that can't be read, as pandas or Polars have it."""
 
     columns = ("a", "b", "c", "d")
 
@@ -49,7 +49,7 @@ class Frame:
         raise KeyError(key)
 
     def to_numpy(self) -> Any:
-        return X
+        return np.array([["a", 1.0, 2.0, 3.0]] * 6, dtype=object)
 
 
 class Gives(nn.Module):
@@ -74,13 +74,15 @@ def _fail(*_: Any) -> Any:
 
 
 NO_NUMBERS = "are no array of numbers"
+OPTIMISER = torch.optim.SGD(nn.Linear(4, 2).parameters(), lr=0.1)
 BAD_DATA: list[tuple[str, Any, str]] = [
     (
         "string labels",
         (X, np.array(list("ababab"))),
-        f"labels of client 1 {NO_NUMBERS}, but of <U1.*Number classes from 0",
+        "labels of client 1 are text, such as 'a', those of client 0 are numbers",
     ),
-    ("a list of strings", (X, list("ababab")), f"labels of client 1 {NO_NUMBERS}"),
+    ("a list of strings", (X, list("ababab")), "labels of client 1 are text, such as 'a', those of client 0"),
+    ("text and numbers as labels", (X, ["a", 1, 2, 3, 4, 5]), f"labels of client 1 {NO_NUMBERS}"),
     ("object features", (X.astype(object), Y), f"features of client 1 {NO_NUMBERS}, but of object"),
     ("dates", (X, np.array(["2020-01-01"] * 6, dtype="datetime64[D]")), NO_NUMBERS),
     ("records", (np.zeros(6, dtype=[("a", "f4")]), Y), NO_NUMBERS),
@@ -99,17 +101,27 @@ BAD_DATA: list[tuple[str, Any, str]] = [
     ("a pair of nothing", (None, None), "features of client 1 are NoneType, expected an array"),
     ("no labels", (X, None), "labels of client 1 are NoneType"),
     ("text", "ab", "for client 1, got str"),
-    ("a mapping", {"x": X, "y": Y}, r"for client 1, got dict. Pass \(features, labels\)"),
+    (
+        "a mapping",
+        {"x": X, "y": Y},
+        r"no column with labels in the table of client 1.*one of 'x', 'y'",
+    ),
+    (
+        "columns of other lengths",
+        {"x": X, "label": Y[:3]},
+        "columns of one length for client 1, got {'x': 6",
+    ),
+    ("too many columns", {"x": X, "z": X, "label": Y}, "one column of arrays or images beside the labels of client 1"),
     ("a pair of texts", ("a", "b"), "features of client 1 are str"),
-    ("a table", Frame(), r"for client 1, got Frame. Pass arrays: frame.to_numpy\(\)"),
-    ("a table with labels", (Frame(), Y), r"features of client 1 are Frame.*frame.to_numpy\(\)"),
+    ("a table", Frame(), "The table of client 1 can't be read: KeyError: 'a'"),
+    ("a table with labels", (Frame(), Y), "features of client 1 hold text in column 'a'. Encode it"),
     ("a generator", ((x, y) for x, y in zip(X, Y, strict=True)), "for client 1, got generator"),
     ("a data set that raises", Made(_fail), "client 1 can't be read: example 0 ended in ZeroDivisionError: by design"),
     ("a data set without a length", Endless(_fail), "how many there are ended in OSError: the share is gone"),
     ("a data set of mappings", Made(lambda i: {"x": X[i]}), "got dict as an example"),
     ("a data set without labels", Made(lambda i: X[i], 2), "got ndarray as an example"),
     ("a data set of nothing", Made(lambda _: None), "got NoneType as an example"),
-    ("a data set with string labels", Made(lambda i: (X[i], "cat")), f"labels of client 1 {NO_NUMBERS}"),
+    ("a data set with string labels", Made(lambda i: (X[i], "cat")), "labels of client 1 are text"),
     ("no example", (X[:0], Y[:0]), "Client 1 holds no example"),
     ("fewer labels", (X, Y[:3]), "got 3 and 6"),
 ]
@@ -129,8 +141,45 @@ def test_data_that_are_none_name_the_client(data: Any, words: str) -> None:
 BAD_PARTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a number of clients", {"clients": 3}, ConfigError, "clients as a list .* got int"),
     ("no clients", {"clients": None}, ConfigError, "got NoneType"),
-    ("clients by name", {"clients": {"a": (X, Y)}}, ConfigError, "got dict"),
-    ("a table of clients", {"clients": Frame()}, ConfigError, "got Frame"),
+    ("a table for clients", {"clients": {"x": X, "y": Y}}, ConfigError, "got a mapping of 'x', 'y'.*client="),
+    ("a frame for clients", {"clients": Frame()}, ConfigError, "got Frame. Of one table for all clients.*client="),
+    ("no table to share out", {"client": "hospital"}, ConfigError, "client='hospital' is a column of one table"),
+    (
+        "no such column of clients",
+        {"client": "hospital", "clients": {"a": [1.0, 2.0], "label": [0, 1]}},
+        ConfigError,
+        "no column 'hospital' of clients, only 'a', 'label'",
+    ),
+    ("classes as text", {"classes": "ab"}, ConfigError, "classes' names as a list of text, got 'ab'"),
+    ("columns of arrays", {"columns": {"a": [0, 1]}}, ConfigError, "is for tables, and arrays were given"),
+    ("columns that are none", {"columns": 3}, ConfigError, "a range or categories by column, got 3"),
+    ("unknown features", {"features": "wavelets"}, ConfigError, "features='wavelets' does not work"),
+    ("features of rows", {"features": "scatter"}, ConfigError, "is for images"),
+    ("an unknown metric", {"metrics": ["auk"]}, ConfigError, "Unknown metric 'auk'. Known: accuracy"),
+    ("a number for a metric", {"metrics": 3}, ConfigError, "Unknown metric 3"),
+    (
+        "a metric that raises",
+        {"metrics": {"mine": _fail}, "test": (X, Y)},
+        ConfigError,
+        "metric 'mine' can't take.*by",
+    ),
+    ("an unknown optimiser", {"optimizer": "sgdd"}, ConfigError, "optimizer.name='sgdd' does not work"),
+    ("an optimiser that is made", {"optimizer": OPTIMISER}, ConfigError, "a function that makes an optimiser"),
+    ("an optimiser that raises", {"optimizer": _fail}, ConfigError, "optimiser can't be made: by design"),
+    ("an optimiser of nothing", {"optimizer": lambda _: None}, ConfigError, "over all of them, got NoneType"),
+    ("a schedule by name", {"schedule": "cosine"}, ConfigError, "schedule as a function of the round, got 'cosine'"),
+    ("a schedule that raises", {"schedule": _fail}, ConfigError, "schedule raised ZeroDivisionError in round 1"),
+    ("a schedule of nothing", {"schedule": lambda _: 0.0}, ConfigError, "a rate above 0 for round 1, got 0.0"),
+    ("an unknown model", {"model": "logistics"}, ConfigError, "Unknown model 'logistics'. Did you mean 'logistic'"),
+    ("patience without a test", {"evaluate": {"patience": 2}}, ConfigError, "needs test data, by whose loss it stops"),
+    ("a class for a loss", {"loss": nn.CrossEntropyLoss}, ConfigError, "got the class CrossEntropyLoss. Make one"),
+    ("two outputs for one logit", {"loss": "binary-cross-entropy"}, ConfigError, "takes one output per example"),
+    (
+        "three classes for one logit",
+        {"loss": nn.BCEWithLogitsLoss(), "model": nn.Linear(4, 1), "clients": [(X, Y + 1)]},
+        ConfigError,
+        "takes labels 0 and 1, but labels run from 1 to 2",
+    ),
     ("text for clients", {"clients": "ab"}, ConfigError, "got str"),
     ("an empty list", {"clients": []}, ConfigError, "at least one client"),
     ("labels below 0", {"clients": [(X, Y - 1)]}, ConfigError, "labels run from -1 to 0 in the training data"),
@@ -150,8 +199,13 @@ BAD_PARTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a class for a model", {"model": nn.Linear}, ConfigError, "got Linear. Make one of that class first"),
     ("a function for a model", {"model": _fail}, ConfigError, "got _fail"),
     ("a model that raises", {"model": Gives(_fail)}, ConfigError, r"by design \(ZeroDivisionError\)"),
-    ("a model that gives nothing", {"model": Gives(lambda _: None)}, ConfigError, "return a tensor, got NoneType"),
-    ("a model that gives two", {"model": Gives(lambda x: (x, x))}, ConfigError, "return a tensor, got tuple"),
+    (
+        "a model that gives nothing",
+        {"model": Gives(lambda _: None)},
+        ConfigError,
+        "a tensor, or .* got NoneType",
+    ),
+    ("a model that gives two", {"model": Gives(lambda x: (x, x))}, ConfigError, "return a tensor, or .* got tuple"),
     ("a number for a loss", {"loss": 3}, ConfigError, "Unknown loss 3"),
     ("a list for a loss", {"loss": []}, ConfigError, "Unknown loss"),
     ("a loss that raises", {"loss": _fail}, ConfigError, "by design"),
@@ -209,3 +263,9 @@ def test_what_is_unusual_and_fits_is_taken() -> None:
     one_by_one: Any = iter(clients)
     federation = tacit.Federation(model=nn.Linear(4, 2), clients=one_by_one, federate=None, seed=1)
     assert federation.fit(rounds=1).clients == 5
+
+
+@pytest.mark.parametrize("callbacks", [3, "ab", [3], None])
+def test_callbacks_that_are_none_are_refused(callbacks: Any) -> None:
+    with pytest.raises(ConfigError, match="callbacks as a list of functions"):
+        tacit.Federation(model=nn.Linear(4, 2), clients=[(X, Y)]).fit(rounds=1, callbacks=callbacks)

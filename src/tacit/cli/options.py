@@ -78,7 +78,11 @@ DATA_FOLDER = Flag(key="data.folder", kind=Path, names=("--data-dir",))
 GPU = Flag(key="gpu", kind=int)
 OUT = Flag(key="out", kind=Path, panel=_OUTPUT)
 
-_TASK = (Flag(key="data.name", names=("--data",)), Flag(key="model.name", names=("--model",)))
+_TASK = (
+    Flag(key="data.name", names=("--data",)),
+    Flag(key="data.label"),
+    Flag(key="model.name", names=("--model",)),
+)
 _BUDGET = (
     Flag(key="dp.noise", kind=float, names=("--sigma",), panel=_PRIVACY),
     EPSILON,
@@ -96,6 +100,7 @@ _MACHINE = (
 RUN = (  # what federations have
     MODE,
     *_TASK,
+    Flag(key="data.client", panel=_FEDERATION),
     Flag(key="data.split", panel=_FEDERATION),
     Flag(key="federate.clients", kind=int, panel=_FEDERATION),
     Flag(key="federate.per_round", kind=int, panel=_FEDERATION),

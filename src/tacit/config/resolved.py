@@ -13,6 +13,7 @@ _SUITS = {"digits": "mlp", "breast-cancer": "logistic", "heart-disease": "logist
 _OWNED = ("femnist", "heart-disease")  # data whose owners are the clients one expects
 # More than 1 moves further along the average than it goes, which an average of many clients can bear. Tried on one seed
 # it learned more per round than 1 on iid, dirichlet:0.3 and shards:2; `benchmarks/defaults.py --splits` measures it.
+_ADAPTIVE_RATE = 1e-3  # of Adam and AdamW on clients
 _SERVER_RATES = {"fedavg": 1.5, "fedavgm": 0.3, "fedadam": 0.02, "fedyogi": 0.02}
 
 
@@ -57,7 +58,7 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
         suits: what suits its mode, by dotted keys, where they were not set on purpose.
         noisy: whether its mode adds noise.
     """
-    split = config.data.split or ("natural" if config.data.name in _OWNED else "iid")
+    split = config.data.split or ("natural" if config.data.client or config.data.name in _OWNED else "iid")
     alone = config.single_holder
     split = "iid" if alone else split
     rate = 1.0 if config.server.name == "fedavg" and noisy else _SERVER_RATES[config.server.name]
@@ -71,12 +72,14 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
         section, _, name = key.partition(".")
         if name not in getattr(config, section).model_fields_set:
             changes.setdefault(section, {})[name] = value
+    if config.optimizer.name != "sgd" and "lr" not in config.optimizer.model_fields_set:
+        changes.setdefault("optimizer", {})["lr"] = _ADAPTIVE_RATE
     sections = {name: _changed(getattr(config, name), name, values) for name, values in changes.items()}
     return Resolved.model_construct(config.model_fields_set, **dict(config) | sections)
 
 
 def _suiting(data: str) -> str:
-    return _SUITS.get(data, "cnn")
+    return _SUITS.get(data, "logistic" if data.lower().endswith(".csv") else "cnn")
 
 
 def _changed(section: Section, name: str, values: Mapping[str, Any]) -> Section:

@@ -34,6 +34,7 @@ from tacit.config.sections import (
     Signds,
     Text,
     Train,
+    words,
 )
 from tacit.errors import ConfigError, WireError
 
@@ -43,10 +44,10 @@ _WIDTH = 100  # of a comment
 
 def _names(value: Any) -> Any:
     """Return a list of names, also from ``a,b``; none twice."""
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        return names
-    return tuple(dict.fromkeys(part.strip().lower() for name in names for part in name.split(",")))
+    names = words(value)
+    return (
+        tuple(name.lower() if isinstance(name, str) else name for name in names) if isinstance(names, tuple) else names
+    )
 
 
 class RunConfig(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -30,6 +30,14 @@ File = Annotated[Path, Place()]
 Lower = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 
 
+def words(value: Any) -> Any:
+    """Return a list of words, also from ``a,b``; none twice."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
+        return found
+    return tuple(dict.fromkeys(part.strip() for one in found for part in one.split(",")))
+
+
 class Section(BaseModel):
     """A part of the configuration; its docstring and comments are the reference."""
 
@@ -40,7 +48,17 @@ class Data(Section):
     """Which examples, and who holds them."""
 
     name: Text = "mnist"
-    """Data set: see `tacit data list`."""
+    """Data set: see `tacit data list`; or a CSV file of your own, such as my.csv."""
+    label: Text | None = None
+    """Of a CSV file: the column that is to be predicted."""
+    client: Text | None = None
+    """Of a CSV file: the column that says whose a row is; without it rows are shared out by data.split."""
+    test: File | None = None
+    """A CSV file with rows to test on, which count as public; without it every fifth row is held out."""
+    columns: File | None = None
+    """A YAML file with what is publicly known of a CSV file's columns: ranges (`age: [18, 90]`) and categories."""
+    drop: Annotated[tuple[Text, ...], BeforeValidator(words)] = ()
+    """Columns of a CSV file that are no features, such as an identifier, separated by commas."""
     folder: File | None = None
     """Where to look first for files."""
     split_seed: Seed | None = None
@@ -100,16 +118,27 @@ class Train(Section):
 
 
 class Optimizer(Section):
-    """The clients' SGD."""
+    """The clients' optimiser."""
 
+    name: Annotated[Literal["sgd", "adam", "adamw"], Lower] = "sgd"
+    """SGD, Adam or AdamW; what it remembers begins anew in each round of each client."""
     lr: Rate = 0.05
-    """Learning rate; in mode dp-sgd it is epsilon by default, at most 4, and 0.5 where no epsilon is given."""
+    """Learning rate; 0.001 for Adam and AdamW; in mode dp-sgd it is epsilon by default, at most 4, and 0.5 where no
+    epsilon is given."""
     momentum: Probability = 0.5
     """Momentum, as in torch.optim.SGD."""
     weight_decay: Weight = 0.0
     """L2 penalty."""
     final: Share = 0.5
-    """Share of the rate that is left in the last round; it falls in a line. 1 keeps it constant."""
+    """Share of the rate that is left in the last round. 1 keeps it constant."""
+    schedule: Annotated[Literal["linear", "cosine", "constant"], Lower] = "linear"
+    """How the rate falls from lr to its final share over the rounds: in a line, along half a cosine, or not at all."""
+    warmup: Annotated[int, Between(0, limits.ROUNDS)] = 0
+    """Rounds in which the rate rises in a line before."""
+    beta1: Probability = 0.9
+    """Beta 1 of Adam and AdamW."""
+    beta2: Probability = 0.999
+    """Beta 2 of Adam and AdamW."""
     decay: Share = 1.0
     """The rate is multiplied by this after each round."""
     grad_clip: Scale | None = None
@@ -141,6 +170,13 @@ class Evaluate(Section):
     train: bool | None = None
     """Whether the model is scored on the training data too: after each tested round if true, never if false; left out,
     only at the end and where no privacy is claimed."""
+    metrics: Annotated[
+        tuple[Literal["accuracy", "balanced-accuracy", "auc", "f1", "precision", "recall", "per-class"], ...],
+        BeforeValidator(words),
+    ] = ()
+    """What the test also computes, separated by commas: auc, f1, precision, recall, per-class, balanced-accuracy."""
+    patience: Rounds | None = None
+    """Stop after so many tests in a row without a lower test loss; the test data count as public."""
 
 
 class Dp(Section):

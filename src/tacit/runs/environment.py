@@ -18,7 +18,7 @@ from tacit.errors import ConfigError
 from tacit.randomness import Randomness
 from tacit.runs.job import Job
 from tacit.runs.journal import Environment, Split, Start
-from tacit.runs.run import GIVEN
+from tacit.runs.run import is_own
 from tacit.training.cohort import Holdings
 from tacit.training.lanes import network as lanes
 
@@ -44,6 +44,10 @@ def beginning(job: Job, randomness: Randomness) -> Start:
         chance=None if job.chance is None else job.chance.share,
         test_examples=None if job.chance is None else job.chance.examples,
         client_names=job.told_names or None,
+        shape=tuple(job.holdings.features.shape[1:]),
+        outputs=job.outputs,
+        classes=job.classes or None,
+        encoding=None if job.encoding is None else job.encoding.to_plain(),
         environment=here(),
     )
 
@@ -54,7 +58,7 @@ def _split(job: Job) -> Split | None:
     Sizes alone are there where clients run DP-SGD, which takes them to be public: they set its sampling rate.
     """
     split = split_of(job.holdings)
-    if job.dataset != GIVEN or not job.plan.private:
+    if not is_own(job.dataset) or not job.plan.private:
         return split
     return None if job.plan.examples is None else Split(sizes=split.sizes)
 

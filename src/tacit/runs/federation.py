@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from tacit.config.resolved import given
+from tacit.config.resolved import Resolved, given
 from tacit.config.run_config import RunConfig
-from tacit.config.sections import Federate
+from tacit.config.sections import Data, Federate, Section
 from tacit.errors import ConfigError, DataError
 from tacit.federated.plan import Injector
-from tacit.modes.catalogue import plan_of, resolve
+from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import logged
@@ -23,51 +25,95 @@ from tacit.runs.book import Book
 from tacit.runs.observer import Observer, watching
 from tacit.runs.result import Result
 from tacit.runs.run import GIVEN, execute
-from tacit.training.examples import UserData, tensors
+from tacit.runs.stopping import Callback, calling
+from tacit.runs.trained import Trained, numbered, single_column
+from tacit.tasks import models
+from tacit.tasks.features import Features
+from tacit.tasks.tables import Encoding, public_encoding
+from tacit.training.examples import UserData, arrays, columns_of, is_flat, label_of, labels_of
 from tacit.training.hooks import Hook, Hooks
+from tacit.training.metrics import metrics_named
+from tacit.training.outputs import as_tensors
 from tacit.training.settings import Loss, loss_named
 
 
 class Federation:
     """A model and the data of each client.
 
-    ``clients`` are :class:`torch.utils.data.Dataset` objects or pairs of arrays (features, labels), one per client;
-    they are brought into memory once. :meth:`fit` trains ``model`` in place.
+    ``clients`` are :class:`torch.utils.data.Dataset` objects, pairs of features and labels (arrays, lists, data frames
+    and their columns), or tables with a column of labels (data frames, data sets of Hugging Face, mappings): a list, or
+    a mapping from the clients' names; or one data frame with a column of clients. They are brought into memory once.
+    :meth:`fit` trains ``model`` in place.
 
     >>> federation = Federation(
     ...     model=nn.Linear(2, 2),
-    ...     clients=[(np.eye(2), np.array([0, 1])), (np.eye(2), np.array([0, 1]))],
+    ...     clients={"north": (np.eye(2), ["ill", "well"]), "south": (np.eye(2), ["ill", "well"])},
     ...     seed=1,
     ... )
-    >>> len(federation.fit(rounds=2, quiet=True).rounds)
-    2
+    >>> federation.fit(rounds=2, quiet=True).client_names
+    ('north', 'south')
+    >>> federation.classes
+    ('ill', 'well')
     """
 
     def __init__(
         self,
         *,
-        model: nn.Module,
-        clients: Sequence[UserData],
+        model: nn.Module | str,
+        clients: Sequence[UserData] | Mapping[str, UserData] | Any,
         test: UserData | None = None,
-        loss: str | Loss = "cross-entropy",
+        loss: str | Loss | nn.Module = "cross-entropy",
+        label: str | None = None,
+        client: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+        classes: Sequence[str] | None = None,
+        features: str | None = None,
+        metrics: Any = (),
+        optimizer: Any = None,
+        schedule: Callable[[int], float] | None = None,
         **settings: Any,
     ) -> None:
         """Collect the parts.
 
         Args:
-            model: the module to train.
+            model: the module to train, or the name of one of Tacit's, such as ``logistic`` or ``mlp``.
             clients: each client's examples.
-            test: examples the server tests on after each round.
-            loss: ``cross-entropy``, ``squared-error``, or a function from outputs and labels to one loss per example.
-            **settings: sections and keys of the configuration, such as ``optimizer={"lr": 0.1}`` or ``seed=1``.
+            test: examples the server tests on after each round; they count as public.
+            loss: ``cross-entropy``, ``squared-error``, ``binary-cross-entropy`` (one logit per example), a loss of
+                :mod:`torch.nn`, or a function from outputs and labels to one loss per example.
+            label: of tables, the column that is to be predicted; ``label`` if left out.
+            client: of one table for all clients, the column that says whose a row is.
+            columns: what is publicly known of a table's columns: a range ``[low, high]`` or categories; needed where
+                privacy is claimed and ``test`` is no table.
+            classes: the names of the classes, where labels are text; needed where privacy is claimed and ``test`` does
+                not show them.
+            features: ``scatter`` for scattering features of images, which cost no privacy.
+            metrics: what a test also computes: ``auc``, ``f1``, ``precision``, ``recall``, ``per-class``,
+                ``balanced-accuracy``, or functions of outputs and labels; see :mod:`tacit.training.metrics`.
+            optimizer: settings such as ``{"name": "adamw", "lr": 0.001}``, a name, or a function from parameters to an
+                optimiser of :mod:`torch.optim`.
+            schedule: a function from the round, counted from 1, to its learning rate.
+            **settings: sections and keys of the configuration, such as ``mode="dp"``, ``dp={"epsilon": 8.0}``.
         """
-        self._model = model
         self._settings = settings
         self._loss = loss_named(loss)
-        self._parts = [tensors(data, f"client {number}") for number, data in enumerate(_listed(clients))]
-        if not self._parts:
-            raise ConfigError("Expected at least one client, got none.")
-        self._test = None if test is None else tensors(test, "the test set")
+        self._own = self._training(optimizer, schedule)
+        self._metrics = metrics_named(metrics)
+        self._features = self._seen(features)
+        self._label = label
+        self._described = _described(columns)
+        read = _Reader(label=label, single=client)
+        self._names, parts = read.clients(clients)
+        whose = read.whose(self._names, parts)
+        tested = None if test is None else read.part(test, "the test set")
+        if classes is not None and (isinstance(classes, str) or not all(isinstance(one, str) for one in classes)):
+            raise ConfigError(f"Expected the classes' names as a list of text, got {classes!r:.80}.")
+        self._encoding = self._encoded(parts, tested, classes)
+        self.classes, self._classes_from = _class_names(
+            parts, tested, classes, self._encoding, (*whose, "the test set")
+        )
+        self._parts = [self._tensors(part, name) for part, name in zip(parts, whose, strict=True)]
+        self._test = None if tested is None else self._tensors(tested, "the test set")
         shapes = {(part[0].shape[1:], part[1].shape[1:]) for part in self._parts}
         if len(shapes) > 1:
             raise DataError(f"Expected examples of one shape from all clients, got {sorted(map(str, shapes))}.")
@@ -76,10 +122,23 @@ class Federation:
                 f"Expected test examples of the clients' shape {tuple(self._parts[0][0].shape[1:])}, "
                 f"got {tuple(self._test[0].shape[1:])}."
             )
+        self._model = self._built(model) if isinstance(model, str) else model
+        self._model_name = model if isinstance(model, str) else type(model).__name__
+        self._outputs = self._count_classes() if isinstance(model, str) else None
         self.training_hooks = Hooks.for_training()
         self.evaluation_hooks = Hooks.for_evaluation()
         self._injectors: list[Injector] = []
         self._book = Book()
+
+    @property
+    def model(self) -> nn.Module:
+        """The module that :meth:`fit` trains in place."""
+        return self._model
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The clients' names; their numbers where they have none."""
+        return self._names or tuple(str(number) for number in range(len(self._parts)))
 
     def register(self, point: str, hook: Hook, *, position: int | None = None, during: str = "training") -> None:
         """Add a hook to training or evaluation; see :mod:`tacit.training.hooks`."""
@@ -100,10 +159,14 @@ class Federation:
         observer: Observer | None = None,
         force: bool = False,
         quiet: bool = False,
+        callbacks: Iterable[Callback] = (),
+        early_stopping: int | None = None,
     ) -> Result:
         """Train for ``rounds`` and return the result; the model holds the new weights afterwards.
 
-        A line per round says how far it is, unless ``quiet``; an ``observer`` is told instead.
+        A line per round says how far it is, unless ``quiet``; an ``observer`` is told instead. Each of ``callbacks`` is
+        called with every round's record, and ends the fit by returning True. ``early_stopping`` is after how many tests
+        without a lower test loss it ends; the test data count as public.
 
         Another fit goes on with the same model and the same clients' data, so its releases are charged on top of those
         of the fits before, also of one that failed: epsilon and budgets are those of all fits together. A budget given
@@ -113,23 +176,186 @@ class Federation:
         settings["federate"] = self._federate(settings.get("federate")) | {"rounds": rounds}
         if out is not None:
             settings["out"] = out
+        if early_stopping is not None:
+            settings["evaluate"] = _values(settings.get("evaluate"), "evaluate") | {"patience": early_stopping}
         config = RunConfig(**settings)
         logged.check(config)
+        stops = calling(callbacks)
         randomness = Randomness.of(seed=config.seed)
         before = self._book.releases
         if self._book.fits:  # a seed gives each fit draws of its own
             randomness = randomness.within("fit", self._book.fits)
         try:
-            return execute(
-                lambda: self._job(config, randomness),
-                randomness,
-                config.out,
-                watching(observer, quiet=quiet),
-                force=force,
-                book=self._book,
-            )
+            with as_tensors(self._model, self._parts[0][0]):
+                return execute(
+                    lambda: self._job(config, randomness, stops),
+                    randomness,
+                    config.out,
+                    watching(observer, quiet=quiet),
+                    force=force,
+                    book=self._book,
+                )
         finally:
             self._book.fits += self._book.releases > before
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """Return the class of each example, by its name where classes have names; see :class:`Trained`."""
+        return self.trained().predict(data)
+
+    def predict_proba(self, data: Any) -> NDArray[Any]:
+        """Return how likely each class is for each example, ``(n, classes)``."""
+        return self.trained().predict_proba(data)
+
+    def evaluate(self, data: Any = None, *, metrics: Any = None) -> dict[str, float]:
+        """Return loss, accuracy and metrics of labelled examples, or of the test data if none are given."""
+        asked = self._metrics if metrics is None else metrics
+        if data is not None:
+            return self.trained().evaluate(data, metrics=asked)
+        if self._test is None:
+            raise ConfigError(
+                "There are no test data to evaluate on. Pass some: federation.evaluate((features, labels))."
+            )
+        return self._as_seen().evaluate(self._test, metrics=asked)
+
+    def evaluate_clients(self, *, metrics: Any = None) -> dict[str, dict[str, float]]:
+        """Return loss, accuracy and metrics on each client's own examples, by the clients' names.
+
+        Only where nothing is hidden from whoever reads them: not in a mode that encrypts or adds noise.
+        """
+        config = RunConfig(**self._settings)
+        mode = mode_of(config.mode)
+        if mode.private(config) or mode.encrypted or _asks_dpsgd(config):
+            raise ConfigError(
+                f"What the model is worth on a single client's data is not to be told in mode {config.mode!r}, which "
+                "hides them. Each client can find out for itself: tacit.load(...).evaluate(own data)."
+            )
+        asked = self._metrics if metrics is None else metrics
+        seen = self._as_seen()
+        return {
+            name: seen.evaluate(part, metrics=asked) for name, part in zip(self.client_names, self._parts, strict=True)
+        }
+
+    def save(self, path: Path | str) -> Path:
+        """Write the model's weights, its classes and encodings to one file, which :func:`tacit.load` reads."""
+        return self.trained().save(path)
+
+    def trained(self) -> Trained:
+        """Return the model as it is now, ready to predict."""
+        return Trained(
+            model=self._model,
+            loss=self._loss,
+            classes=self.classes,
+            encoding=self._encoding,
+            label=self._label,
+            features=self._features,
+            shape=tuple(self._parts[0][0].shape[1:]),
+            name=self._model_name,
+            outputs=self._outputs,
+        )
+
+    def _as_seen(self) -> Trained:
+        """Return the model for examples that have their features already."""
+        return replace(self.trained(), features=Features(), encoding=None)
+
+    def _training(self, optimizer: Any, schedule: Any) -> dict[str, Any]:
+        """Return what a user made for local training, and put what is a setting among the settings."""
+        own: dict[str, Any] = {}
+        if schedule is not None:
+            if not callable(schedule):
+                raise ConfigError(
+                    f"Expected schedule as a function of the round, got {schedule!r:.80}. Schedules by name "
+                    "are optimizer={'schedule': 'cosine'}."
+                )
+            own["own_schedule"] = schedule
+        if isinstance(optimizer, torch.optim.Optimizer):
+            raise ConfigError(
+                "Expected a function that makes an optimiser, as each client has its own, got an optimiser. Write "
+                f"optimizer=lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, lr=...)."
+            )
+        if callable(optimizer) and not isinstance(optimizer, Section):
+            own["factory"] = optimizer
+            self._settings["optimizer"] = {"lr": 1.0, "final": 1.0}  # the factory's own rate, as it is
+            if schedule is not None:
+                raise ConfigError(
+                    "Expected an optimiser of your own or a schedule, got both. Give optimizer={'name': ...}."
+                )
+        elif isinstance(optimizer, str):
+            self._settings["optimizer"] = {"name": optimizer}
+        elif optimizer is not None:
+            self._settings["optimizer"] = optimizer
+        return own
+
+    def _seen(self, features: str | None) -> Features:
+        """Return what the model sees of images; features are a setting of the section data too."""
+        section = self._settings.get("data")
+        if features is None and section is None:
+            return Features()
+        values = _values(section, "data")
+        data: Data = RunConfig(data=values if features is None else values | {"features": features}).data
+        self._settings["data"] = data
+        return jobs.features_of(data)
+
+    def _encoded(self, parts: list[_Part], tested: _Part | None, classes: Sequence[str] | None) -> Encoding | None:
+        """Return how the columns of tables become features, where clients have tables."""
+        kinds = {part.table is not None for part in (*parts, *(() if tested is None else (tested,)))}
+        if kinds == {False}:
+            if self._described:
+                raise ConfigError("columns=... is for tables, and arrays were given. Leave it out.")
+            return None
+        if len(kinds) > 1:
+            raise DataError("Expected tables with a column of labels from all clients and for the test, or from none.")
+        assert parts[0].table is not None
+        absent = [name for part in parts for name in parts[0].table if name not in (part.table or ())]
+        if absent:
+            raise DataError(f"Expected the same columns from all clients, {absent[0]!r} is not in every table.")
+        table = {name: [value for part in parts for value in (part.table or {})[name]] for name in parts[0].table}
+        label = parts[0].label or "label"
+        self._label = label
+        described = dict(self._described)
+        if classes is not None:
+            described.setdefault(label, list(classes))
+        config = RunConfig(**self._settings)
+        return public_encoding(
+            table,
+            [one for part in parts for one in part.labels],
+            label=label,
+            described=described,
+            public=None if tested is None or tested.table is None else (tested.table, tested.labels),
+            private=mode_of(config.mode).private(config) or _asks_dpsgd(config),
+            whose="the clients",
+        )
+
+    def _tensors(self, part: _Part, whose: str) -> tuple[Tensor, Tensor]:
+        if part.table is not None:
+            assert self._encoding is not None
+            features = torch.from_numpy(self._encoding.features(part.table))
+            labels: Tensor = torch.from_numpy(self._encoding.labels(part.labels, whose))
+        else:
+            assert part.features is not None
+            features, labels = part.features, numbered(part.labels, self.classes, whose)
+        return self._features.of(features, whose), labels
+
+    def _count_classes(self) -> int:
+        labels = [labels for _, labels in (*self._parts, *(() if self._test is None else (self._test,)))]
+        if any(part.is_floating_point() or part.dim() != 1 for part in labels):
+            raise ConfigError("Tacit's own models classify. For other labels pass a module: model=nn.Linear(..., 1).")
+        if self.classes:
+            return len(self.classes)
+        config = RunConfig(**self._settings)
+        if mode_of(config.mode).private(config) or _asks_dpsgd(config):
+            if self._test is None:
+                raise ConfigError(
+                    "How many classes there are would be read off the clients' labels, and epsilon does not cover "
+                    "that. Name them, if they are publicly known: classes=['0', '1']."
+                )
+            labels = [self._test[1]]
+        return int(max(part.max() for part in labels)) + 1
+
+    def _built(self, name: str) -> nn.Module:
+        """Return a new module of one of Tacit's models."""
+        seed = Randomness.of(seed=RunConfig(**self._settings).seed).number("weights")
+        shape = tuple(self._parts[0][0].shape[1:])
+        return models.build(name, shape=shape, classes=self._count_classes(), seed=seed)
 
     def _federate(self, given: Any) -> dict[str, Any]:
         """Return the federation's settings; how many clients there are is not a matter of choice."""
@@ -143,18 +369,24 @@ class Federation:
             )
         return settings
 
-    def _job(self, config: RunConfig, randomness: Randomness) -> jobs.Job:
+    def _job(self, config: RunConfig, randomness: Randomness, stops: Sequence[Any]) -> jobs.Job:
         sizes = [len(part[1]) for part in self._parts]
         ends = np.cumsum(sizes)
-        name = type(self._model).__name__
+        name = self._model_name
         resolved = given(resolve(config), model=name)
+        plan = plan_of(resolved, len(self._parts))
+        if plan.private and self._classes_from == "the clients' labels":
+            raise ConfigError(
+                "The names of the classes would be read off the clients' labels, and epsilon does not cover that. Pass "
+                f"them: classes={list(self.classes[:6])!r}, if they are publicly known."
+            )
         return jobs.assemble(
             config=resolved,
             title=f"{name}, {len(self._parts)} clients",
             dataset=GIVEN,
             model_name=name,
             module=self._model,
-            plan=plan_of(resolved, len(self._parts)),
+            plan=plan,
             train=(
                 torch.cat([part[0] for part in self._parts]),
                 torch.cat([part[1] for part in self._parts]),
@@ -167,14 +399,159 @@ class Federation:
             training_hooks=self.training_hooks,
             evaluation_hooks=self.evaluation_hooks,
             injectors=tuple(self._injectors),
+            notes=self._notes(resolved),
+            names=self._names,
+            classes=tuple(self.classes),
+            encoding=self._encoding,
+            outputs=self._outputs,
+            metrics=self._metrics,
+            stops=stops,
+            own=self._own,
         )
+
+    def _notes(self, config: Resolved) -> tuple[str, ...]:
+        said = []
+        if self._encoding is not None:
+            said.append(
+                f"Columns were scaled and encoded with constants from {self._encoding.source}; a missing value is its "
+                "column's centre."
+            )
+        if config.evaluate.patience is not None:
+            said.append("The test data, by whose loss the fit may stop early, count as public.")
+        return tuple(said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """What somebody gave: features and labels, or the columns of a table and its labels."""
+
+    labels: Any
+    features: Tensor | None = None
+    table: Mapping[str, Any] | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reader:
+    """Reads what users pass as data."""
+
+    label: str | None
+    single: str | None  # the column of clients in one table for all
+
+    def clients(self, given: Any) -> tuple[tuple[str, ...], list[_Part]]:
+        """Return the clients' names, if they have any, and what each gave."""
+        if self.single is not None:
+            return self._shared_out(given)
+        names: tuple[str, ...] = ()
+        if isinstance(given, Mapping):
+            names = tuple(str(name) for name in given)
+            if any(not hasattr(one, "__len__") or getattr(one, "ndim", 2) < 2 for one in given.values()):
+                raise ConfigError(
+                    f"Expected clients as a list, or as a mapping from their names to their examples, got a mapping of "
+                    f"{', '.join(map(repr, names[:6]))}. Of one table for all clients, name the column that says "
+                    "whose a row is: client=..."
+                )
+            given = list(given.values())
+        listed = _listed(given)
+        if not listed:
+            raise ConfigError("Expected at least one client, got none.")
+        return names, [self.part(data, whose) for data, whose in zip(listed, self.whose(names, listed), strict=True)]
+
+    @staticmethod
+    def whose(names: Sequence[str], parts: Sequence[Any]) -> list[str]:
+        """Return what the clients are called in messages."""
+        return [f"client {name}" for name in names] or [f"client {number}" for number in range(len(parts))]
+
+    def part(self, data: Any, whose: str) -> _Part:
+        """Return what one client, or the test, gave."""
+        columns = columns_of(data, whose)
+        if columns is None:
+            features, labels = arrays(data, whose)
+            return _Part(features=features, labels=labels)
+        columns.pop(self.single or "", None)
+        label = label_of(columns, self.label, whose)
+        rest = {name: column for name, column in columns.items() if name != label}
+        if not len(columns[label]):
+            raise DataError(f"{whose[0].upper()}{whose[1:]} holds no example. Leave it out.")
+        if rest and all(is_flat(column) for column in rest.values()):
+            return _Part(table=rest, labels=columns[label], label=label)
+        return _Part(features=single_column(rest, whose), labels=labels_of(columns[label], f"The labels of {whose}"))
+
+    def _shared_out(self, given: Any) -> tuple[tuple[str, ...], list[_Part]]:
+        columns = columns_of(given, "the clients")
+        if columns is None:
+            raise ConfigError(
+                f"client={self.single!r} is a column of one table for all clients, got {type(given).__name__}."
+            )
+        assert self.single is not None
+        if self.single not in columns:
+            raise ConfigError(f"There is no column {self.single!r} of clients, only {', '.join(map(repr, columns))}.")
+        owners = [str(owner) for owner in columns[self.single]]
+        names = tuple(sorted(set(owners)))
+        rows = {name: [row for row, owner in enumerate(owners) if owner == name] for name in names}
+        shares = [{column: [values[row] for row in rows[name]] for column, values in columns.items()} for name in names]
+        return names, [self.part(share, f"client {name}") for name, share in zip(names, shares, strict=True)]
+
+
+def _class_names(
+    parts: Sequence[_Part],
+    tested: _Part | None,
+    classes: Sequence[str] | None,
+    encoding: Encoding | None,
+    whose: Sequence[str],
+) -> tuple[tuple[str, ...], str]:
+    """Return the names of the classes, if labels are text, and where they come from."""
+    if encoding is not None:
+        return encoding.classes, "the encoding"
+    given = (*parts, *(() if tested is None else (tested,)))
+    texts = [not isinstance(part.labels, Tensor) for part in given]
+    if not any(texts):
+        return tuple(classes or ()), "the user"
+    if not all(texts):
+        text, number = texts.index(True), texts.index(False)
+        raise DataError(
+            f"The labels of {whose[text]} are text, such as {given[text].labels[0]!r}, those of {whose[number]} are "
+            "numbers. Give all as text, or number all classes from 0."
+        )
+    if classes is not None:
+        return tuple(classes), "the user"
+    shown = set() if tested is None else set(tested.labels)
+    found = {label for part in parts for label in part.labels}
+    if found <= shown:
+        return tuple(sorted(shown)), "the test set"
+    return tuple(sorted(found | shown)), "the clients' labels"
+
+
+def _described(columns: Any) -> dict[str, Any]:
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping) or not all(isinstance(one, list | tuple) for one in columns.values()):
+        raise ConfigError(
+            f"Expected columns={{'age': [18, 90], 'sex': ['female', 'male']}}: a range or categories by column, got "
+            f"{columns!r:.80}."
+        )
+    return {str(name): list(one) for name, one in columns.items()}
+
+
+def _asks_dpsgd(config: RunConfig) -> bool:
+    return config.dpsgd.noise is not None or config.dpsgd.epsilon is not None
+
+
+def _values(section: Any, name: str) -> dict[str, Any]:
+    """Return the settings of a section that were given."""
+    if isinstance(section, Section):
+        return section.model_dump(exclude_unset=True)
+    if section is None or isinstance(section, Mapping):
+        return dict(section or {})
+    raise ConfigError(f"{name}={section!r:.80} does not work: expected settings such as {{'key': value}}.")
 
 
 def _listed(clients: Any) -> list[Any]:
     """Return the clients' data one by one."""
     if isinstance(clients, str | bytes | Mapping) or hasattr(clients, "to_numpy") or not isinstance(clients, Iterable):
+        more = " Of one table for all clients, name the column that says whose a row is: client=..."
         raise ConfigError(
             f"Expected clients as a list with the examples of each, such as [(features, labels), ...], got "
-            f"{type(clients).__name__}."
+            f"{type(clients).__name__}.{more if hasattr(clients, 'to_numpy') else ''}"
         )
     return list(clients)

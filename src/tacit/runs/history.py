@@ -17,7 +17,7 @@ from tacit.runs.journal import Attempt, Failed, Note, Record, Resume, Round, Sec
 from tacit.runs.ledger import LevelLedger, Levels, Line
 from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
-from tacit.runs.run import GIVEN
+from tacit.runs.run import is_own
 
 Status = Literal["finished", "stopped", "unfinished"]
 
@@ -89,7 +89,7 @@ class History:
     @property
     def own_data(self) -> bool:
         """Whether the data are a user's own, and not one of the public data sets."""
-        return self.start.dataset == GIVEN
+        return is_own(self.start.dataset)
 
     @property
     def secret_cohort(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +22,17 @@ from tacit.modes.catalogue import mode_of, plan_of
 from tacit.randomness import Randomness
 from tacit.runs.chance import Chance
 from tacit.runs.observer import Observer
-from tacit.runs.run import GIVEN
-from tacit.tasks import catalogue, models, partition
+from tacit.runs.run import is_own
+from tacit.runs.stopping import Patience, Stop
+from tacit.tasks import catalogue, models, partition, tables
 from tacit.tasks.data import DataSet
 from tacit.tasks.features import Features
+from tacit.tasks.tables import Encoding
 from tacit.training.cohort import CohortTrainer, Holdings
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import cohort_trainer
 from tacit.training.hooks import Hooks
+from tacit.training.metrics import Metric, metrics_named
 from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.normalisation import OF_CLIENTS, OF_EXAMPLES, check_normalisation
@@ -57,6 +62,10 @@ class Job:
     names: tuple[str, ...] = ()  # of the clients, by their numbers; without any they are numbers
     remarks: tuple[str, ...] = ()  # what its mode has to say before the first round
     advice: str = ""  # what to do about a model that is no number any more
+    classes: tuple[str, ...] = ()  # of the labels, where they have names
+    encoding: Encoding | None = None  # of a table's columns
+    outputs: int | None = None  # how many classes the model was built for
+    stops: tuple[Stop, ...] = ()  # what may end the run before its last round
 
     @property
     def chance(self) -> Chance | None:
@@ -66,7 +75,7 @@ class Job:
     @property
     def told_names(self) -> tuple[str, ...]:
         """The clients' names, where they may be told: not of private data, whose epsilon may hide who took part."""
-        return () if self.dataset == GIVEN and self.plan.private else self.names
+        return () if is_own(self.dataset) and self.plan.private else self.names
 
     def close(self) -> None:
         """Stop the workers."""
@@ -87,7 +96,12 @@ def build(config: Resolved, randomness: Randomness, observer: Observer, *, notes
     population = config.federate.clients
     plan = None if population is None else plan_of(config, population)  # a mistake shows before data are fetched
     observer.doing(f"loading {config.data.name}")
-    data = catalogue.load(config.data.name, folder=config.data.folder, download=config.data.download)
+    data, encoding = _loaded(config)
+    if encoding is not None:
+        said = _told(config, encoding)
+        for note in said:
+            observer.note(note)
+        notes += said
     observer.doing("splitting the data and building the model")
     data = features_of(config.data).of_data(data, device, observer.note)
     spec, name = config.data.split, config.model.name
@@ -119,7 +133,43 @@ def build(config: Resolved, randomness: Randomness, observer: Observer, *, notes
         randomness=randomness,
         notes=notes,
         names=_names(data, rows, spec),
+        classes=() if encoding is None else encoding.classes,
+        encoding=encoding,
+        outputs=data.classes,
     )
+
+
+def _loaded(config: Resolved) -> tuple[DataSet, Encoding | None]:
+    """Return the data set of a name, or a table of the user's own with its encoding."""
+    data = config.data
+    if not tables.is_file(data.name):
+        own = [f"data.{key}" for key in ("label", "client", "test", "columns", "drop") if getattr(data, key)]
+        if own:
+            raise ConfigError(f"{', '.join(own)} is for CSV files, and data.name={data.name} is none. Leave it out.")
+        return catalogue.load(data.name, folder=data.folder, download=data.download), None
+    path = Path(data.name)
+    if data.folder is not None and not path.is_file():
+        path = data.folder / path
+    return tables.load_csv(
+        path,
+        label=data.label,
+        client=data.client,
+        test=data.test,
+        description=data.columns,
+        left_out=data.drop,
+        private=mode_of(config.mode).private(config),
+    )
+
+
+def _told(config: Resolved, encoding: Encoding) -> tuple[str, ...]:
+    """Return what was done to a table, for whoever reads its results."""
+    constants = f"Columns were scaled and encoded with constants from {encoding.source}"
+    said = [f"{constants}; a missing value is its column's centre."]
+    if config.data.test is None:
+        held = "Every fifth row of each class, client by client, is held out for the test"
+        private = mode_of(config.mode).private(config)
+        said.append(f"{held}; those rows count as public: epsilon does not cover them." if private else f"{held}.")
+    return tuple(said)
 
 
 def assemble(
@@ -141,8 +191,14 @@ def assemble(
     injectors: tuple[Injector, ...] = (),
     notes: tuple[str, ...] = (),
     names: tuple[str, ...] = (),
+    classes: tuple[str, ...] = (),
+    encoding: Encoding | None = None,
+    outputs: int | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    stops: Sequence[Stop] = (),
+    own: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Put the parts of a job together."""
+    """Put the parts of a job together; ``own`` is what a user made for local training, such as an optimiser."""
     check_fit(module, loss, *train)
     if test is not None:
         check_fit(module, loss, *test, whose="the test data")
@@ -156,7 +212,16 @@ def assemble(
         batch_size=config.train.batch_size,
         rounds=config.federate.rounds,
         **config.optimizer.model_dump(),
+        **(own or {}),
     )
+    if config.single_holder and not settings.is_sgd:
+        raise ConfigError("One data holder alone steps with SGD. Leave optimizer.name out.")
+    if config.evaluate.patience is not None:
+        if test is None:
+            raise ConfigError(
+                "evaluate.patience needs test data, by whose loss it stops. Give test=..., or leave it out."
+            )
+        stops = (*stops, Patience(tests=config.evaluate.patience))
     trainer: CohortTrainer | PrivateClients
     examples = None
     if plan.examples is not None:
@@ -192,13 +257,25 @@ def assemble(
         plan=plan,
         holdings=holdings,
         trainer=trainer,
-        evaluator=Evaluator(module=module, loss=loss, device=device, workers=trainer.workers, hooks=evaluation_hooks),
+        evaluator=Evaluator(
+            module=module,
+            loss=loss,
+            device=device,
+            workers=trainer.workers,
+            hooks=evaluation_hooks,
+            metrics=metrics_named(config.evaluate.metrics) | dict(metrics or {}),
+            classes=classes,
+        ),
         test=None if test is None else (test[0].to(device), test[1].to(device)),
         examples=examples,
         notes=notes,
         names=names,
         remarks=mode.notes(config) + mode.warnings(plan, trainer.layout.size) + (() if drowned is None else (drowned,)),
         advice=drowned or "Lower server.lr or optimizer.lr.",
+        classes=classes,
+        encoding=encoding,
+        outputs=outputs,
+        stops=tuple(stops),
     )
 
 

@@ -126,6 +126,10 @@ class Start(Record):
     chance: Annotated[float, Field(gt=0, le=1)] | None = None  # the share of the test data's most frequent class
     test_examples: Natural | None = None
     client_names: tuple[str, ...] | None = None  # by their numbers, where they may be told
+    shape: Clients | None = None  # of an example, as the model sees it
+    outputs: Natural | None = None  # how many classes its model was built for
+    classes: tuple[str, ...] | None = None  # their names, where they have any
+    encoding: dict[str, Any] | None = None  # how the columns of a table became features
     deployed: Truth | None = None  # whether its clients are on other machines
     told: dict[str, Natural] | None = None  # how many examples those said to hold, by client
 

@@ -49,6 +49,7 @@ class RoundRecord:
     example_epsilon: float | None = None  # the same for an example of the worst client, where clients run DP-SGD
     steps: int | None = None  # taken up to and including this round, where one data holder trains alone
     train_accuracy: float | None = None  # of the round's model on the clients' own data, with evaluate.train
+    metrics: dict[str, float] | None = None  # of the test data, where more was asked for than loss and accuracy
     train_data_loss: float | None = None  # the same model's loss there; train_loss is the mean while they trained
 
     @property
@@ -127,6 +128,11 @@ class Result:
             raise RunError(f"Mode {self.mode} claims no differential privacy, so there is no epsilon. {_PRIVATE}")
         return self.privacy
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the last test."""
+        return next((dict(record.metrics) for record in reversed(self.rounds) if record.metrics), {})
+
     def __repr__(self) -> str:
         facts = dict(self._facts())
         return f"<Result {facts['run']}: test accuracy {facts['test accuracy']}, epsilon {facts['epsilon']}>"
@@ -157,12 +163,17 @@ class Result:
             ("run", f"mode {self.mode}, {self.model} on {self.dataset} data, {self.clients} clients"),
             ("test accuracy", _percent(self.test_accuracy)),
             ("test loss", _number(self.test_loss)),
+            *((name, f"{value:.4f}") for name, value in self.metrics.items()),
             ("epsilon", _claimed(self.privacy)),
         ]
+        if self.client_names:
+            some = (*self.client_names[:_ROWS], *(("...",) if len(self.client_names) > _ROWS else ()))
+            facts.insert(1, ("clients", ", ".join(some)))
         if self.example_privacy is not None:
             facts.append(("of an example", _claimed(self.example_privacy)))
         if self.simulation:
-            facts.append(("seed", f"{self.seed}: a simulation; whoever knows the seed can compute all noise"))
+            known = "that can be repeated" if self.privacy is None else "whose noise anybody with the seed can compute"
+            facts.append(("seed", f"{self.seed}: a simulation {known}"))
         return [*facts, ("time", took), *([] if self.folder is None else [("folder", self.folder)])]
 
     def _rounds(self) -> list[tuple[str, ...]]:

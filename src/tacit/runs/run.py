@@ -22,6 +22,12 @@ from tacit.runs.result import Result
 
 GIVEN = "given"  # the data set's name where a user's own arrays or data sets were passed
 
+
+def is_own(dataset: str | None) -> bool:
+    """Return whether data are a user's own, given in memory or in a file, and not one of the public data sets."""
+    return dataset == GIVEN or (dataset or "").lower().endswith(".csv")
+
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -125,6 +125,13 @@ class Runner:
                 checkpoint, record = self._round(engine, number, checkpoint, last=number == rounds)
                 records.append(record)
                 self._observer.round_done(record)
+                reasons = [reason for stop in job.stops if (reason := stop(records)) is not None]
+                if reasons and number < rounds:
+                    if record.test_loss is None:
+                        records[-1] = replace(record, **self._evaluate(checkpoint.model, number, last=True))
+                    stopped = (f"Stopped after round {number} of {rounds}: {reasons[0]}.",)
+                    self._observer.note(stopped[0])
+                    break
         except BudgetError as error:
             if not records:
                 raise BudgetError(f"{error} Not one round fits: {self._advice()}.") from error
@@ -252,6 +259,7 @@ class Runner:
         """Return a round's scores on the test data and, where evaluate.train asks for it, on the clients' own."""
         job = self._job
         found: dict[str, Any] = dict.fromkeys(_SCORES)
+        metrics: dict[str, float] | None = None
         if not (last or number % job.config.evaluate.every == 0) or (
             job.test is None and not job.config.evaluate.train
         ):
@@ -261,6 +269,7 @@ class Runner:
             if job.test is not None:
                 tested = job.evaluator.score(model, *job.test)
                 found |= {"test_loss": tested.loss, "test_accuracy": tested.accuracy}
+                metrics = dict(tested.metrics) or None
             if job.config.evaluate.train:
                 trained = job.evaluator.score(model, *self._training_data())
                 found |= {"train_data_loss": trained.loss, "train_accuracy": trained.accuracy}
@@ -270,7 +279,7 @@ class Runner:
                     f"The {name.replace('_', ' ').replace(' data', '')} became {value} in round {number}; the model of "
                     f"round {number - 1} is kept. {self._job.advice}"
                 )
-        return found
+        return found if metrics is None else found | {"metrics": metrics}
 
     def _spent(self, before: Checkpoint, wall: float) -> dict[str, float]:
         """Return the seconds of all rounds up to the one that just ended."""

@@ -18,6 +18,7 @@ from tacit.tasks.data import DataSet, Examples
 from tacit.tasks.files import DataFile
 from tacit.tasks.remote import Mirror
 from tacit.tasks.sources import FileSet, obtain
+from tacit.tasks.tables import every_fifth
 
 DIGITS_LICENCE = "CC BY 4.0 (UCI, E. Alpaydin and C. Kaynak)"
 BREAST_CANCER_LICENCE = "CC BY 4.0 (UCI, W. Wolberg et al.)"
@@ -85,7 +86,7 @@ def load_breast_cancer() -> DataSet:
     Scaled by public bounds (:mod:`tacit.tasks.tumours`), so that preparing the data costs no privacy.
     """
     features, labels = tumours.load_table()
-    held_out = _every_fifth(labels)
+    held_out = every_fifth(labels)
     scaled = tumours.scaled(features).astype(np.float32)
     return DataSet(
         name="breast-cancer",
@@ -116,7 +117,7 @@ def load_heart_disease(*, folder: Path | None = None, download: bool = True) -> 
         values[values[:, column] == 0, column] = np.nan
     features = np.nan_to_num((values - centres) / scales, nan=0.0).astype(np.float32)
     labels = (table[:, -1] > 0).astype(np.int64)
-    held_out = _every_fifth(hospitals * 2 + labels)
+    held_out = every_fifth(hospitals * 2 + labels)
     return DataSet(
         name="heart-disease",
         title="Heart disease (four hospitals)",
@@ -148,7 +149,7 @@ def _embedded(
     features: NDArray[np.float64], labels: NDArray[np.int64], *, name: str, title: str, licence: str
 ) -> DataSet:
     labels = labels.astype(np.int64)
-    held_out = _every_fifth(labels)
+    held_out = every_fifth(labels)
     mean, deviation = features[~held_out].mean(axis=0), features[~held_out].std(axis=0)
     # A pixel that is the same everywhere carries nothing: it becomes 0 rather than a division by zero.
     scaled = ((features - mean) / np.where(deviation > 0, deviation, 1)).astype(np.float32)
@@ -161,10 +162,3 @@ def _embedded(
         origin="scikit-learn",
         licence=licence,
     )
-
-
-def _every_fifth(strata: NDArray[np.int64]) -> NDArray[np.bool_]:
-    held_out = np.zeros(len(strata), dtype=np.bool_)
-    for stratum in np.unique(strata):
-        held_out[np.flatnonzero(strata == stratum)[4::5]] = True
-    return held_out

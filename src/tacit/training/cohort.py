@@ -11,6 +11,7 @@ Nothing here costs time in proportion to the population: a round touches the row
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.errors import DataError
+from tacit.errors import ConfigError, DataError
 from tacit.training import cpu
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
@@ -215,8 +216,28 @@ class CohortTrainer:
 
 def learning_rate(settings: LocalTraining, round_number: int) -> float:
     """Return the learning rate of a round; rounds count from 1."""
+    if settings.own_schedule is not None:
+        return _own_rate(settings.own_schedule, round_number)
     share = (round_number - 1) / max(settings.rounds - 1, 1)
-    return float(settings.lr * (1.0 - (1.0 - settings.final) * share) * settings.decay ** (round_number - 1))
+    rate = float(settings.lr * fall(settings, share) * settings.decay ** (round_number - 1))
+    return rate * round_number / (settings.warmup + 1) if round_number <= settings.warmup else rate
+
+
+def fall(settings: LocalTraining, share: float) -> float:
+    """Return what is left of the rate after a share of the training, from 0 to 1."""
+    if settings.schedule == "cosine":
+        return settings.final + (1.0 - settings.final) * (1.0 + math.cos(math.pi * share)) / 2.0
+    return 1.0 if settings.schedule == "constant" else 1.0 - (1.0 - settings.final) * share
+
+
+def _own_rate(schedule: Callable[[int], float], round_number: int) -> float:
+    try:
+        rate = float(schedule(round_number))
+    except Exception as error:  # it is somebody else's code
+        raise ConfigError(f"The schedule raised {type(error).__name__} in round {round_number}: {error}.") from error
+    if not 0.0 < rate < math.inf:
+        raise ConfigError(f"Expected the schedule to return a rate above 0 for round {round_number}, got {rate}.")
+    return rate
 
 
 class Network(Protocol):
@@ -248,6 +269,7 @@ class StackedTrainer:
         self.network = network
         self._places = [(slice(slot.start, slot.start + slot.size), slot.shape) for slot in layout.trained]
         self._settings = settings
+        self._adam = not settings.is_sgd
         self._loss = loss
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
@@ -270,7 +292,9 @@ class StackedTrainer:
         axis = self.network.client_axis
         stacked = [_stack(part, clients, axis) for part in self._trained_parts(model)]
         return Stack(
-            momentum=[torch.zeros_like(p) for p in stacked] if self._settings.momentum else [],
+            momentum=[torch.zeros_like(p) for p in stacked] if self._settings.momentum or self._adam else [],
+            second=[torch.zeros_like(p) for p in stacked] if self._adam else [],
+            steps=torch.zeros(clients, device=model.device),
             origin=[p.select(axis, 0).unsqueeze(axis).clone() for p in stacked] if self._settings.mu else [],
             parameters=[p.requires_grad_() for p in stacked],
         )
@@ -335,6 +359,9 @@ class StackedTrainer:
             norms = torch.stack([_per_client(g, axis).square().sum(1) for g in gradients]).sum(0).sqrt()
             scale = (settings.grad_clip / (norms + 1e-6)).clamp(max=1.0)
             gradients = [g * _spread(scale, g, axis) for g in gradients]
+        if self._adam:
+            self._adapt(state, gradients, active, rate)
+            return
         if settings.weight_decay:
             torch._foreach_add_(gradients, parameters, alpha=settings.weight_decay)
         if active is not None:  # a client that has run out of examples stands still, its momentum too
@@ -353,6 +380,24 @@ class StackedTrainer:
         else:
             torch._foreach_add_(parameters, gradients, alpha=-rate)
 
+    def _adapt(self, state: Stack, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
+        """Step as :class:`torch.optim.Adam` or AdamW does; a client that has run out of examples stands still."""
+        settings, axis = self._settings, self.network.client_axis
+        moves = torch.ones_like(state.steps) if active is None else active
+        state.steps.add_(moves)
+        bias1, bias2 = (1.0 - beta ** state.steps.clamp(min=1) for beta in (settings.beta1, settings.beta2))
+        for place, (parameter, gradient) in enumerate(zip(state.parameters, gradients, strict=True)):
+            own = _spread(moves, parameter, axis)
+            if settings.weight_decay and settings.name == "adam":
+                gradient = gradient + settings.weight_decay * parameter  # noqa: PLW2901
+            elif settings.weight_decay:
+                parameter.sub_(own * rate * settings.weight_decay * parameter)
+            first, second = state.momentum[place], state.second[place]
+            first.add_(own * (1.0 - settings.beta1) * (gradient - first))
+            second.add_(own * (1.0 - settings.beta2) * (gradient.square() - second))
+            scale = (second / _spread(bias2, second, axis)).sqrt_().add_(settings.eps)
+            parameter.sub_(own * rate * (first / _spread(bias1, first, axis)) / scale)
+
     def finish(self, model: Tensor, state: Stack, total: Tensor, plan: Schedule) -> Trained:
         """Return the updates and mean losses of a chunk."""
         axis, clients = self.network.client_axis, plan.rows.shape[1]
@@ -370,8 +415,10 @@ class Stack:
     """The models of a chunk while it trains."""
 
     parameters: list[Tensor]
-    momentum: list[Tensor]
+    momentum: list[Tensor]  # Adam's first moments too
     origin: list[Tensor]  # the model that was sent, with a client axis of one
+    second: list[Tensor]  # Adam's second moments
+    steps: Tensor  # (K,): how many steps each client has taken, for Adam
 
 
 def _stack(part: Tensor, clients: int, axis: int) -> Tensor:

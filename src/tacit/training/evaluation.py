@@ -1,41 +1,58 @@
-"""Loss and accuracy of a model on a set of examples."""
+"""Loss, accuracy and other metrics of a model on a set of examples."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.training.hooks import Context, Hooks
+from tacit.training.metrics import Metric, computed
 from tacit.training.parameters import Parameters
-from tacit.training.settings import Loss
+from tacit.training.settings import Loss, gives_logits
 from tacit.vectors import Vector
 
 _Batch = tuple[Tensor, Tensor, Tensor]  # outputs, losses, labels
+_Part = tuple[float, int | None, NDArray[Any]]  # the sum of the losses, how many are right, the outputs
+_NONE: NDArray[Any] = np.empty(0)
 _BATCH = 500  # small enough for the activations of a small CNN to stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """The mean loss, and the share of examples whose largest output is their label (None where that has no meaning)."""
+    """The mean loss, the share of examples whose class is the right one (None where that has no meaning), and more."""
 
     loss: float
     accuracy: float | None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Evaluator:
     """Scores a model on examples: in batches, in inference mode, over all workers."""
 
     def __init__(
-        self, *, module: nn.Module, loss: Loss, device: torch.device, workers: int, hooks: Hooks | None = None
-    ):
+        self,
+        *,
+        module: nn.Module,
+        loss: Loss,
+        device: torch.device,
+        workers: int,
+        hooks: Hooks | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        classes: Sequence[str] = (),
+    ) -> None:
         self._hooks = hooks or Hooks.for_evaluation()
         self._loss = loss
+        self._one_logit = gives_logits(loss)
+        self._metrics = metrics or {}
+        self._classes = classes
         self._device = device
         count = 1 if device.type == "cuda" or self._hooks.changed else workers
         layout = Parameters.of(module)
@@ -49,28 +66,46 @@ class Evaluator:
         vector = torch.from_numpy(np.array(model)).to(self._device)
         shares = list(zip(features.chunk(len(self._modules)), labels.chunk(len(self._modules)), strict=True))
         parts = self._pool.map(lambda worker: self._part(worker, vector, *shares[worker]), range(len(shares)))
-        losses, correct = zip(*parts, strict=True)
+        losses, correct, outputs = zip(*parts, strict=True)
         known = None if correct[0] is None else sum(correct) / len(labels)
-        return Score(loss=sum(losses) / len(labels), accuracy=known)
+        more: Mapping[str, float] = {}
+        if self._metrics:
+            more = computed(self._metrics, np.concatenate(outputs), labels.cpu().numpy(), self._classes)
+        return Score(loss=sum(losses) / len(labels), accuracy=known, metrics=more)
+
+    def outputs(self, model: Vector, features: Tensor) -> NDArray[Any]:
+        """Return the model's outputs for ``features``."""
+        module, tensors = self._modules[0], self._tensors[0]
+        with torch.inference_mode():
+            self._write(tensors, torch.from_numpy(np.array(model)).to(self._device))
+            parts = [module(features[start : start + _BATCH]) for start in range(0, len(features), _BATCH)]
+            return torch.cat(parts).cpu().numpy()
 
     def close(self) -> None:
         """Stop the workers."""
         self._pool.shutdown()
 
-    def _part(self, worker: int, vector: Tensor, features: Tensor, labels: Tensor) -> tuple[float, int | None]:
+    def _write(self, tensors: list[Tensor], vector: Tensor) -> None:
+        for own, values in zip(tensors, torch.split(vector, self._sizes), strict=True):
+            own.copy_(values.view(own.shape))
+
+    def _part(self, worker: int, vector: Tensor, features: Tensor, labels: Tensor) -> _Part:
+        kept: list[NDArray[Any]] = []
         with torch.inference_mode():
-            for own, values in zip(self._tensors[worker], torch.split(vector, self._sizes), strict=True):
-                own.copy_(values.view(own.shape))
+            self._write(self._tensors[worker], vector)
             total = torch.zeros((), dtype=torch.float64, device=self._device)
             correct: Tensor | None = torch.zeros((), dtype=torch.int64, device=self._device)
             passes = self._hooked if self._hooks.changed else self._plain
             for outputs, losses, known in passes(self._modules[worker], features, labels):
                 total += losses.double().sum()
-                if correct is not None and outputs.dim() == 2 and known.dtype == torch.int64:
-                    correct += (outputs.argmax(1) == known).sum()
+                named = decided(outputs, known, one_logit=self._one_logit)
+                if correct is not None and named is not None:
+                    correct += (named == known.view_as(named)).sum()
                 else:
                     correct = None
-            return float(total), None if correct is None else int(correct)
+                if self._metrics:
+                    kept.append(outputs.cpu().numpy())
+            return float(total), None if correct is None else int(correct), np.concatenate(kept) if kept else _NONE
 
     def _plain(self, module: nn.Module, features: Tensor, labels: Tensor) -> Iterator[_Batch]:
         for start in range(0, len(labels), _BATCH):
@@ -93,6 +128,17 @@ class Evaluator:
             hooks.run("on_batch_end", context)
         hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
+
+
+def decided(outputs: Tensor, labels: Tensor | None, *, one_logit: bool) -> Tensor | None:
+    """Return the class that each output names, or None where outputs name none.
+
+    The largest of several outputs decides; one output is a logit where the loss says so, and is 1 above zero.
+    """
+    if one_logit:
+        return (outputs.reshape(len(outputs), -1) > 0).long().squeeze(1)
+    whole = labels is None or labels.dtype == torch.int64
+    return outputs.argmax(1) if outputs.dim() == 2 and whole else None
 
 
 def _ready(module: nn.Module, device: torch.device) -> nn.Module:

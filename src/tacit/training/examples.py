@@ -1,17 +1,20 @@
-"""Users' data as two tensors: a data set or a pair of arrays becomes features and labels in memory."""
+"""Users' data as two tensors: a data set, a pair of arrays or columns by name become features and labels in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from tacit.errors import DataError
 
-UserData = Dataset[Any] | tuple[Any, Any]  # a data set, or features and labels
+UserData = Any  # a data set, features and labels, or a table: what it may be is looked at
 _EXPECTED = "a map-style Dataset or a pair of arrays (features, labels)"
+_LABELS = ("label", "labels")  # what a data set of Hugging Face calls them
 
 
 def tensors(data: UserData, whose: str) -> tuple[Tensor, Tensor]:
@@ -20,6 +23,91 @@ def tensors(data: UserData, whose: str) -> tuple[Tensor, Tensor]:
     Features are numbers of any shape, one row per example; labels are whole numbers from 0, or floats for regression.
     What can't be that is refused, with whose it is.
     """
+    features, labels = arrays(data, whose)
+    if not isinstance(labels, Tensor):
+        raise DataError(
+            f"The labels of {whose} are no array of numbers, but text such as {labels[0]!r}. Number classes from 0."
+        )
+    return features, labels
+
+
+def columns_of(data: Any, whose: str) -> dict[str, Any] | None:
+    """Return the columns of a table by their names: a mapping, a data frame, a data set of Hugging Face; or None."""
+    if isinstance(data, Mapping):
+        if all(hasattr(part, "column_names") for part in data.values()) and data:
+            raise DataError(
+                f"Expected one data set for {whose}, got {_kind(data)} with {', '.join(map(str, data))}. Take one of "
+                f"them: dataset[{next(iter(data))!r}]."
+            )
+        columns = {str(name): data[name] for name in data}
+    else:
+        frame = _is_frame(data) and hasattr(data, "columns")
+        names = data.columns if frame else getattr(data, "column_names", None)
+        if not frame and not isinstance(names, list | tuple):
+            return None
+        try:
+            columns = {str(name): data[name].to_numpy() if frame else _listed(data[name]) for name in names or ()}
+        except Exception as error:  # it is somebody else's code
+            raise DataError(
+                f"The table of {whose} can't be read: {type(error).__name__}: {_first_line(error)}."
+            ) from error
+    lengths = {name: len(column) for name, column in columns.items() if hasattr(column, "__len__")}
+    if len(lengths) < len(columns) or len(set(lengths.values())) > 1:
+        raise DataError(f"Expected columns of one length for {whose}, got {lengths or _kind(data)}.")
+    return columns
+
+
+def label_of(columns: Mapping[str, Any], label: str | None, whose: str) -> str:
+    """Return the name of the labels' column: what was said or, in a data set of Hugging Face's kind, ``label``."""
+    name = label or next((usual for usual in _LABELS if usual in columns), None)
+    if name is None or name not in columns:
+        asked = "" if label is None else f" {label!r}"
+        raise DataError(
+            f"There is no column{asked} with labels in the table of {whose}. Name it: label=..., one of "
+            f"{', '.join(map(repr, columns))}."
+        )
+    return name
+
+
+def is_flat(column: Any) -> bool:
+    """Return whether a column holds one number or text per row."""
+    if getattr(column, "ndim", 1) != 1:
+        return False
+    first = column[0] if len(column) else None
+    return isinstance(first, str | bytes) or not (hasattr(first, "__len__") or _is_image(first))
+
+
+def from_column(column: Any, what: str) -> Tensor:
+    """Return the features of a single column: arrays, lists of one length, or images; or those of a data frame."""
+    if _is_frame(column) or not hasattr(column, "__len__") or not len(column):
+        return _numbers(column, what)
+    if _is_image(column[0]):
+        pixels = [np.asarray(image, np.float32) / 255.0 for image in column]
+        column = [one[None] if one.ndim == 2 else one.transpose(2, 0, 1) for one in pixels]
+    if isinstance(column, list | tuple) and hasattr(column[0], "__len__"):
+        try:
+            column = np.stack([np.asarray(row) for row in column])
+        except ValueError as error:
+            raise DataError(f"{what} can't be stacked: {_first_line(error)}. They need one shape.") from error
+    return _numbers(column, what)
+
+
+def _is_image(value: Any) -> bool:
+    """Return whether something is an image, as Pillow has them."""
+    return hasattr(value, "convert") and hasattr(value, "mode")
+
+
+def labels_of(part: Any, what: str) -> Tensor | list[str]:
+    """Return labels as numbers, or as text where they are."""
+    texts = _texts(part)
+    if texts is not None:
+        return texts
+    labels = _numbers(part, what)
+    return labels if labels.is_floating_point() else labels.long()
+
+
+def arrays(data: UserData, whose: str) -> tuple[Tensor, Tensor | list[str]]:
+    """Return features and labels of a data set or a pair of arrays, the labels as text where they are text."""
     if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise DataError(f"Expected a map-style Dataset or a pair of arrays for {whose}, got {_kind(data)}.")
     if isinstance(data, TensorDataset):
@@ -31,12 +119,29 @@ def tensors(data: UserData, whose: str) -> tuple[Tensor, Tensor]:
     if len(data) != 2:
         raise DataError(f"Expected pairs of features and label for {whose}, got {len(data)} parts.")
     features = _numbers(data[0], f"The features of {whose}")
-    labels = _numbers(data[1], f"The labels of {whose}")
+    labels = labels_of(data[1], f"The labels of {whose}")
     if len(features) != len(labels):
         raise DataError(f"Expected as many labels as examples for {whose}, got {len(labels)} and {len(features)}.")
     if len(labels) == 0:
         raise DataError(f"{whose[0].upper()}{whose[1:]} holds no example. Leave it out.")
-    return features, labels if labels.is_floating_point() else labels.long()
+    return features, labels
+
+
+def _texts(part: Any) -> list[str] | None:
+    """Return a column of text, or None where it holds something else."""
+    if isinstance(part, Tensor | str | bytes) or not hasattr(part, "__len__"):
+        return None
+    values = part.to_numpy() if _is_frame(part) else part
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.ndim == 1:
+        return [str(value) for value in values]
+    listed = isinstance(values, list | tuple) or (isinstance(values, np.ndarray) and values.dtype.kind in "OT")
+    if listed and len(values) and all(isinstance(value, str) for value in values):
+        return [str(value) for value in values]
+    return None
+
+
+def _listed(column: Any) -> Any:
+    return column if isinstance(column, np.ndarray | Tensor | list) else list(column)
 
 
 def _stacked(data: Dataset[Any], whose: str) -> tuple[Any, Any]:
@@ -65,7 +170,9 @@ def _stacked(data: Dataset[Any], whose: str) -> tuple[Any, Any]:
 
 def _numbers(part: Any, what: str) -> Tensor:
     """Return an array of finite numbers, one row per example."""
-    if _is_frame(part) or part is None or isinstance(part, str | bytes | dict):
+    if _is_frame(part):
+        part = _of_frame(part, what)
+    if part is None or isinstance(part, str | bytes | dict):
         raise DataError(f"{what} are {_kind(part)}, expected an array of numbers.{_advice(part)}")
     try:
         numbers = torch.as_tensor(part).detach()
@@ -96,9 +203,26 @@ def _is_frame(data: Any) -> bool:
     return hasattr(data, "to_numpy") and not isinstance(data, Tensor)
 
 
+def _of_frame(frame: Any, what: str) -> Any:
+    """Return the numbers of a data frame or of one of its columns; true and false are 1 and 0."""
+    values = frame.to_numpy()
+    if getattr(values, "dtype", np.dtype(float)).kind != "O":
+        return values
+    for place, name in enumerate(getattr(frame, "columns", ())):
+        if any(isinstance(value, str) for value in values[:, place]):
+            raise DataError(
+                f"{what} hold text in column {str(name)!r}. Encode it as numbers, or give the whole table and the name "
+                "of its labels, label=...: Tacit then encodes it."
+            )
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        return values
+
+
 def _advice(data: Any) -> str:
     if _is_frame(data):
-        return " Pass arrays: frame.to_numpy()."
+        return " Name the column of its labels, label=..., or pass (features, labels)."
     return " Pass (features, labels)." if isinstance(data, dict) else ""
 
 

@@ -120,13 +120,16 @@ class _Choice:
         else:
             network = VmappedNetwork(module, layout)
         stacked = StackedTrainer(network=network, layout=layout, settings=settings, loss=loss)
-        return CapturedTrainer(stacked, settings) if self._device.type == "cuda" else stacked
+        captured = self._device.type == "cuda" and settings.is_sgd
+        return CapturedTrainer(stacked, settings) if captured else stacked
 
     def _trace(self) -> tuple[Program | None, str]:
         """Follow the model and return its program, or why there is none."""
         use_keys(self._module)
         if self._hooks.changed:  # hooks are shown the user's own module, not a traced one
             return None, "hooks see one client at a time"
+        if self._settings.factory is not None:
+            return None, "an optimiser of your own sees one client at a time"
         try:
             traced = graph_of(self._module)
             program = trace(traced, self.layout, self._holdings.features[0])
@@ -137,7 +140,7 @@ class _Choice:
 
     def _choose(self, asked: Form) -> Form:
         allowed: list[Form] = ["loop"]
-        if not self._hooks.changed:
+        if not self._hooks.changed and self._settings.factory is None:
             allowed = self._with_program()
             small = self._device.type == "cuda" or self._settings.batch_size < _VMAP_PAYS_BELOW
             wanted = asked == "vmap" or (small and not allowed)
@@ -157,7 +160,9 @@ class _Choice:
         """Return the forms that run the model's program, the faster first."""
         if self._program is None:
             return []
-        if self._device.type == "cpu":
+        if not self._settings.is_sgd:
+            self.reason = f"the fast lanes know SGD, not {self._settings.name}"
+        elif self._device.type == "cpu":
             try:
                 check_lanes(self._program)
             except NoProgram as error:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tacit.training.cohort import Chunk, Holdings, Trained, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
+from tacit.training.optimizers import optimizer_of
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.trial import lone_norms
@@ -62,9 +63,7 @@ class LoopTrainer:
             client=client,
             round_number=chunk.round_number,
             settings=settings,
-            optimizer=torch.optim.SGD(
-                parameters, lr=chunk.rate, momentum=settings.momentum, weight_decay=settings.weight_decay
-            ),
+            optimizer=optimizer_of(settings, parameters, chunk.rate),
             origin=[p.detach().clone() for p in parameters] if settings.mu else [],
         )
         total = torch.zeros((), dtype=torch.float64, device=model.device)

@@ -1,13 +1,15 @@
-"""How a client trains: the settings of local SGD, and the losses."""
+"""How a client trains: the settings of its optimiser, and the losses."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 
@@ -16,13 +18,14 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (n, ...), labels (n, ...) -
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    r"""Local SGD, with the proximal term of FedProx (Li et al. 2020).
+    r"""Local training by SGD or another optimiser, with the proximal term of FedProx (Li et al. 2020).
 
     A client minimises :math:`F_k(w) + \frac{\mu}{2} \lVert w - w_{global} \rVert^2`. In each step the gradient is
     clipped (``grad_clip``, an L2 norm over the whole model), weight decay is added, and momentum is applied as in
-    :class:`torch.optim.SGD`. The rate falls in a line from ``lr`` in the first of T rounds to ``final * lr`` in the
-    last, and is multiplied by ``decay`` after each round. Clients that end in smaller steps end closer together, and
-    their average is better.
+    :class:`torch.optim.SGD`. The rate falls in a line, or along half a cosine, from ``lr`` in the first of T rounds to
+    ``final * lr`` in the last, and is multiplied by ``decay`` after each round. Clients that end in smaller steps end
+    closer together, and their average is better. With Adam or AdamW, or an optimiser of one's own, what it remembers
+    begins anew in each round of each client.
     """
 
     epochs: int
@@ -35,6 +38,19 @@ class LocalTraining:
     decay: float = 1.0
     grad_clip: float | None = None
     mu: float = 0.0
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    beta1: float = 0.9  # of Adam and AdamW
+    beta2: float = 0.999
+    eps: float = 1e-8
+    schedule: Literal["linear", "cosine", "constant"] = "linear"  # how the rate falls from lr to final * lr
+    warmup: int = 0  # rounds in which the rate rises in a line before
+    own_schedule: Callable[[int], float] | None = None  # instead: the rate of a round
+    factory: Callable[[list[nn.Parameter]], Any] | None = None  # instead of ``name``: makes the optimiser
+
+    @property
+    def is_sgd(self) -> bool:
+        """Whether steps are those of SGD with momentum, which every form of training knows."""
+        return self.name == "sgd" and self.factory is None
 
 
 cross_entropy: Loss = functools.partial(F.cross_entropy, reduction="none")  # of each example; outputs are logits
@@ -46,13 +62,57 @@ def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
     return errors.flatten(1).mean(1) if errors.dim() > 1 else errors
 
 
-LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
+def binary_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the binary cross-entropy of each example, whose output is one logit and whose label is 0 or 1."""
+    wanted = labels.to(outputs.dtype).view_as(outputs)
+    losses = F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none")
+    return losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+
+
+LOSSES: Mapping[str, Loss] = {
+    "cross-entropy": cross_entropy,
+    "squared-error": squared_error,
+    "binary-cross-entropy": binary_cross_entropy,
+}
+_OPTIONS = ("weight", "pos_weight", "label_smoothing", "ignore_index")
+_TORCHS: dict[type[nn.Module], Loss] = {
+    nn.CrossEntropyLoss: cross_entropy,
+    nn.MSELoss: squared_error,
+    nn.BCEWithLogitsLoss: binary_cross_entropy,
+}
+
+
+def gives_logits(loss: Loss) -> bool:
+    """Return whether a loss takes one output per example for the logit of class 1."""
+    return loss is binary_cross_entropy
 
 
 def loss_named(loss: str | Loss) -> Loss:
-    """Return the loss of this name, or the function that was given."""
+    """Return the loss of this name, or the function that was given.
+
+    The losses of :mod:`torch.nn` are taken too, whatever their reduction: one loss per example is what is needed.
+    """
+    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
+        return _each(loss)
+    if isinstance(loss, type) and loss in _TORCHS:
+        raise ConfigError(f"Expected a loss, got the class {loss.__name__}. Make one of it first: {loss.__name__}().")
     if callable(loss):
         return loss
     if not isinstance(loss, str) or loss not in LOSSES:
         raise ConfigError(f"Unknown loss {loss!r}. Known: {', '.join(LOSSES)}, or a function of your own.")
     return LOSSES[loss]
+
+
+def _each(loss: nn.Module) -> Loss:
+    """Return a loss of torch's as one number per example."""
+    kind: Any = type(loss)
+    if kind in _TORCHS and all(getattr(loss, key, None) == getattr(kind(), key, None) for key in _OPTIONS):
+        return _TORCHS[kind]
+    single = copy.copy(loss)
+    single.reduction = "none"  # type: ignore[assignment]
+
+    def each(outputs: Tensor, labels: Tensor) -> Tensor:
+        losses: Tensor = single(outputs, labels)
+        return losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+
+    return each

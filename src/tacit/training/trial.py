@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.errors import ConfigError, DataError, TacitError
-from tacit.training.settings import Loss, cross_entropy
+from tacit.training.outputs import tensor_of
+from tacit.training.settings import Loss, cross_entropy, gives_logits
 
 
 def check_fit(
@@ -28,10 +29,11 @@ def check_fit(
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             device = next((p.device for p in module.parameters()), features.device)
             outputs = module.eval()(features[few].to(device))
-            if not isinstance(outputs, Tensor):
-                raise ConfigError(f"Expected the model to return a tensor, got {type(outputs).__name__}.")  # noqa: TRY301
+            outputs = tensor_of(outputs)
             if loss is cross_entropy and labels.dtype == torch.int64 and outputs.dim() == 2:
                 _check_labels(labels, outputs.shape[1], whose)
+            if gives_logits(loss):
+                _check_binary(labels, outputs, whose)
             losses = loss(outputs, labels[few].to(device))
     except TacitError:
         raise
@@ -93,4 +95,17 @@ def _check_labels(labels: Tensor, outputs: int, whose: str) -> None:
         raise ConfigError(
             f"The model has {outputs} outputs, but labels run from {labels.min()} to {labels.max()} in {whose}. "
             "Number the classes from 0, and give the model one output per class."
+        )
+
+
+def _check_binary(labels: Tensor, outputs: Tensor, whose: str) -> None:
+    if outputs[0].numel() != 1 or labels[0].numel() != 1:
+        raise ConfigError(
+            f"The loss binary-cross-entropy takes one output per example, the model has {outputs[0].numel()}. Use "
+            "loss='cross-entropy', or a model with one output."
+        )
+    if not bool(((labels == 0) | (labels == 1)).all()):
+        raise ConfigError(
+            f"The loss binary-cross-entropy takes labels 0 and 1, but labels run from {labels.min()} to {labels.max()} "
+            f"in {whose}."
         )

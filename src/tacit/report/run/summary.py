@@ -24,7 +24,7 @@ from tacit.runs.chance import Chance
 from tacit.runs.history import History
 from tacit.runs.remarks import LARGEST_MEANINGFUL, ON_COHORTS, ON_SECONDS, ON_TRAINING
 from tacit.runs.result import Result, RoundRecord
-from tacit.runs.run import GIVEN
+from tacit.runs.run import is_own
 from tacit.studies.results import Claimed
 
 SIMULATION = (
@@ -306,7 +306,7 @@ def _next(result: Result) -> str | None:
     """Return a command that goes a step further with the same protection and the same data."""
     if result.rounds[-1].steps is not None:
         return f"tacit ledger {result.folder}    # what was released" if result.folder else "tacit run --mode dp-sgd"
-    if result.dataset == GIVEN:
+    if is_own(result.dataset):
         return f"tacit report {result.folder} --open    # this run as a page" if result.folder else None
     same = f"tacit run --mode {result.mode} --data {result.dataset}"
     if result.split == "iid":

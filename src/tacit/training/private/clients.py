@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +21,10 @@ from torch import Tensor, nn
 
 from tacit.randomness import Randomness
 from tacit.training import cpu
-from tacit.training.cohort import Finish, Holdings, derive_keys, learning_rate
+from tacit.training.cohort import Finish, Holdings, derive_keys, fall, learning_rate
 from tacit.training.cpu import cores
 from tacit.training.dropout import KeyedDropout, use_keys
+from tacit.training.optimizers import optimizer_of
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
@@ -152,7 +154,11 @@ class PrivateClients:
 
         self.layout.write(seat.module, start)
         rows = torch.from_numpy(self._holdings.rows[client]).to(start.device)
-        optimizer = Sgd(parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
+        optimizer: Any = (
+            Sgd(parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
+            if settings.is_sgd
+            else optimizer_of(settings, parameters, rate)
+        )
         steps = PrivateSteps(
             gradient=seat.gradient,
             optimizer=optimizer,
@@ -259,7 +265,7 @@ class PrivateHolder(PrivateClients):
             for step in range(first, last):
                 torch.manual_seed(self._randomness.number("dropout", step))
                 share = step / max(total - 1, 1)
-                optimizer.lr = settings.lr * (1.0 - (1.0 - settings.final) * share)
+                optimizer.lr = settings.lr * fall(settings, share)
                 losses = steps.take(step)
                 loss += losses.sum()
                 count += len(losses)

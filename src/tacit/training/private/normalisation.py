@@ -36,8 +36,8 @@ def check_normalisation(model: nn.Module, *, why: str = OF_EXAMPLES) -> None:
 def fix(model: nn.Module) -> nn.Module:
     """Return a copy of ``model`` that can train under differential privacy: with group norm in place of batch norm.
 
-    >>> fix(nn.Sequential(nn.Linear(4, 48), nn.BatchNorm1d(48)))[1]
-    GroupNorm(24, 48, eps=1e-05, affine=True)
+    >>> fix(nn.Sequential(nn.Linear(4, 48), nn.BatchNorm1d(48)))[1].num_groups
+    24
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"Expected a torch.nn.Module to fix, got {getattr(model, '__name__', type(model).__name__)}.")

@@ -1,0 +1,48 @@
+"""The clients' optimisers: SGD, Adam and AdamW by name, or what a function of yours makes of the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit.errors import ConfigError
+from tacit.training.settings import LocalTraining
+
+
+def optimizer_of(settings: LocalTraining, parameters: Sequence[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """Return a new optimiser for a client's round; what it remembers ends with the round.
+
+    >>> type(optimizer_of(LocalTraining(epochs=1, batch_size=1, lr=0.1, name="adamw"), [nn.Parameter()], 0.1)).__name__
+    'AdamW'
+    """
+    if settings.factory is not None:
+        return _made(settings, parameters, rate)
+    if settings.name == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
+    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    betas = (settings.beta1, settings.beta2)
+    return kind(parameters, lr=rate, betas=betas, eps=settings.eps, weight_decay=settings.weight_decay)
+
+
+def _made(settings: LocalTraining, parameters: Sequence[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    assert settings.factory is not None
+    try:
+        made: Any = settings.factory(list(parameters))
+    except Exception as error:  # it is somebody else's code
+        raise ConfigError(
+            f"The optimiser can't be made: {(str(error).splitlines() or [repr(error)])[0].rstrip('.')} "
+            f"({type(error).__name__}). Expected a function of the parameters, such as "
+            "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)."
+        ) from error
+    held = {id(p) for group in getattr(made, "param_groups", ()) for p in group["params"]}
+    if not isinstance(made, torch.optim.Optimizer) or held != {id(p) for p in parameters}:
+        raise ConfigError(
+            f"Expected a function of the parameters that returns an optimiser of torch.optim over all of them, got "
+            f"{type(made).__name__}."
+        )
+    for group in made.param_groups:
+        group["lr"] = group["lr"] * rate / settings.lr  # as the schedule has it
+    return made
