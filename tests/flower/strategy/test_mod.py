@@ -92,7 +92,7 @@ def server_fn(context: Context) -> None: ...
 @pytest.mark.parametrize(
     "part",
     [_classic_strategy(), NumPyClient(), NumPyClient, ServerConfig(), server_fn],
-    ids=lambda part: repr(part)[:30],
+    ids=["strategy", "client", "client class", "server config", "server_fn"],
 )
 def test_a_classic_app_is_told_how_to_move(part: Any) -> None:
     with pytest.raises(
