@@ -35,7 +35,7 @@ POISSON: dict[str, Any] = {
     "dp": {"noise": 1.0, "clip": 1.0},
     "federate": {"clients": CLIENTS, "per_round": MEAN, "rounds": ROUNDS},
 }
-LEARNED = {"test_loss", "test_accuracy"}  # of the released models: they may differ
+LEARNED = {"test_loss", "test_accuracy", "at_chance"}  # of the released models: they may differ
 WHEN = {"time", "key", "environment", "seconds", "setup_seconds", "stage_seconds", "folder", "seed"}
 Cohorts = Callable[[Poisson, np.random.Generator], list[ClientId]]
 
