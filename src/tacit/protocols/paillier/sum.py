@@ -37,7 +37,7 @@ from tacit.protocols.protocol import Guarantee, Refusals, Total
 
 SETUP = wire.Turn(round_number=0)
 Sums = NDArray[np.int64] | NDArray[np.float64]
-Answer = PartialDecryption | NDArray[np.int64]  # a holder's part of a decryption, or an authority's sums
+Opened = PartialDecryption | NDArray[np.int64]  # a holder's part of a decryption, or an authority's sums
 
 _ASKS = 3  # times a key holder that does not answer is asked
 _SEES = {
@@ -170,7 +170,7 @@ class PaillierSum(ClientHalf):
         there = tuple(holder for holder in self.holders if holder in self.session.challenges)
         holders = there or clients
         bound = digest(encrypted) if self.keys == "threshold" else b""
-        answers: dict[ClientId, Answer] = {}
+        answers: dict[ClientId, Opened] = {}
         refused: dict[ClientId, str] = {}
         doubts = ""  # why what has been answered does not combine
         for _ in range(_ASKS):
@@ -209,7 +209,7 @@ class PaillierSum(ClientHalf):
             f"answered with their part, {self.needed} needed. {' '.join([doubts, *reasons]).strip()}".rstrip()
         )
 
-    def _answer(self, holder: ClientId, body: memoryview, encrypted: CiphertextVector, bound: bytes) -> Answer:
+    def _answer(self, holder: ClientId, body: memoryview, encrypted: CiphertextVector, bound: bytes) -> Opened:
         """Read a key holder's answer, and raise CipherError where it is none to this request by this holder."""
         if isinstance(self.public, ThresholdPublic):
             part = PartialDecryption.from_bytes(body, self.public)
@@ -230,7 +230,7 @@ class PaillierSum(ClientHalf):
         return sums
 
     def _content(
-        self, encrypted: CiphertextVector, answers: Mapping[ClientId, Answer]
+        self, encrypted: CiphertextVector, answers: Mapping[ClientId, Opened]
     ) -> tuple[Sums, tuple[ClientId, ...]]:
         """Return the sum, and the key holders whose shares are wrong."""
         parts = [answer for answer in answers.values() if isinstance(answer, PartialDecryption)]
@@ -240,7 +240,7 @@ class PaillierSum(ClientHalf):
         (sums,) = (answer for answer in answers.values() if not isinstance(answer, PartialDecryption))
         return encrypted.layout.worth(sums), ()
 
-    def _disproved(self, encrypted: CiphertextVector, answers: Mapping[ClientId, Answer]) -> tuple[ClientId, ...]:
+    def _disproved(self, encrypted: CiphertextVector, answers: Mapping[ClientId, Opened]) -> tuple[ClientId, ...]:
         """Return the key holders whose proofs don't hold."""
         if not isinstance(self.public, ThresholdPublic):
             return ()
