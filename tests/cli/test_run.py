@@ -122,7 +122,6 @@ def test_every_flag_reaches_its_key(run: Tacit, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--mode", "magic"], "Unknown mode 'magic'. Modes of this version: plain"),
-        (["--mode", "DP"], "needs dp.noise (--sigma) or dp.epsilon (--epsilon)"),
         (["--C", "1.0"], "dp.clip has no effect in mode 'plain'"),
         (["--sigma", "0.5"], "dp.noise has no effect in mode 'plain'"),
         (["--per-round", "9"], "federate.per_round=9 is more than the 4 clients there are"),
@@ -211,7 +210,7 @@ def test_config_is_effective_and_json_too(run: Tacit, tmp_path: Path) -> None:
 
 def test_config_prints_the_defaults_of_the_mode(run: Tacit) -> None:
     values = yaml.safe_load(run("config", "mode=dp-sgd", "dp.epsilon=2")[1])
-    assert (values["federate"]["rounds"], values["optimizer"]["lr"], values["server"]["lr"]) == (20, 2.0, 1.0)
+    assert (values["federate"]["rounds"], values["optimizer"]["lr"], values["server"]["lr"]) == (10, 2.0, 1.0)
     values = yaml.safe_load(run("config", "mode=dp-sgd", "dp.epsilon=2", "federate.rounds=6", "optimizer.lr=0.05")[1])
     assert (values["federate"]["rounds"], values["optimizer"]["lr"]) == (6, 0.05)
 
