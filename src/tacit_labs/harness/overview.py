@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import foreign
+from tacit.errors import ConfigError
 from tacit.report.page import Note, Page, Section, Table, Text
 from tacit.report.words import seconds_text
 from tacit.storage import write_atomically
@@ -18,6 +19,7 @@ from tacit_labs.harness import catalogue
 
 NAME = "overview"
 _LARGEST = 1 << 28  # bytes of a reproduction's JSON
+BEGIN, END = "<!-- headlines: python benchmarks/overview.py -->", "<!-- end of headlines -->"
 _COLUMNS = ("What", "The source", "Ours", "Why")
 
 
@@ -98,6 +100,17 @@ def markdown(found: Sequence[Source]) -> str:
         lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row[:3])} |" for row in source.rows]
         lines += [""]
     return "\n".join(lines)
+
+
+def rewrite(page_path: Path, folder: Path) -> None:
+    """Put the tables of a folder's reproductions between a documentation page's two marks."""
+    text = page_path.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ConfigError(f"Expected {page_path} to have the lines {BEGIN} and {END} once each.")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    made = f"{before}{BEGIN}\n\n{markdown(sources(folder))}\n{END}{after}"
+    write_atomically(page_path, made.encode(), advice="Name a page that you may write to.")
 
 
 def write(folder: Path, *, advice: str) -> Path | None:

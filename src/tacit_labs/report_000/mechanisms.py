@@ -142,7 +142,10 @@ def section(found: Mechanisms) -> Section:
                     "**Usage of epsilon above 1.** The classical mechanism is proved up to 1. At delta "
                     f"{found.delta:g} its noise suffices until epsilon {found.classical_until:.4f} and is too little "
                     "from there on: its order 1/epsilon cannot be extended, as the report says. Tacit refuses it above "
-                    "1 and names the analytic one, which is exact for every epsilon; `tacit calibrate` shows them all."
+                    "1 and names the analytic one, which is exact for every epsilon; `tacit calibrate` shows them all. "
+                    'The report\'s example of such use is a challenge with "experiments of epsilon as 10": there the '
+                    f"classical formula says {found.sigmas['classical'][EPSILONS.index(10.0)]:.4f}, and the least that "
+                    f"is private is {found.sigmas['analytic'][EPSILONS.index(10.0)]:.4f}."
                 )
             ),
             Fold(

@@ -4,6 +4,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from tacit.errors import ConfigError
 from tacit_labs.harness import files, overview
 from tacit_labs.harness.experiment import Settings
 from tacit_labs.harness.record import perform
@@ -51,3 +54,27 @@ def test_the_same_for_the_documentation(tmp_path: Path) -> None:
     text = overview.markdown(overview.sources(tmp_path))
     assert "| speed | 240 s | 3 s |" in text.splitlines()
     assert "`009_toy.txt`" in text
+
+
+def test_a_page_has_the_tables_between_its_marks_and_keeps_the_rest(tmp_path: Path) -> None:
+    _write(tmp_path, "lab-004")
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n\n{overview.BEGIN}\nold\n{overview.END}\n\nbelow\n")
+    overview.rewrite(page, tmp_path)
+    text = page.read_text()
+    assert "old" not in text
+    assert "| speed | 240 s | 3 s |" in text
+    assert text.startswith("above\n")
+    assert text.endswith("\nbelow\n")
+    overview.rewrite(page, tmp_path)
+    assert page.read_text() == text
+    page.write_text("no marks")
+    with pytest.raises(ConfigError, match="once each"):
+        overview.rewrite(page, tmp_path)
+
+
+def test_the_documentation_has_what_the_committed_files_say() -> None:
+    root = Path(__file__).parents[3]
+    found = overview.sources(root / "benchmarks" / "results" / "reproductions")
+    text = (root / "docs" / "reproductions.md").read_text()
+    assert overview.markdown(found) in text, "python benchmarks/overview.py"

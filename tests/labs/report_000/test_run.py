@@ -176,7 +176,7 @@ def test_nothing_tried_is_nothing_passed() -> None:
 
 
 def test_a_smaller_run_says_so_and_the_full_one_does_not(made: Reproduction) -> None:
-    assert "grids of 2 x 2 points instead of 9 x 4" in made.smaller
+    assert "grids of 2 x 2 points instead of 5 x 4" in made.smaller
     assert report._smaller(report.FULL) == ""
 
 
