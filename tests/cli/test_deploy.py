@@ -63,7 +63,7 @@ def test_local_names_a_port_that_is_taken(tacit_command: Tacit, tmp_path: Path) 
 
 def test_local_leaves_another_run_alone(tacit_command: Tacit, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "journal.jsonl").write_text(json.dumps(STARTED) + "\n")
+    (tmp_path / "run" / "journal.jsonl").write_text(json.dumps(STARTED.to_dict()) + "\n")
     failed = tacit_command.refused("deploy", "local", "--data", "digits", "--out", "run")
     assert "holds another run" in failed
 
@@ -80,6 +80,6 @@ def test_certificates_are_written_once(tacit_command: Tacit, tmp_path: Path) -> 
 
 def test_a_mode_without_a_budget_is_given_the_usual_one_and_says_so(tacit_command: Tacit, tmp_path: Path) -> None:
     said = tacit_command.done("deploy", "new", "app", "--mode", "dp")
-    assert "dp: dp.epsilon=8, because neither a budget" in " ".join(said.split())
+    assert "epsilon 8 at delta 1e-05" in " ".join(said.split())
     settings = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert settings["config"]["dp"]["epsilon"] == 8.0

@@ -64,7 +64,6 @@ def test_the_labs_budget_by_its_flag(tacit: Tacit, tmp_path: Path) -> None:
     [
         (["--epsilon", "1", "--delta", "1"], "dp.delta=1.0 does not work"),
         (["--epsilon", "1", "--batch-size", "457"], "A batch size of 457 is larger than the data"),
-        ([], "DP-SGD needs a noise multiplier"),
         (["--epsilon", "1", "--sigma", "1"], "both was given"),
         (["--sigma", "-1"], "dp.noise=-1.0"),
         (["--epsilon", "1", "--clipping", "hard"], "dpsgd.clipping='hard'"),

@@ -75,7 +75,7 @@ def test_a_run_leaves_its_five_files_and_the_promised_fields(tmp_path: Path) -> 
     claimed = run(digits(mode="dp", dp={"noise": 1.0})).to_dict()["privacy"]
     assert claimed.keys() == {
         *("epsilon", "delta", "unit", "neighbours", "accountant", "against", "notes"),
-        *("nominal_epsilon", "nominal_delta", "true_delta"),
+        *("nominal_epsilon", "nominal_delta", "true_delta", "gaussian_mu", "right_guesses"),
     }
     assert values == result.to_dict()
     assert Result.read(out / RESULT) == result

@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import tacit
+from tacit import foreign
 from tacit.errors import ConfigError, DataError, RunError
 from tacit.runs.folder import MODEL, config_of, must_have_begun, records_of
 from tacit.runs.journal import Start
@@ -229,7 +230,7 @@ def load(path: Path | str, *, model: nn.Module | None = None) -> Trained:
         with safe_open(file, "pt") as opened:
             metadata = opened.metadata() or {}
             weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        about = about or json.loads(metadata.get(_FORMAT, "{}"))
+        about = about or foreign.json_object(metadata.get(_FORMAT, "{}"))
     except (SafetensorError, OSError, ValueError) as error:
         raise RunError(f"{file} is damaged, or no model: {error}.") from error
     module: Any = model if model is not None else _built(about, place)
