@@ -8,7 +8,7 @@ import pytest
 from tacit.errors import ConfigError
 from tacit.runs.folder import CONFIG
 from tacit.studies.plan import with_values
-from tacit.studies.pool import TRACEBACK, Outcome, finished, run_all, workers_for
+from tacit.studies.pool import TRACEBACK, PoolResult, finished, run_all, workers_for
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -26,7 +26,7 @@ def planned(folder: Path, *models: str) -> list[dict[str, Any]]:
     ]
 
 
-def outcomes(runs: list[dict[str, Any]], **options: Any) -> dict[int, Outcome]:
+def outcomes(runs: list[dict[str, Any]], **options: Any) -> dict[int, PoolResult]:
     return {outcome.index: outcome for outcome in run_all(runs, **options)}
 
 

@@ -15,7 +15,7 @@ from tacit.cli.watching import watching
 
 if TYPE_CHECKING:
     from tacit.config.run_config import RunConfig
-    from tacit.flower.deploy.local import Federation
+    from tacit.flower.deploy.local import LocalFederation
 
 app = typer.Typer(help="Run over a network, on Flower.", no_args_is_help=True)
 
@@ -139,7 +139,7 @@ def _suited(asked: options.Asked) -> tuple[RunConfig, tuple[str, ...]]:
     return suited(asked.config(), but=("federate.clients",))
 
 
-def _stay(up: Federation) -> None:
+def _stay(up: LocalFederation) -> None:
     """Wait for Ctrl-C."""
     import time
 

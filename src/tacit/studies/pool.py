@@ -37,7 +37,7 @@ OnDone = Callable[[int, Repeat], None]  # a run's place, and what came of it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class PoolResult:
     """What came of a run: its result, or what went wrong."""
 
     index: int  # its place among those that were to be made
@@ -128,7 +128,7 @@ def workers_for(asked: int | None, settings: Mapping[str, Any], runs: int) -> in
 
 def run_all(
     runs: Sequence[Settings], *, workers: int, on_round: OnRound | None = None
-) -> Generator[Outcome, None, None]:
+) -> Generator[PoolResult, None, None]:
     """Make runs, several at once where there are several workers, and yield each as it is done."""
     on_round = on_round or (lambda _index, _rounds: None)
     jobs = [_Job(index=index, settings=settings) for index, settings in enumerate(runs)]
@@ -189,7 +189,7 @@ class _Worker:
         self._process.join()
 
 
-def _together(jobs: Sequence[_Job], workers: int, on_round: OnRound) -> Generator[Outcome, None, None]:
+def _together(jobs: Sequence[_Job], workers: int, on_round: OnRound) -> Generator[PoolResult, None, None]:
     waiting = list(jobs)
     busy: dict[Connection, _Worker] = {}
 
@@ -209,21 +209,21 @@ def _together(jobs: Sequence[_Job], workers: int, on_round: OnRound) -> Generato
                 assert isinstance(ready, Connection)
                 worker = busy[ready]
                 assert worker.job is not None
-                told: tuple[int, int] | Outcome
+                told: tuple[int, int] | PoolResult
                 try:
                     told = ready.recv()
                 except (EOFError, OSError):
-                    told = Outcome(index=worker.job.index, error=worker.epitaph())
+                    told = PoolResult(index=worker.job.index, error=worker.epitaph())
                     del busy[ready]
                     worker.job = None
                     worker.end()
                     next_run()
                 else:
-                    if isinstance(told, Outcome):
+                    if isinstance(told, PoolResult):
                         del busy[ready]
                         worker.job = None
                         next_run(worker)
-                if isinstance(told, Outcome):
+                if isinstance(told, PoolResult):
                     yield told
                 else:
                     on_round(*told)
@@ -271,16 +271,16 @@ def _narrow(settings: Settings) -> Settings:
     return with_values(settings, {"train.workers": 1})
 
 
-def _attempt(job: _Job, on_round: OnRound) -> Outcome:
+def _attempt(job: _Job, on_round: OnRound) -> PoolResult:
     try:
-        return Outcome(index=job.index, result=_result(job, _Counting(job.index, on_round)))
+        return PoolResult(index=job.index, result=_result(job, _Counting(job.index, on_round)))
     except TacitError as error:
-        return Outcome(index=job.index, error=str(error))
+        return PoolResult(index=job.index, error=str(error))
     except Exception as error:  # a fault of a user's model, or ours, must not lose the other runs
         path = job.folder / TRACEBACK
         with suppress(TacitError):
             write_atomically(path, traceback.format_exc().encode())
-        return Outcome(
+        return PoolResult(
             index=job.index, error=f"{type(error).__name__}: {error} (an unexpected error; its place is in {path})"
         )
 

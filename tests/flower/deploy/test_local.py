@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile, threshold
 from tacit.flow import Engine, Frames
-from tacit.flower.deploy.local import Federation, federation
+from tacit.flower.deploy.local import LocalFederation, federation
 from tacit.flower.deploy.processes import alive, check_free
 from tacit.modes.catalogue import resolve
 from tacit.randomness import Randomness
@@ -42,7 +42,7 @@ LOST = 2
 class Real:
     """The federation, and how long a trip to its nodes takes on this machine today."""
 
-    up: Federation
+    up: LocalFederation
     trip: float = 60.0
 
 
@@ -109,7 +109,7 @@ def _config(out: Path, **changes: object) -> RunConfig:
 class _Killer(Watching):
     """Kills a node, with all it has started, once it has been given its task of the first round."""
 
-    def __init__(self, nodes: Federation, name: str) -> None:
+    def __init__(self, nodes: LocalFederation, name: str) -> None:
         super().__init__()
         self._log = nodes.processes.log(name)
         self._group = nodes.processes.group(name)

@@ -43,7 +43,7 @@ _LAST_WORDS = 30.0  # seconds for Flower to pass on what was said at the end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Federation:
+class LocalFederation:
     """A running federation; runs can be sent to it one after another.
 
     Attributes:
@@ -87,7 +87,7 @@ def deploy(
     observer: Observer,
     port: int = 0,
     force: bool = False,
-    meanwhile: Callable[[Federation], None] = lambda _: None,
+    meanwhile: Callable[[LocalFederation], None] = lambda _: None,
 ) -> Result:
     """Bring up a federation of as many nodes as ``config`` has clients and key holders, run it and take it down.
 
@@ -117,7 +117,7 @@ def deploy(
 @contextmanager
 def federation(
     nodes: Mapping[str, NodeConfig], *, note: Callable[[str], None], port: int = 0, patience: float = _PATIENCE
-) -> Iterator[Federation]:
+) -> Iterator[LocalFederation]:
     """Bring a federation up on the loopback address; when the context ends nothing of it is left.
 
     Args:
@@ -141,7 +141,7 @@ def federation(
             address = f"{LOOPBACK}:{port or numbers[0]}"
             note(f"Starting a SuperLink at {address} and {len(nodes)} SuperNode{'s' * (len(nodes) > 1)}.")
             certificates = write_certificates(folder, [LOOPBACK], days=_DAYS)
-            up = Federation(folder=folder, address=address, authority=certificates.authority, processes=processes)
+            up = LocalFederation(folder=folder, address=address, authority=certificates.authority, processes=processes)
             _write_connection(up)
             _start_superlink(up, certificates, note, patience)
             for (name, config), number in zip(nodes.items(), numbers[1:], strict=True):
@@ -152,7 +152,7 @@ def federation(
             processes.stop()
 
 
-def _write_connection(up: Federation) -> None:
+def _write_connection(up: LocalFederation) -> None:
     up.home.mkdir(mode=0o700)
     (up.home / "config.toml").write_text(
         f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\naddress = "{up.address}"\n'
@@ -160,7 +160,9 @@ def _write_connection(up: Federation) -> None:
     )
 
 
-def _start_superlink(up: Federation, certificates: Certificates, note: Callable[[str], None], patience: float) -> None:
+def _start_superlink(
+    up: LocalFederation, certificates: Certificates, note: Callable[[str], None], patience: float
+) -> None:
     host, _, port = up.address.rpartition(":")
     command = [
         _tool("flower-superlink"),
@@ -208,7 +210,7 @@ def wait_for(
         time.sleep(_PAUSE)
 
 
-def _start_node(up: Federation, name: str, config: NodeConfig, port: int) -> None:
+def _start_node(up: LocalFederation, name: str, config: NodeConfig, port: int) -> None:
     key = write_node_key(up.folder, name)
     up.processes.call(
         [_tool("flwr"), "supernode", "register", str(key.public), _NAME], home=up.home, patience=_PATIENCE

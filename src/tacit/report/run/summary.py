@@ -51,7 +51,7 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """What a run came to, finished or not; None is what is not known, or may not be told."""
 
     rounds: tuple[RoundRecord, ...]
@@ -67,7 +67,7 @@ class Outcome:
     baseline: Baseline | None = None  # a plain run that is like it
 
     @classmethod
-    def of(cls, result: Result) -> Outcome:
+    def of(cls, result: Result) -> RunOutcome:
         """Return the outcome of a run that has just ended."""
         claims = (result.privacy, result.example_privacy)
         promises = tuple(Promise(privacy=claim) for claim in claims if claim is not None)
@@ -87,7 +87,7 @@ class Outcome:
         )
 
     @classmethod
-    def read(cls, history: History, *, full: bool, baseline: Baseline | None = None) -> Outcome:
+    def read(cls, history: History, *, full: bool, baseline: Baseline | None = None) -> RunOutcome:
         """Return the outcome of a run as far as it got; what may not be passed on only with ``full``."""
         result = history.result
         tested = [record.test_accuracy for record in history.rounds if record.test_accuracy is not None]
@@ -120,7 +120,7 @@ class Outcome:
 
 def ending(result: Result) -> list[Part]:
     """Return the end of a run: what it reached, what it cost, where it is, what to try next."""
-    outcome = Outcome.of(result)
+    outcome = RunOutcome.of(result)
     rows: list[tuple[Cell, ...]] = [
         ("" if place else "privacy", " ".join(claim.notes))
         for place, claim in enumerate(filter(None, (result.privacy, result.example_privacy)))
@@ -145,7 +145,7 @@ def ending(result: Result) -> list[Part]:
     return [*([said] if outcome.at_chance and said else []), cards(outcome), Table(columns=(), rows=rows)]
 
 
-def verdict(outcome: Outcome) -> Note | None:
+def verdict(outcome: RunOutcome) -> Note | None:
     """Return in words what a run reached: beside chance, and beside the plain run where one is known."""
     accuracy, chance, baseline = outcome.test_accuracy, outcome.chance, outcome.baseline
     if accuracy is None:
@@ -177,7 +177,7 @@ def verdict(outcome: Outcome) -> Note | None:
 def section(history: History, *, full: bool, baseline: Baseline | None = None) -> Section:
     """Return the summary."""
     parts: list[Part] = []
-    outcome = Outcome.read(history, full=full, baseline=baseline)
+    outcome = RunOutcome.read(history, full=full, baseline=baseline)
     said = verdict(outcome)
     if history.status != "finished":
         planned = (
@@ -228,7 +228,7 @@ def _told(history: History, text: str, *, full: bool) -> str:
     return without_names(text) if history.secret_cohort and not full else text
 
 
-def cards(outcome: Outcome) -> Cards:
+def cards(outcome: RunOutcome) -> Cards:
     """Return the figures of a run, each with all that belongs to it."""
     shown = [_accuracy(outcome), *_privacy(outcome), _time(outcome)]
     return Cards(cards=shown if outcome.alone else [*shown, _traffic(outcome)])
@@ -241,7 +241,7 @@ def randomness(seed: int | None, *, simulation: bool) -> str:
     return f"seed {seed}, a simulation: whoever has the seed can repeat every draw, the noise included"
 
 
-def _accuracy(outcome: Outcome) -> Card:
+def _accuracy(outcome: RunOutcome) -> Card:
     details = [] if outcome.test_accuracy is not None else ["no round was tested"]
     if outcome.chance is not None and outcome.test_accuracy is not None:
         level = f"chance is {percent(outcome.chance.share)}"
@@ -257,7 +257,7 @@ def _accuracy(outcome: Outcome) -> Card:
     )
 
 
-def _privacy(outcome: Outcome) -> list[Card]:
+def _privacy(outcome: RunOutcome) -> list[Card]:
     if not outcome.promises:
         return [Card(label="differential privacy", value="none claimed", detail=_UNBOUNDED, tone="warn")]
     shown = []
@@ -275,7 +275,7 @@ def _privacy(outcome: Outcome) -> list[Card]:
     return shown
 
 
-def _time(outcome: Outcome) -> Card:
+def _time(outcome: RunOutcome) -> Card:
     last = outcome.rounds[-1] if outcome.rounds else None
     word = "step" if outcome.alone else "round"
     total = 0 if last is None else last.steps or last.round
@@ -292,7 +292,7 @@ def _time(outcome: Outcome) -> Card:
     return Card(label="time", value="–" if outcome.seconds is None else seconds_text(outcome.seconds), detail=detail)
 
 
-def _traffic(outcome: Outcome) -> Card:
+def _traffic(outcome: RunOutcome) -> Card:
     up = sum(record.bytes_up for record in outcome.rounds)
     down = sum(record.bytes_down for record in outcome.rounds)
     replies = sum(record.senders for record in outcome.rounds)
