@@ -21,8 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from tacit_labs.bench.documented.common import keep  # noqa: E402
-from tacit_labs.bench.documented.dp_sgd import measure  # noqa: E402
+from tacit_labs.bench.documented.common import keep  # noqa: E402 - after the path is set
+from tacit_labs.bench.documented.dp_sgd import measure  # noqa: E402 - after the path is set
 
 RESULTS = {"cpu": "dp_sgd.json", "cuda": "dp_sgd_gpu.json"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -241,3 +242,16 @@ def test_the_command_line_starts_without_the_heavy_packages(module: str) -> None
     code = f"import sys, {module}; print(sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_silenced_check_says_why() -> None:
+    silenced = re.compile(r"# (?:type: ignore(?P<types>\[[a-z, -]+\])?|noqa(?P<rules>: [A-Z0-9, ]+)?)")
+    mute = []
+    for path in sorted(ROOT.glob("tacit*/**/*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for found in silenced.finditer(line):
+                named = found["types"] or found["rules"]
+                why = line[found.end() :].strip(" #-")
+                if not named or len(why.split()) < 2:
+                    mute.append(f"{path.relative_to(ROOT)}:{number}")
+    assert mute == []

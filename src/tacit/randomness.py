@@ -42,14 +42,14 @@ def system_below(bound: int) -> int:
 @contextmanager
 def borrowed_generators(seed: int) -> Iterator[None]:
     """Put Python's and NumPy's own generators, which other people's code may draw from, at a seed for a while."""
-    pythons, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
+    pythons, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state that others draw from
     try:
         random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
+        np.random.seed(seed)  # noqa: NPY002 - the global state that others draw from
         yield
     finally:
         random.setstate(pythons)
-        np.random.set_state(numpys)  # noqa: NPY002
+        np.random.set_state(numpys)  # noqa: NPY002 - the global state that others draw from
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from tacit.errors import RunError, StorageError
 try:
     import fcntl
 except ImportError:  # Windows: no lock against a second process
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # Windows has no such module
 
 RUN_ADVICE = "Free some space, or choose another folder with --out; a run that has begun goes on with `tacit resume`."
 _REMARKS = {

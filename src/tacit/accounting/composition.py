@@ -65,7 +65,7 @@ def exact_share(*, epsilon: float, delta: float, count: int) -> Share:
     return Share(epsilon=1.0 / first_at_most_zero(left, low, high), delta=share)
 
 
-def basic(tally: Tally, delta: float) -> float:  # noqa: ARG001
+def basic(tally: Tally, delta: float) -> float:  # noqa: ARG001 - every rule takes delta
     """Return the sum of the epsilons of pure releases; holds at every delta."""
     _pure_only(tally, "basic")
     return sum(epsilon * count for epsilon, count in tally.unmixed)

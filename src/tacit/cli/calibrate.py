@@ -51,8 +51,8 @@ def calibrate(
             rounds=1 if rounds is None else rounds,
             rate=1.0 if rate is None else rate,
             sampling=sampling,  # type: ignore[arg-type]  # checked there, with a sentence for people
-            neighbours=neighbours,  # type: ignore[arg-type]
-            accountant=accountant,  # type: ignore[arg-type]
+            neighbours=neighbours,  # type: ignore[arg-type]  # checked there, with a sentence for people
+            accountant=accountant,  # type: ignore[arg-type]  # checked there, with a sentence for people
         )
     if as_json:
         emit_json(_plain(rows, whole, epsilon=epsilon, delta=delta, sensitivity=sensitivity))

@@ -64,9 +64,9 @@ def epsilon(
         rounds=rounds,
         rate=rate,
         sampling=sampling,  # type: ignore[arg-type]  # checked there, with a sentence for people
-        neighbours=neighbours,  # type: ignore[arg-type]
+        neighbours=neighbours,  # type: ignore[arg-type]  # checked there, with a sentence for people
     )
-    cost = accounting.epsilon(ledger, delta, accountant=accountant)  # type: ignore[arg-type]
+    cost = accounting.epsilon(ledger, delta, accountant=accountant)  # type: ignore[arg-type]  # checked there, with a sentence for people
     if as_json:
         emit_json({**cost.to_dict(), "noise": noise if noise < float("inf") else None, "rate": rate, "rounds": rounds})
         return

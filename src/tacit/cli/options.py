@@ -200,10 +200,10 @@ def configured(
             kept = {flag: value for flag, value in found.items() if value not in (None, [])}
             function(asked=Asked(words=said, flags=kept), **given)
 
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # a function carries what typer and the tests read
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        command.flags = flags  # type: ignore[attr-defined]
-        command.refused = no  # type: ignore[attr-defined]
+        command.flags = flags  # type: ignore[attr-defined]  # a function carries what typer and the tests read
+        command.refused = no  # type: ignore[attr-defined]  # a function carries what typer and the tests read
         return command
 
     return decorate

@@ -180,7 +180,7 @@ def _floor_pi(bits: int) -> tuple[int, int]:
         power, place = (1 << bits) // divisor, 1
         while power:
             total += weight * (power // place)
-            power, place, weight = power // divisor**2, place + 2, -weight  # noqa: PLW2901
+            power, place, weight = power // divisor**2, place + 2, -weight  # noqa: PLW2901 - the three run together
             error += 2 * abs(weight)
     return total, error
 

@@ -61,7 +61,7 @@ class Everyone:
         """The mean size of a cohort."""
         return float(self.population)
 
-    def cohort(self, generator: np.random.Generator) -> list[ClientId]:  # noqa: ARG002
+    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
         """Return all clients."""
         return list(range(self.population))
 

@@ -160,11 +160,11 @@ class Party(ABC):
         """Return whether this node only plays: its memory is Flower's, and a seed is no danger."""
         return call.plays
 
-    def _pins(self, call: Call) -> bool:  # noqa: ARG002
+    def _pins(self, call: Call) -> bool:
         """Return whether this client encrypts to the key that its operator pinned, and to no other."""
         return True
 
-    def _examples(self, request: Request) -> int | None:  # noqa: ARG002
+    def _examples(self, request: Request) -> int | None:
         """Return how many examples this client holds, where that has to be public."""
         return None
 

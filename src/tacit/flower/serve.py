@@ -217,7 +217,7 @@ class Deployed:
         return {party: said.examples for party, said in told if party >= 0 and said.examples is not None}
 
     @contextmanager
-    def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:  # noqa: ARG002
+    def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
         """Return the engine; the nodes are there already."""
         self._watch = watch
         yield self.link

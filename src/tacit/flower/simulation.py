@@ -123,7 +123,7 @@ def simulated(app: ClientApp, *, nodes: int, cpus: float = 1.0, gpus: float = 0.
     server = ServerApp()
 
     @server.main()
-    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
+    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001 - Flower hands it over
         grids.put(grid)
         done.wait()
 

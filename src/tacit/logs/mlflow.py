@@ -21,7 +21,7 @@ from tacit.storage import write_atomically
 try:
     import fcntl
 except ImportError:  # Windows: two runs that open a new store at the same moment may both create the experiment
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # Windows has no such module
 
 RECORD = "mlflow.json"  # in the run's folder: which MLflow run it is
 STORE = "mlruns"

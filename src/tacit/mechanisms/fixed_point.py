@@ -56,7 +56,7 @@ class BoundedMean:
         if not 0 <= self.rounding < self.clip:
             raise ConfigError(f"Expected 0 <= rounding={self.rounding} < clip={self.clip}.")
 
-    def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
+    def fitted(self, layers: tuple[int, ...]) -> Self:
         """Return the mechanism."""
         return self
 
@@ -68,11 +68,11 @@ class BoundedMean:
         """Return nothing: clients know their weight."""
         return b""
 
-    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:
         """Return the mechanism."""
         return self
 
-    def on_client(self, work: Work, randomness: Randomness) -> Vector:  # noqa: ARG002
+    def on_client(self, work: Work, randomness: Randomness) -> Vector:
         """Return the weighted, clipped update, and the weight, loss and clipped share beside it."""
         weight = min(work.examples / self.weight_cap, 1.0) if self.weighting == "examples" else 1.0
         outside = np.count_nonzero(np.abs(work.update) > self.clip)
@@ -84,7 +84,7 @@ class BoundedMean:
         np.clip(vector[-_EXTRA:], -self.clip, self.clip, out=vector[-_EXTRA:])  # float32 may round the clip up
         return vector
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Divide by the sum of weights, where honest clients can have given such sums."""
         weight, loss, outside = (float(number) for number in total[-_EXTRA:] / self.clip)
         slack = clients * (self.rounding / self.clip + _FLOAT32)  # of one slot, in units of the clip

@@ -126,7 +126,7 @@ class GaussianMechanism:
             raise WireError(f"Expected {_PUBLIC.size} bytes with the clip bound, got {len(state)}.")
         return replace(self, clip_bound=_PUBLIC.unpack(state)[0])
 
-    def on_client(self, work: Work, randomness: Randomness) -> Vector:  # noqa: ARG002
+    def on_client(self, work: Work, randomness: Randomness) -> Vector:
         """Return the clipped update, weighted where a cap is set, and the clipping bit."""
         update, within = self._clipped(work.update)
         if self.weight_cap is not None:
@@ -145,7 +145,7 @@ class GaussianMechanism:
         update, _ = clipped(vector[:parameters], self.with_state(state).clip_bound)
         return update if self.adaptive is None else np.append(update, np.clip(vector[parameters:], -0.5, 0.5))
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Add the noise and divide by the expected cohort."""
         parameters = len(total) - (self.adaptive is not None)
         update = (self._noised(total[:parameters], randomness) / self.expected_clients).astype(np.float32)
@@ -212,7 +212,7 @@ class LocalGaussianMechanism:
         """What a message costs its client."""
         return GaussianEvent(noise_multiplier=self.noise_multiplier)
 
-    def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
+    def fitted(self, layers: tuple[int, ...]) -> Self:
         """Return the mechanism: the whole update is clipped."""
         return self
 
@@ -224,7 +224,7 @@ class LocalGaussianMechanism:
         """Return nothing: the clip bound is fixed."""
         return b""
 
-    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:
         """Return the mechanism."""
         return self
 
@@ -237,7 +237,7 @@ class LocalGaussianMechanism:
         noise = grid.noise(randomness.normal(len(update), "updates"), self.noise_multiplier * self.clip_bound)
         return (grid.rounded(update.astype(np.float64)) + noise).astype(np.float32)
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Divide by the expected cohort."""
         update = (total / self.expected_clients).astype(np.float32)
         return Release(update=update, train_loss=None, mechanism=self)

@@ -109,7 +109,7 @@ class NbAFL:
         """What a message costs: any two clipped weights may be 2C apart."""
         return GaussianEvent(noise_multiplier=self.up(self._most) / self.clip_bound)
 
-    def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
+    def fitted(self, layers: tuple[int, ...]) -> Self:
         """Return the mechanism: the weights are clipped as a whole."""
         return self
 
@@ -121,7 +121,7 @@ class NbAFL:
         """Return nothing: all numbers are settings."""
         return b""
 
-    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:
         """Return the mechanism."""
         return self
 
@@ -135,7 +135,7 @@ class NbAFL:
         noisy = grid.rounded(weights.astype(np.float64)) + noise
         return np.append(noisy - work.sent, 1.0).astype(np.float32)
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Return the mean of the noisy weights, as a step from the model that was sent."""
         if float(total[-1]) != clients:
             raise SpoiledError(

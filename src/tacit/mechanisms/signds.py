@@ -141,7 +141,7 @@ class SignDS:
         vector[-1] = 1.0
         return vector
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Turn votes into a step, and the answers into the next estimate."""
         reports = round(float(total[-1]))
         step, following = self.fixed_step, self

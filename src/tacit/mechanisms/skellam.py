@@ -126,7 +126,7 @@ class SkellamMechanism:
         """Return nothing: all is fixed before the first round."""
         return b""
 
-    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:
         """Return the mechanism."""
         return self
 
@@ -164,7 +164,7 @@ class SkellamMechanism:
     def on_server(
         self,
         total: NDArray[np.float64] | Integers,
-        randomness: Randomness,  # noqa: ARG002
+        randomness: Randomness,
         *,
         clients: int,
     ) -> Release:

@@ -29,7 +29,7 @@ class WeightedMean:
     losses: bool = True  # whether clients tell their training loss; it is a statistic of their data
     event: None = None
 
-    def fitted(self, layers: tuple[int, ...]) -> Self:  # noqa: ARG002
+    def fitted(self, layers: tuple[int, ...]) -> Self:
         """Return the mechanism."""
         return self
 
@@ -41,11 +41,11 @@ class WeightedMean:
         """Return nothing: clients know their weight."""
         return b""
 
-    def with_state(self, state: bytes) -> Self:  # noqa: ARG002
+    def with_state(self, state: bytes) -> Self:
         """Return the mechanism."""
         return self
 
-    def on_client(self, work: Work, randomness: Randomness) -> Vector:  # noqa: ARG002
+    def on_client(self, work: Work, randomness: Randomness) -> Vector:
         """Return the weighted update, the weight and the weighted loss."""
         weight = work.examples if self.weighting == "examples" else 1
         vector = np.empty(len(work.update) + _EXTRA, np.float32)
@@ -54,7 +54,7 @@ class WeightedMean:
             vector[-_EXTRA:] = weight, weight * work.loss if self.losses else 0.0
         return vector
 
-    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:  # noqa: ARG002
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Divide by the sum of weights."""
         weight = float(total[-2])
         if not weight > 0 or (self.weighting == "uniform" and weight != clients):

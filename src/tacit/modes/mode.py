@@ -17,7 +17,7 @@ from tacit.federated.plan import Plan
 Settings = Mapping[str, Any]  # nested, as a job file has them
 
 
-def _as_it_is(config: Resolved, plan: Plan, sizes: Sequence[int]) -> tuple[Resolved, Plan]:  # noqa: ARG001
+def _as_it_is(config: Resolved, plan: Plan, sizes: Sequence[int]) -> tuple[Resolved, Plan]:  # noqa: ARG001 - the default of a field that others fill with more
     return config, plan
 
 

@@ -27,7 +27,7 @@ class OneTrip(ABC):
 
     minimum_clients: int
 
-    def setup(self, cohort: Sequence[ClientId]) -> Flow[Self]:  # noqa: ARG002
+    def setup(self, cohort: Sequence[ClientId]) -> Flow[Self]:
         """Return at once: there is nothing to set up."""
         yield from ()
         return self
@@ -41,7 +41,7 @@ class OneTrip(ABC):
         request: wire.Frame,
         vector: Contribution | None,
         *,
-        number: ClientId = 0,  # noqa: ARG002
+        number: ClientId = 0,
     ) -> tuple[bytes, bytes]:
         """Answer a task with the client's vector."""
         if vector is None:

@@ -145,7 +145,7 @@ class LiveServer:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
                 """Say nothing: the terminal belongs to the run."""
 
         return Handler

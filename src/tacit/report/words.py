@@ -27,11 +27,11 @@ class Promised(Protocol):
     @property
     def delta(self) -> float: ...  # noqa: D102  # their names say it
     @property
-    def unit(self) -> str: ...  # noqa: D102
+    def unit(self) -> str: ...  # noqa: D102 - the property's name says it
     @property
-    def neighbours(self) -> str: ...  # noqa: D102
+    def neighbours(self) -> str: ...  # noqa: D102 - the property's name says it
     @property
-    def against(self) -> str: ...  # noqa: D102
+    def against(self) -> str: ...  # noqa: D102 - the property's name says it
 
 
 def bytes_text(count: float) -> str:

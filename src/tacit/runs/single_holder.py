@@ -32,7 +32,7 @@ class SingleHolderRunner(Runner):
 
     def _round(
         self,
-        engine: Engine,  # noqa: ARG002
+        engine: Engine,
         number: int,
         before: Checkpoint,
         *,

@@ -229,7 +229,7 @@ def load(path: Path | str, *, model: nn.Module | None = None) -> Trained:
     try:
         with safe_open(file, "pt") as opened:
             metadata = opened.metadata() or {}
-            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a mapping
         about = about or foreign.json_object(metadata.get(_FORMAT, "{}"))
     except (SafetensorError, OSError, ValueError) as error:
         raise RunError(f"{file} is damaged, or no model: {error}.") from error

@@ -52,7 +52,7 @@ class Iid:
         labels: NDArray[np.int64],
         *,
         clients: int,
-        groups: NDArray[np.int64] | None,  # noqa: ARG002
+        groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> list[Rows]:
         """Shuffle and cut."""
@@ -89,7 +89,7 @@ class Dirichlet:
         labels: NDArray[np.int64],
         *,
         clients: int,
-        groups: NDArray[np.int64] | None,  # noqa: ARG002
+        groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> list[Rows]:
         """Share out class by class, then fill the empty."""
@@ -129,7 +129,7 @@ class Shards:
         labels: NDArray[np.int64],
         *,
         clients: int,
-        groups: NDArray[np.int64] | None,  # noqa: ARG002
+        groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> list[Rows]:
         """Sort, cut, deal."""
@@ -169,7 +169,7 @@ class Power:
         labels: NDArray[np.int64],
         *,
         clients: int,
-        groups: NDArray[np.int64] | None,  # noqa: ARG002
+        groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> list[Rows]:
         """Work out the sizes, shuffle and cut."""

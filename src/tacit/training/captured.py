@@ -84,7 +84,7 @@ class CapturedTrainer:
             capture.step.add_(1)
 
         # Warm-ups run on a side stream, as capture asks, with a rate of zero so that nothing moves.
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch gives it no types
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):

@@ -389,7 +389,7 @@ class StackedTrainer:
         for place, (parameter, gradient) in enumerate(zip(state.parameters, gradients, strict=True)):
             own = _spread(moves, parameter, axis)
             if settings.weight_decay and settings.name == "adam":
-                gradient = gradient + settings.weight_decay * parameter  # noqa: PLW2901
+                gradient = gradient + settings.weight_decay * parameter  # noqa: PLW2901 - the step's own gradient goes on
             elif settings.weight_decay:
                 parameter.sub_(own * rate * settings.weight_decay * parameter)
             first, second = state.momentum[place], state.second[place]

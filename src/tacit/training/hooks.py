@@ -134,7 +134,7 @@ def backward(context: Context) -> None:
     assert context.optimizer is not None
     assert context.settings is not None
     context.optimizer.zero_grad(set_to_none=True)
-    context.loss.backward()  # type: ignore[no-untyped-call]
+    context.loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
     parameters = [p for p in context.model.parameters() if p.requires_grad]
     with torch.no_grad():
         if context.settings.mu:

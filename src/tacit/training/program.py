@@ -297,7 +297,7 @@ def _check_parameters(module: nn.Module, name: str, slots: dict[str, int]) -> No
         raise NoProgram(f"{name} has torch hooks of its own")
 
 
-def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation | None:  # noqa: PLR0911
+def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation | None:  # noqa: PLR0911 - a table of rules
     weight, bias = slots.get(f"{name}.weight"), slots.get(f"{name}.bias")
     _check_parameters(module, name, slots)
     match module:
@@ -329,7 +329,7 @@ def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation
     return None
 
 
-def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911
+def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911 - a table of rules
     target: Any = node.target
     tensors = [a for a in node.args if isinstance(a, fx.Node) and "tensor_meta" in a.meta]
     if target in _RESHAPES:

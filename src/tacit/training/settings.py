@@ -109,7 +109,7 @@ def _each(loss: nn.Module) -> Loss:
     if kind in _TORCHS and all(getattr(loss, key, None) == getattr(kind(), key, None) for key in _OPTIONS):
         return _TORCHS[kind]
     single = copy.copy(loss)
-    single.reduction = "none"  # type: ignore[assignment]
+    single.reduction = "none"  # type: ignore[assignment]  # the losses of torch have it; nn.Module does not say so
 
     def each(outputs: Tensor, labels: Tensor) -> Tensor:
         losses: Tensor = single(outputs, labels)

@@ -46,7 +46,7 @@ def keys(bits: int) -> tuple[PublicKey, PrivateKey]:
 
 
 @functools.cache
-def scheme(bits: int, by: str, number: int = 0) -> Scheme:  # noqa: ARG001
+def scheme(bits: int, by: str, number: int = 0) -> Scheme:  # noqa: ARG001 - part of the job's key: one scheme per number
     """Return Tacit's operations or a textbook's, with one key for each ``number``."""
     if by == TACIT:
         public, private = keys(bits)

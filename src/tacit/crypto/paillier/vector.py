@@ -192,7 +192,7 @@ class Layout:
         if self.step is None:
             if not np.issubdtype(values.dtype, np.integer):
                 raise ConfigError(f"Expected whole numbers, got {values.dtype}. Use Layout.floats for other numbers.")
-            over, under = values > self.bound, values < -self.bound  # type: ignore[operator]
+            over, under = values > self.bound, values < -self.bound  # type: ignore[operator]  # NumPy's comparison with a Python integer
             integers = values.astype(np.int64)
             integers[over], integers[under] = self.bound, -self.bound
             return integers, int(np.count_nonzero(over | under))

@@ -199,7 +199,7 @@ class Authority(Holder):
     def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
         return binding.secrets_of(enrolments, self._private)
 
-    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:  # noqa: ARG002
+    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
         vector = CiphertextVector.from_bytes(opening.vectors[0], self._key)
         self._register.listed(opening.seals)
         if vector.summands != len(opening.seals):
@@ -247,7 +247,7 @@ class ShareHolder(Holder):
             raise CipherError("a client's ciphertext claims to be a sum, and nothing was opened")
         return total(vectors, check_units=True, workers=self._workers)
 
-    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:  # noqa: ARG002
+    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
         return self._share.partial(vector, prove=self._prove, workers=self._workers).to_bytes()
 
 
@@ -268,13 +268,13 @@ class KeyCopy(Holder):
         if not self._register.challenge:  # nothing would keep ciphertexts of a run that is forgotten from being opened
             self._register.begin(self._caution.rules)
 
-    def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:  # noqa: ARG002
+    def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
         return {}
 
-    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:  # noqa: ARG002
+    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
         return CiphertextVector.from_bytes(opening.vectors[0], self._key)
 
-    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:  # noqa: ARG002
+    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
         return _told(vector, self._private.open(vector.rows, workers=self._workers))
 
 

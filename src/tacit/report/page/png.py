@@ -74,7 +74,7 @@ def check(path: Path | None = None) -> None:
     if path is not None and path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"Expected a figure named {', '.join('*' + suffix for suffix in SUFFIXES)}, got {path}.")
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib  # noqa: F401 - asked for here so that its absence is one sentence
     except ImportError as error:
         raise ConfigError("Figures need matplotlib, which is not installed. Run: pip install 'tacit[plot]'.") from error
 

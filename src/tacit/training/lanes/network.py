@@ -353,7 +353,7 @@ def max_pool2d(x: Tensor, kernel: int, relu: bool = False) -> Tensor:
             f"{x.shape[1]} x {x.shape[2]}"
         )
     _check_input("max_pool2d", x)
-    out: Tensor = _MaxPool.apply(x, kernel, int(relu))  # type: ignore[no-untyped-call]
+    out: Tensor = _MaxPool.apply(x, kernel, int(relu))  # type: ignore[no-untyped-call]  # torch gives it no types
     return out
 
 
@@ -392,7 +392,7 @@ def _layer(
         if bias.shape != expected:
             raise ValueError(f"{name}: bias is {tuple(bias.shape)}, expected {expected}")
     sizes = (*sizes, weight.stride(0), 0 if bias is None else bias.stride(0))
-    out: Tensor = _Layer.apply(x, weight, bias, shape, sizes)  # type: ignore[no-untyped-call]
+    out: Tensor = _Layer.apply(x, weight, bias, shape, sizes)  # type: ignore[no-untyped-call]  # torch gives it no types
     return out
 
 

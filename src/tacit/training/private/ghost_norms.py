@@ -333,7 +333,7 @@ class BookKeeping:
                 for place, total in zip(places, layer.weighted(row), strict=True):
                     totals[place] = total
         assert all(total is not None for total in totals)
-        return totals, losses  # type: ignore[return-value]
+        return totals, losses  # type: ignore[return-value]  # none is None: see above
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient."""

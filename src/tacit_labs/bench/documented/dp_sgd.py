@@ -43,7 +43,7 @@ def plain(features: Tensor, labels: Tensor) -> Step:
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         loss = F.cross_entropy(model(features), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
         optimizer.step()
 
     return step
@@ -84,7 +84,7 @@ def ours(features: Tensor, labels: Tensor, form: Form) -> Step:
 
 def opacus(features: Tensor, labels: Tensor, mode: str) -> Step:
     """Return a step of Opacus in one of its modes: hooks, ew (expanded weights), functorch, ghost."""
-    from opacus import PrivacyEngine  # type: ignore[import-not-found,unused-ignore]
+    from opacus import PrivacyEngine  # type: ignore[import-not-found,unused-ignore]  # an extra that need not be there
     from torch.utils.data import DataLoader, TensorDataset
 
     model = build(features.device)

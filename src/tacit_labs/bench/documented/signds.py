@@ -69,7 +69,7 @@ def uploads() -> list[dict[str, Any]]:
                 "bits_of_the_set": code_bits(dimensions, one.chosen),
                 "bytes_in_the_clear": clear,
                 "times_smaller": clear / len(reply),
-                "client_seconds": best(lambda m=one, w=work: m.on_client(w, SYSTEM), 5),  # type: ignore[misc]
+                "client_seconds": best(lambda m=one, w=work: m.on_client(w, SYSTEM), 5),  # type: ignore[misc]  # a lambda's defaults have no types
             }
         )
     return rows
@@ -95,7 +95,7 @@ def choosing() -> list[dict[str, Any]]:
     for dimensions in (21_840, 66_404, 10**6, 10**7):
         chooser = selection.plan(dimensions=dimensions, share=0.2, epsilon=100.0)
         update = GENERATOR.normal(size=dimensions).astype(np.float32)
-        rows.append({"dimensions": dimensions, "seconds": best(lambda c=chooser, u=update: c.split(u, 1), 9)})  # type: ignore[misc]
+        rows.append({"dimensions": dimensions, "seconds": best(lambda c=chooser, u=update: c.split(u, 1), 9)})  # type: ignore[misc]  # a lambda's defaults have no types
     return rows
 
 
@@ -110,8 +110,8 @@ def coding() -> list[dict[str, Any]]:
             {
                 "dimensions": dimensions,
                 "named": chosen,
-                "encode_seconds": best(lambda c=code, r=report: c.encode(r), 9),  # type: ignore[misc]
-                "decode_seconds": best(lambda c=code, d=data: c.decode(d), 9),  # type: ignore[misc]
+                "encode_seconds": best(lambda c=code, r=report: c.encode(r), 9),  # type: ignore[misc]  # a lambda's defaults have no types
+                "decode_seconds": best(lambda c=code, d=data: c.decode(d), 9),  # type: ignore[misc]  # a lambda's defaults have no types
             }
         )
     return rows

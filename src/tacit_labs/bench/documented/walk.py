@@ -41,7 +41,7 @@ class Tracer(Silent):
         self.called: defaultdict[str, set[str]] = defaultdict(set)
         self._tracing = False
 
-    def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:  # noqa: ARG002
+    def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """Begin, where the steady round is the first."""
         self._tracing = len(done) + 1 == _STEADY
 
@@ -55,7 +55,7 @@ class Tracer(Silent):
         """Trace what comes next, if that is the steady round."""
         self._tracing = record.round + 1 == _STEADY
 
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG002
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         """Take in an event of the interpreter."""
         code = frame.f_code
         if self._tracing and event == "call" and code.co_filename.startswith(_ROOT) and code.co_name != "<module>":

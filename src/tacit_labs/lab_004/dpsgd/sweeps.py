@@ -155,7 +155,7 @@ def _splits(
         test, rows = order[:held], order[held:]
         learned, tested = _normalised(lab.normalise, table[rows], table[test], budget, randomness)
         parts.append((learned, labels[rows], tested, labels[test]))
-    return tuple(np.stack([part[i] for part in parts]) for i in range(4))  # type: ignore[return-value]
+    return tuple(np.stack([part[i] for part in parts]) for i in range(4))  # type: ignore[return-value]  # four of them, always
 
 
 def _normalised(

@@ -165,14 +165,14 @@ def randomness(*, bits: int, message: int, count: int) -> dict[str, Any]:
     return {"ciphertexts": [[str(half) for half in pair] for pair in made]}
 
 
-class _TooLong(Exception):  # noqa: N818
+class _TooLong(Exception):  # noqa: N818 - an alarm, not an error
     """A factorisation took longer than it may."""
 
 
 def _within(limit: float, action: Callable[[], object]) -> object:
     """Return what an action gives, or give up after so many seconds of the processor."""
 
-    def give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what a signal handler is given
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, give_up)

@@ -53,7 +53,7 @@ def train_epoch(model: nn.Module, x: Tensor, y: Tensor, job: Job) -> None:
     for start in range(0, len(x), job.batch):
         batch = order[start : start + job.batch]
         optimizer.zero_grad()
-        F.cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]  # torch gives it no types
         optimizer.step()
 
 

@@ -23,11 +23,11 @@ class Clock(Silent):
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:  # noqa: ARG002
+    def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """Note the beginning."""
         self.times.append(time.perf_counter())
 
-    def round_done(self, record: RoundRecord) -> None:  # noqa: ARG002
+    def round_done(self, record: RoundRecord) -> None:
         """Note the end of a round."""
         self.times.append(time.perf_counter())
 

@@ -81,7 +81,7 @@ def work(job: Job, rounds: int, data: str) -> Answer | None:
         def __init__(self) -> None:
             self.times: list[float] = []
 
-        def on_train_begin(self, *, model: PyTorchModel) -> Metrics:  # noqa: ARG002 - pfl names it
+        def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
             self.times.append(time.perf_counter())
             return Metrics()
 
