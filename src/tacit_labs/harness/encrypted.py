@@ -80,7 +80,7 @@ def learn(
         evaluate={"train": True},
         **way.settings(),
     )
-    return summary(way, run(config), workers=workers)
+    return summary(way, run(config, quiet=True), workers=workers)
 
 
 def summary(way: Way, result: Result, *, workers: int) -> Epoch:

@@ -25,6 +25,15 @@ from tacit_labs.report_003 import quoted
 from tacit_labs.report_003.quoted import Line
 
 PLAIN = "plain"
+OTHERS: Mapping[str, Mapping[str, Any]] = {  # what the report does not state, and its first round depends on
+    "five clients": {"federate.clients": 5},
+    "three local epochs": {"train.local_epochs": 3},
+    "rate 0.01, batches of 10, five local epochs": {
+        "optimizer.lr": 0.01,
+        "train.batch_size": 10,
+        "train.local_epochs": 5,
+    },
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +122,7 @@ class Private:
     plain: Result
     runs: Mapping[tuple[Line, str], Result]  # by line and reading
     first: tuple[float, ...]  # test accuracy of the first round by seed, of the line with the smallest C, as FITS
+    others: Mapping[str, Result]  # plain first rounds with other settings
 
     @property
     def smallest(self) -> Line:
@@ -137,6 +147,10 @@ class Private:
             ],
             "costs": [vars(line) | vars(costs(line)) for line in self.sizes.table],
             "first_round_by_seed": list(self.first),
+            "first_round_with": {
+                name: {"train_loss": result.rounds[0].train_loss, "test_accuracy": result.test_accuracy}
+                for name, result in self.others.items()
+            },
         }
 
 
@@ -163,8 +177,11 @@ def measure(sizes: Sizes, settings: Settings, folder: Path, progress: Progress) 
     }
     with averaging.known():
         first = learned(seeds, folder / "seeds", what="first rounds by seed", progress=progress, workers=1)
+    short = {"federate.rounds": 1, "optimizer.final": 1.0, "evaluate.train": False}
+    others = {name: with_values(base, short | dict(values)) for name, values in OTHERS.items()}
     return Private(
         sizes=sizes,
+        others=learned(others, folder / "others", what="first rounds otherwise", progress=progress, workers=1),
         plain=made[0],
         runs=dict(zip(keys, made[1:], strict=True)),
         first=tuple(result.rounds[0].test_accuracy or 0.0 for result in first.values()),

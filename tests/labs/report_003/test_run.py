@@ -48,6 +48,7 @@ def test_the_quotations_are_the_reports() -> None:
 def test_five_settings_are_trained_under_every_reading(made: Reproduction) -> None:
     rows = made.data["private"]["table"]
     assert len(rows) == 5 * len(private.READINGS)
+    assert set(made.data["private"]["first_round_with"]) == set(private.OTHERS)
     assert all(len(row["test_accuracy"]) == len(row["train_accuracy"]) == len(row["train_loss"]) == 2 for row in rows)
     table = tables(made, "The table of five settings")[0]
     assert table.rows[2][:3] == (0.1, 0.001, "51.15%")
