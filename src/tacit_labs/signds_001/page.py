@@ -87,8 +87,9 @@ def findings(parts: Sequence[Part], *, missing: bool) -> list[Finding]:
             original="eps=100 per round; rounds are not composed, and no epsilon is given for the magnitude's bit",
             ours=f"epsilon {last.claimed.epsilon:,.0f} after {len(last.rounds)} rounds, at delta "
             f"{last.claimed.delta:g}",
-            why="Every round costs 100 for the set and, by our setting, 5 for the bit; rounds add up. It is no "
-            "guarantee: the odds of a guess may change by e to that power.",
+            why="Every round that a client takes part in costs 100 for the set and, by our setting, 5 for the bit; "
+            "they add up, and this is the largest of all clients. It is no guarantee: the odds of a guess may change "
+            "by e to that power.",
             headline=True,
         )
     )
@@ -171,8 +172,9 @@ def _accuracy(part: Part) -> Finding:
             "text",
             ours=ours,
             why=f"{part.plain.clients} writers of LEAF's own sample, not its `3500_clients_bin`; images of one channel "
-            "and 28 pixels. Its batches and momentum are not in the document; ours are 32 and 0.5. It estimates the "
-            "step where 5% of the clients or more take part, so that lr=4 would not be used: both are shown.",
+            "and 28 pixels. Its batches, momentum and how many clients take part in an iteration are not in the "
+            "document; ours are 32 and 0.5. It estimates the step where 5% of the clients or more take part, so that "
+            f"lr=4 would not be used{': both are shown' if FIXED in part.results else ''}.",
             headline=True,
         )
     return Finding(

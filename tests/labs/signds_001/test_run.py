@@ -16,6 +16,7 @@ from tests.labs.common_learning import stand_in
 
 MNIST = replace(run.MNIST, clients=10, rounds=2)
 WRITERS = replace(run.WRITERS, clients=4, rounds=2, local_epochs=1, batch_size=8)
+SAMPLED = replace(WRITERS, per_round=2, ways=(measured.PLAIN, measured.DOCUMENTED))
 SOURCE = Path(__file__).parents[4] / "shared" / "sources" / "001_52447155210e6a81.txt"
 
 
@@ -94,10 +95,12 @@ def test_femnist_is_run_where_it_is_found_and_mnist_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, femnist: bool
 ) -> None:
     stand_in(monkeypatch, femnist=femnist)
-    monkeypatch.setattr(run, "WRITERS", WRITERS)
+    monkeypatch.setattr(run, "SAMPLED", SAMPLED)  # on a CPU
     monkeypatch.setattr(run, "MNIST", MNIST)
     made = run.run(Settings(out=tmp_path), silent)
     assert list(made.data["tasks"]) == ["femnist" if femnist else "mnist"]
+    assert ("4 clients, 2 of them in each of 2 rounds" in made.settings) == femnist
+    assert ("the document does not say" in made.settings) == femnist
     assert ("TACIT_DATA" in made.settings) != femnist
     assert any(found.ours == "not run" for found in made.findings) != femnist
     assert made.smaller == ""
