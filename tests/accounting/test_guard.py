@@ -116,7 +116,7 @@ def _log_uniform(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(math.log10(low), math.log10(high)).map(lambda power: min(max(10.0**power, low), high))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     noise=_log_uniform(0.005, 50.0),
     rate=st.one_of(_log_uniform(1e-4, 1.0), st.just(1.0)),
@@ -151,7 +151,7 @@ def test_what_is_reported_lies_between_its_bounds(
         assert found == pytest.approx(unamplified, rel=1e-9)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     noise=_log_uniform(0.005, 50.0),
     rate=_log_uniform(1e-4, 0.999),
