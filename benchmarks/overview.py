@@ -1,9 +1,9 @@
-"""The headline numbers of all sources in the documentation, from the JSON files of full reproductions.
+"""The headline numbers and the tables of all sources in the documentation, from the files of full reproductions.
 
     python benchmarks/overview.py
     python benchmarks/overview.py --results reproductions --page docs/reproductions.md
 
-It rewrites what stands between the page's two marks; a test compares it with the files.
+It rewrites what stands between the marks of the page, headlines and tables; a test compares it with the files.
 """
 
 from __future__ import annotations

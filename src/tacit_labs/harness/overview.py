@@ -5,6 +5,9 @@ A finding stands here if it says ``headline=True``; nothing else has to be done 
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 from tacit import foreign
 from tacit.errors import ConfigError
 from tacit.report.page import Note, Page, Section, Table, Text
+from tacit.report.page.parts import cell
 from tacit.report.words import seconds_text
 from tacit.storage import write_atomically
 from tacit_labs.harness import catalogue
@@ -20,6 +24,8 @@ from tacit_labs.harness import catalogue
 NAME = "overview"
 _LARGEST = 1 << 28  # bytes of a reproduction's JSON
 BEGIN, END = "<!-- headlines: python benchmarks/overview.py -->", "<!-- end of headlines -->"
+_TABLE = re.compile(r"(<!-- table: (\S+) -->)\n.*?(<!-- end of table -->)", re.DOTALL)
+_FLOAT = re.compile(r"-?\d+(\.\d+(e[+-]?\d+)?|e[+-]?\d+)")
 _COLUMNS = ("What", "The source", "Ours", "Why")
 
 
@@ -102,14 +108,42 @@ def markdown(found: Sequence[Source]) -> str:
     return "\n".join(lines)
 
 
-def rewrite(page_path: Path, folder: Path) -> None:
-    """Put the tables of a folder's reproductions between a documentation page's two marks."""
-    text = page_path.read_text()
+def filled(text: str, folder: Path) -> str:
+    """Return a documentation page with a folder's headlines between their marks, and its tables between theirs.
+
+    A table stands between ``<!-- table: report-000-learning -->``, the name of its CSV file, and
+    ``<!-- end of table -->``.
+    """
     if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ConfigError(f"Expected {page_path} to have the lines {BEGIN} and {END} once each.")
+        raise ConfigError(f"Expected the page to have the lines {BEGIN} and {END} once each.")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     made = f"{before}{BEGIN}\n\n{markdown(sources(folder))}\n{END}{after}"
+    return _TABLE.sub(lambda mark: f"{mark[1]}\n{_rows(folder / f'{mark[2]}.csv')}\n{mark[3]}", made)
+
+
+def _rows(path: Path) -> str:
+    if not path.exists():
+        raise ConfigError(f"There is no {path}: a reproduction writes its tables as CSV; check the mark's name.")
+    head, *rows = csv.reader(io.StringIO(path.read_text()))
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
+
+
+def _cell(value: str) -> str:
+    """Return a CSV file's cell as its page has it: numbers in full precision are rounded.
+
+    >>> _cell("0.37764795326590467"), _cell("75529.0"), _cell("1024"), _cell("5.07 s")
+    ('0.3776', '75,529', '1024', '5.07 s')
+    """
+    if _FLOAT.fullmatch(value):
+        return cell(float(value))
+    return value.replace("|", "\\|")
+
+
+def rewrite(page_path: Path, folder: Path) -> None:
+    """Put a folder's headlines and tables into a documentation page."""
+    made = filled(page_path.read_text(), folder)
     write_atomically(page_path, made.encode(), advice="Name a page that you may write to.")
 
 

@@ -33,7 +33,7 @@ def reproduce(learning: dpsgd.Sizes, encrypting: ElGamalSizes, settings: Setting
             "claims": dpsgd_page.claims(learned),
             **elgamal_page.made_tables(encrypted),
         },
-        sheets={"accuracy": dpsgd_page.points_sheet(learned)},
+        sheets={"points": dpsgd_page.points_sheet(learned)},
         data={"dp_sgd": learned.to_dict(), "elgamal": encrypted.to_dict()},
     )
 

@@ -73,8 +73,22 @@ def test_a_page_has_the_tables_between_its_marks_and_keeps_the_rest(tmp_path: Pa
         overview.rewrite(page, tmp_path)
 
 
+def test_a_table_comes_from_its_csv_file_rounded(tmp_path: Path) -> None:
+    _write(tmp_path, "lab-004")
+    (tmp_path / "lab-004-keys.csv").write_text('bits,"a, b",by\n1024,0.37764795,x|y\n2048,,\n')
+    marks = f"{overview.BEGIN}\n{overview.END}\n<!-- table: lab-004-keys -->\nold\n<!-- end of table -->\nbelow\n"
+    made = overview.filled(marks, tmp_path)
+    assert "| bits | a, b | by |\n| --- | --- | --- |\n| 1024 | 0.3776 | x\\|y |\n| 2048 |  |  |\n" in made
+    assert "old" not in made
+    assert made.endswith("below\n")
+    assert overview.filled(made, tmp_path) == made
+    with pytest.raises(ConfigError, match=r"no-such\.csv"):
+        overview.filled(marks.replace("lab-004-keys", "no-such"), tmp_path)
+
+
 def test_the_documentation_has_what_the_committed_files_say() -> None:
     root = Path(__file__).parents[3]
-    found = overview.sources(root / "benchmarks" / "results" / "reproductions")
     text = (root / "docs" / "reproductions.md").read_text()
-    assert overview.markdown(found) in text, "python benchmarks/overview.py"
+    assert overview.filled(text, root / "benchmarks" / "results" / "reproductions") == text, (
+        "python benchmarks/overview.py"
+    )

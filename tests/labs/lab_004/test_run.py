@@ -38,7 +38,7 @@ def test_one_page_has_both_experiments_with_their_files(made: Reproduction, tmp_
     assert "independent computation" not in page
     kept = json.loads((tmp_path / "lab-004.json").read_text())
     assert set(kept["data"]) == {"dp_sgd", "elgamal"}
-    header = (tmp_path / "lab-004-accuracy.csv").read_text().splitlines()[0]
+    header = (tmp_path / "lab-004-points.csv").read_text().splitlines()[0]
     assert header.endswith("mean,spread,seed 0,seed 1")
 
 

@@ -8,10 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tacit.config.run_config import from_mapping
 from tacit.crypto import paillier
 from tacit.crypto.paillier import Ciphertext, PrivateKey
+from tacit.modes.catalogue import resolve
 from tacit.report.page import Lines, Surface
+from tacit.studies.plan import with_values
 from tacit_labs.harness import files
 from tacit_labs.harness.checks import judge
 from tacit_labs.harness.encrypted import Way
@@ -19,7 +23,7 @@ from tacit_labs.harness.epsilons import coded, composed
 from tacit_labs.harness.experiment import Reproduction, Settings, silent
 from tacit_labs.harness.paillier_jobs import MODES
 from tacit_labs.harness.record import perform
-from tacit_labs.report_000 import mechanisms, panels, private, quoted
+from tacit_labs.report_000 import mechanisms, page_private, panels, private, quoted
 from tacit_labs.report_000 import run as report
 from tacit_labs.report_000.checks import OPERATIONS, check
 from tests.labs.common import charts, tables
@@ -61,6 +65,19 @@ def test_the_settings_are_the_reports() -> None:
     assert (min(full.private.sigmas), max(full.private.sigmas)) == (0.1, 0.4)
     assert (full.panels.key_bits, full.panels.experiments) == (1024, 3)
     assert full.panels.lengths == tuple(range(10, 1010, 10))
+
+
+def test_the_command_on_the_page_is_the_run_as_meant() -> None:
+    words = page_private.AS_MEANT.split()
+    assert words[:4] == ["tacit", "run", "--mode", "dp"]
+    assert words[4:8] == ["--C", f"{quoted.CLIP:g}", "--sigma", f"{quoted.SIGMA:g}"]
+    named = {"mode": "dp", "dp.clip": quoted.CLIP, "dp.noise": quoted.SIGMA}
+    typed = with_values({}, named | {key: yaml.safe_load(value) for key, value in (w.split("=") for w in words[8:])})
+    base = private._base(private.Sizes(), Settings())
+    meant = with_values(
+        base, private.noise(private.MEANT, clip=quoted.CLIP, sigma=quoted.SIGMA, tensors=private.TENSORS)
+    )
+    assert resolve(from_mapping(typed)).model_copy(update={"seed": 1}) == resolve(from_mapping(meant))
 
 
 def test_the_three_curves_have_the_noise_that_they_say(made: Reproduction) -> None:
