@@ -16,6 +16,7 @@ from tacit.config.run_config import from_mapping
 from tacit.config.sections import Signds
 from tacit.errors import TacitError
 from tacit.mechanisms import selection
+from tacit.mechanisms.magnitude import MagnitudeEstimate
 from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.mechanisms.selection import Selection
 from tacit.mechanisms.signds import SignDS
@@ -196,7 +197,7 @@ def _falls(values: Sequence[float], *, strictly: bool = True) -> bool:
 
 def claims() -> Table:
     """Return all that the document says of options and formulas, with what comes out."""
-    rows = [*said(), *_formulas()]
+    rows = [*said(), *_formulas(), *_steps()]
     tones: dict[tuple[int, int], Tone] = {(place, 2): "good" if row.holds else "bad" for place, row in enumerate(rows)}
     return Table(
         columns=("The document", "Here", ""),
@@ -244,6 +245,63 @@ def _formulas() -> tuple[Said, ...]:
             holds=votes == AVERAGE,
         ),
     )
+
+
+def _steps() -> tuple[Said, ...]:
+    """Return what the document says of signs and of the step's size, by Tacit's own mechanism."""
+    chooser = Selection(dimensions=8, largest=3, chosen=3, threshold=2, epsilon=1.0)
+    named = [sorted(1 + int(place) for place in chooser.split(np.array(UPDATES[0]), sign)[0]) for sign in (1, -1)]
+    growing = MagnitudeEstimate(response=RandomizedResponse(epsilon=5.0), estimate=0.25, patience=1)
+    settled = growing.after(ones=10, reports=10)  # the phase ends where clients are within the bound
+    grown, halved, kept = (
+        one.estimate
+        for one in (
+            growing.after(ones=0, reports=10),
+            settled.after(ones=10, reports=10),
+            settled.after(ones=0, reports=10),
+        )
+    )
+    fixed, estimated = (_step_of(growing, reports=reports) for reports in (4, 5))
+    return (
+        Said(
+            words="With sign 1 the k largest of an update are `topk`, with sign -1 the k smallest",
+            here=f"client 1 of the example, k = 3: d_{', d_'.join(map(str, named[0]))} and "
+            f"d_{', d_'.join(map(str, named[1]))}",
+            holds=named == [[1, 4, 5], [3, 7, 8]],
+        ),
+        Said(
+            words="Fast growth: b = 1 for r below 2 r_est; if B = 0, r_est is increased, if B = 1 kept",
+            here=f"r_est {growing.estimate:g}: compared with {growing.bound:g}, then {grown:g} or {settled.estimate:g}",
+            holds=growing.bound == 2 * growing.estimate < 2 * grown and settled.estimate == growing.estimate,
+        ),
+        Said(
+            words="Contraction: b = 1 for r below r_est; if B = 1, r_est is halved, if B = 0 kept",
+            here=f"r_est {settled.estimate:g}: compared with {settled.bound:g}, then {halved:g} or {kept:g}",
+            holds=settled.bound == settled.estimate == 2 * halved == kept,
+        ),
+        Said(
+            words="lr_global = 2 r_est num_clients; below 5% of the participants it is sign_global_lr",
+            here=f"r_est {growing.estimate:g}, sign_global_lr 4, 100 clients: {estimated:g} with 5 of them, "
+            f"{fixed:g} with 4",
+            holds=(fixed, estimated) == (4.0, 2 * growing.estimate * 5),
+        ),
+    )
+
+
+def _step_of(magnitude: MagnitudeEstimate, *, reports: int) -> float:
+    """Return the step of a round with so many reports of 100 clients, as the server takes it."""
+    mechanism = SignDS(
+        share=0.25,
+        epsilon=1.0,
+        ratio=0.6,
+        fixed_step=4.0,
+        population=100,
+        expected_clients=float(reports),
+        magnitude=magnitude,
+    )
+    votes = np.array([1.0, 0.0, 0.0, 0.0, 0.0, float(reports)])  # one vote for the first of four coordinates
+    released = mechanism.on_server(votes, Randomness.of(seed=1), clients=reports)
+    return float(released.update[0]) * reports
 
 
 def worst_ratio(*, dimensions: int, largest: int, chosen: int, threshold: int, epsilon: float) -> float:

@@ -26,7 +26,7 @@ def test_the_table_of_options_tells_another_domain(monkeypatch: pytest.MonkeyPat
 
 def test_everything_that_the_document_says_is_so() -> None:
     rows = document.claims().rows
-    assert len(rows) == 9
+    assert len(rows) == 13
     assert {row[2] for row in rows} == {"as it says"}
 
 
