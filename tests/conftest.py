@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Nothing timed is asserted: a busy machine is no bug. Examples are the same each time, so that a green tree stays green;
-# with TACIT_LONG new ones are looked for.
+# Nothing timed is asserted: a busy machine is no bug. Examples are the same each time, so that a green tree stays
+# green; with TACIT_LONG new ones are looked for.
 settings.register_profile("tacit", deadline=None, derandomize="TACIT_LONG" not in os.environ)
 settings.load_profile("tacit")
 
