@@ -17,9 +17,9 @@ from tacit import foreign
 from tacit.errors import ConfigError
 from tacit.report.page import Note, Page, Section, Table, Text
 from tacit.report.page.parts import cell
-from tacit.report.words import seconds_text
 from tacit.storage import write_atomically
 from tacit_labs.harness import catalogue
+from tacit_labs.harness.record import duration_words
 
 NAME = "overview"
 _LARGEST = 1 << 28  # bytes of a reproduction's JSON
@@ -50,7 +50,7 @@ class Source:
             title=kept["title"],
             document=kept.get("document", ""),
             parts=tuple(kept.get("parts", ())),
-            circumstances=f"{quick}{record['device']} ({record['machine']}), {seconds_text(record['seconds'])}",
+            circumstances=f"{quick}{record['device']} ({record['machine']}), {duration_words(record)}",
             rows=tuple(
                 (found["what"], found["original"], found["ours"], found["why"])
                 for found in kept["findings"]

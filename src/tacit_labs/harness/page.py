@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tacit.report.page import Note, Page, Row, Section, Table, Text
-from tacit.report.words import seconds_text
 from tacit_labs.harness.experiment import Finding
-from tacit_labs.harness.record import Outcome
+from tacit_labs.harness.record import Outcome, duration_words
 
 QUICK = "Quick run, with smaller settings."
 
@@ -31,7 +30,7 @@ def page(outcome: Outcome) -> Page:
         ),
         foot=(
             f"Tacit {record.version}, seed {record.seed}, {record.device} ({record.machine}), "
-            f"{seconds_text(record.seconds)}."
+            f"{duration_words(record.to_dict())}."
         ),
     )
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import tacit
+from tacit.report.words import seconds_text
 from tacit_labs.bench import machine
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings, silent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Version, machine, seed and duration."""
+    """Version, machine, seed and duration.
+
+    The clock's ``seconds`` are those of a quiet machine only where its ``load`` was low; processor time is less moved.
+    """
 
     version: str
     quick: bool
@@ -21,13 +27,31 @@ class Record:
     device: str
     machine: str
     seconds: float
+    processor_seconds: float = 0.0  # of this process and those that it waited for
+    load: float = 0.0  # how many processes wanted to run, in the mean of the last minutes
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return asdict(self) | {"seconds": round(self.seconds, 3)}
+        return asdict(self) | {
+            "seconds": round(self.seconds, 3),
+            "processor_seconds": round(self.processor_seconds, 3),
+            "load": round(self.load, 1),
+        }
 
 
-def recorded(settings: Settings, seconds: float) -> Record:
+def duration_words(record: Mapping[str, Any]) -> str:
+    """Return how long a run took, from a record's plain values; earlier ones have the clock's seconds alone.
+
+    >>> duration_words({"seconds": 600.0, "processor_seconds": 90.0, "load": 12.0})
+    '10 min 0 s, 1 min 30 s of processor time at load 12'
+    """
+    said = seconds_text(record["seconds"])
+    if record.get("processor_seconds"):
+        said += f", {seconds_text(record['processor_seconds'])} of processor time at load {record['load']:.0f}"
+    return said
+
+
+def recorded(settings: Settings, seconds: float, processor_seconds: float = 0.0) -> Record:
     """Return the circumstances of a run that took ``seconds``."""
     found = machine.describe()
     return Record(
@@ -37,6 +61,8 @@ def recorded(settings: Settings, seconds: float) -> Record:
         device="CPU" if settings.gpu < 0 else f"GPU {settings.gpu}",
         machine=f"{found.processor}, {found.cores} cores",
         seconds=seconds,
+        processor_seconds=processor_seconds,
+        load=os.getloadavg()[2] if hasattr(os, "getloadavg") else 0.0,
     )
 
 
@@ -66,7 +92,12 @@ class Outcome:
 
 def perform(experiment: Experiment, settings: Settings, progress: Progress = silent) -> Outcome:
     """Run an experiment and note how long it took."""
-    start = time.perf_counter()
+    start, used = time.perf_counter(), _processor()
     reproduction = experiment.run(settings, progress)
-    seconds = time.perf_counter() - start
-    return Outcome(experiment=experiment, reproduction=reproduction, record=recorded(settings, seconds))
+    seconds, used = time.perf_counter() - start, _processor() - used
+    return Outcome(experiment=experiment, reproduction=reproduction, record=recorded(settings, seconds, used))
+
+
+def _processor() -> float:
+    """Return the processor time of this process and of those that have ended, in seconds."""
+    return sum(os.times()[:4])
