@@ -34,6 +34,7 @@ FLAGS = (
     "--disable-sync",
     "--dump-dom",
 )
+LOOKED_AT = ("print", "theme", "live", "trouble")  # what the page's script expects around the charts
 BUDGETS = (10_000, 60_000, 240_000)  # virtual milliseconds: a busy machine may need another try
 SECONDS = 300  # by the clock, for one try
 NARROW = 0.61  # of the width, for pictures beside each other
@@ -141,7 +142,7 @@ def alone(page: str, figure: Figure, *, width: int) -> str:
     chart = data["charts"][figure.number]
     words = json.dumps([figure.title, figure.section]).replace("<", "\\u003c")
     head = page[: page.index("</head>")].replace('<html lang="en">', '<html lang="en" data-theme="light">', 1)
-    places = '<button id="theme" hidden></button><p id="trouble" hidden></p>'  # where the page's script looks
+    places = "".join(f'<p id="{name}" hidden></p>' for name in LOOKED_AT)
     main = MAIN % (chart["height"], words)
     charts = json.dumps(data | {"charts": [chart]}).replace("<", "\\u003c")
     script = f'<script id="charts" type="application/json">{charts}</script>{page[block.end() :]}'
