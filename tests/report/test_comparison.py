@@ -203,8 +203,8 @@ def test_the_verdict_is_in_words_and_what_is_at_chance_is_marked() -> None:
     assert notes[0].startswith("**At chance: local-dp.** Naming the most frequent class every time gives 10.00%")
     assert notes[1] == (
         "**Verdict.** Without protection (plain) 80.00% of the test data are right. dp reaches 60.00%, 20.0 points "
-        "less; the best attacker on one client is right at most 79.7% of the time. The entries also differ in settings "
-        "of training, so not all of a gap is the protection's."
+        "less; the best attacker on one client is right at most 79.7% of the time where a coin is right half of "
+        "it. The entries also differ in settings of training, so not all of a gap is the protection's."
     )
     summary = tables(comparison)[0]
     assert summary.rows[2][1] == "11.00%, at chance"

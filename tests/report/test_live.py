@@ -142,7 +142,7 @@ def test_the_columns_are_the_same_in_all_modes_and_fit_80_characters() -> None:
         headings.add(next(line for line in text.splitlines() if "accuracy" in line))
         assert "…" not in text
     assert len(headings) == 1
-    assert ["1", "about", "200", "0.5000", "-", "-", "7.12", "874", "kB", "-"] in _rows(_shown(private))
+    assert ["1", "about", "200", "0.5000", "-", "-", "7.13", "874", "kB", "-"] in _rows(_shown(private))
 
 
 def _shown(record: RoundRecord, *, width: int = 80) -> str:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import struct
 import threading
 import time
 import urllib.error
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import ConfigError, RunError
+from tacit.report import serving
 from tacit.report.serving import LiveServer
 from tacit.runs.folder import CONFIG, JOURNAL, RESULT
 from tacit.runs.run import run
@@ -99,6 +102,22 @@ def test_nobody_is_served_who_does_not_know_the_address(finished: Path) -> None:
             urllib.request.urlopen(f"{server.address}../../etc/passwd")
         with urllib.request.urlopen(server.address) as answer:
             assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_a_peer_that_says_nothing_or_leaves_costs_no_thread_and_no_word(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serving, "_PATIENCE", 0.05)
+    with LiveServer(finished) as server:
+        with socket.create_connection((serving.HOST, server.port)) as silent:
+            silent.settimeout(60)
+            assert silent.recv(1) == b""  # it is hung up on
+        with socket.create_connection((serving.HOST, server.port)) as gone:
+            path = server.address.partition(str(server.port))[2]
+            gone.sendall(f"GET {path} HTTP/1.0\r\nHost: {serving.HOST}:{server.port}\r\n\r\n".encode())
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so that the write fails
+        assert _content(server) is not None  # others are served
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_and_a_file_are_refused(finished: Path) -> None:

@@ -161,3 +161,19 @@ def test_a_private_run_on_a_file_tells_no_counts_and_no_names(path: Path) -> Non
 def test_what_is_for_files_is_refused_for_other_data() -> None:
     with pytest.raises(ConfigError, match=r"data\.label, data\.drop is for CSV files, and data\.name=digits is none"):
         tacit.run(tacit.RunConfig(data={"name": "digits", "label": "x", "drop": "a,b"}), quiet=True)
+
+
+@pytest.mark.parametrize("known", [[18, float("inf")], [float("-inf"), 90], [float("nan"), 90], [90, 18]])
+def test_a_range_without_ends_is_refused(known: list[float]) -> None:
+    with pytest.raises(ConfigError, match="Expected a range"):
+        Encoding.of({"age": ["30"]}, labels=["a", "b"], described={"age": known})
+
+
+def test_numbers_as_large_as_floats_are_never_infinite_features() -> None:
+    """A slip of the pen in one row costs that row, and no run."""
+    wide = Encoding.of({"age": ["1"]}, labels=["a", "b"], described={"age": [-1.7e308, 1.7e308]})
+    assert wide.features({"age": ["1.7e308", "", "-1.7e308", "0"]}).ravel().tolist() == [1.0, 0.0, -1.0, 0.0]
+    read = Encoding.of({"age": ["30", "50", "40"]}, labels=["a", "b"])
+    assert read.features({"age": ["1e300", "-1e39", "40"]}).ravel().tolist() == [1e6, -1e6, 0.0]
+    with pytest.raises(DataError, match=r"'age' holds numbers as large as 1e\+300, which have no finite spread"):
+        Encoding.of({"age": ["30", "1e300"]}, labels=["a", "b"])

@@ -39,7 +39,7 @@ class Risk:
         epsilon: the guarantee's, and
         delta: its own.
         right_guesses: how often a guess is right at the most, where both answers are equally likely.
-        mu: of the Gaussian trade-off, where that is exactly what was released.
+        mu: of the Gaussian trade-off, where all that was released is charged as Gaussian noise without sampling.
     """
 
     epsilon: float

@@ -195,7 +195,7 @@ class Privacy:
     nominal_delta: float | None = None
     true_delta: float | None = None  # what its delta truly is at the nominal epsilon
     right_guesses: float | None = None  # how often the best guess is right where both answers are equally likely
-    gaussian_mu: float | None = None  # of the exact Gaussian trade-off, where all that was released has one
+    gaussian_mu: float | None = None  # of the Gaussian trade-off, where all that was released has one
 
 
 NO_CLAIM = "No differential privacy is claimed: nothing bounds what the models tell about a client."

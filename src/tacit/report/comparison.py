@@ -158,7 +158,8 @@ def _judged(entry: Entry, baseline: Entry | None) -> str:
     if not entry.claims:
         return f"{text}; it claims no differential privacy."
     kept = [
-        f"the best attacker on one {claim.unit} is right at most {percentage(risk_of(claim).right_guesses)} of the time"
+        f"the best attacker on one {claim.unit} is right at most {percentage(risk_of(claim).right_guesses)} of the "
+        "time where a coin is right half of it"
         for claim in entry.claims
     ]
     return f"{text}; {', and '.join(kept)}."

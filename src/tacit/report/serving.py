@@ -27,6 +27,7 @@ from tacit.runs.folder import CONFIG, JOURNAL, RESULT, unborn
 from tacit.storage import is_folder, is_there
 
 HOST = "127.0.0.1"
+_PATIENCE = 10.0  # seconds
 _OFTEN = 0.05  # seconds after which a server that was closed notices
 _WATCHED = (CONFIG, JOURNAL, RESULT)
 _WORDS = {
@@ -69,7 +70,7 @@ class LiveServer:
         self._reports = _Reports(folder)
         self._names: set[str] = set()  # by which browsers on this machine call it
         try:
-            self._server = ThreadingHTTPServer((HOST, port), self._handler())
+            self._server = _Server((HOST, port), self._handler())
         except OSError as error:
             raise ConfigError(
                 f"Can't listen on port {port} of {HOST}: {error.strerror}. Choose another with --port, or leave it out."
@@ -117,6 +118,7 @@ class LiveServer:
             """Answers a browser."""
 
             server_version, sys_version = "tacit", ""
+            timeout = _PATIENCE  # of a peer that says nothing, or takes nothing: it holds a thread
 
             def do_GET(self) -> None:
                 """Send the page, or what is new of it."""
@@ -149,6 +151,13 @@ class LiveServer:
                 """Say nothing: the terminal belongs to the run."""
 
         return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    """Says nothing of a browser that went away: the terminal belongs to the run."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Let go of a request that could not be answered."""
 
 
 class _Reports:
@@ -203,6 +212,8 @@ class _Reports:
             return Shown(tag=tag, state=found.status, page=run_page(found, baseline=beside(self._folder, found)))
         except TacitError as error:
             return Shown(tag=tag, state="damaged", page=_notice(self._folder, str(error), "bad"))
+        except OSError as error:  # the folder was taken away while it was read
+            return Shown(tag=tag, state="damaged", page=_notice(self._folder, error.strerror or str(error), "bad"))
 
 
 def _live(shown: Shown) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tacit.logs import tensorboard
 from tacit.logs.mlflow import RECORD as MLFLOW
 from tacit.modes.catalogue import resolve
 from tacit.runs import journal
-from tacit.runs.journal import Record, Round
+from tacit.runs.journal import Attempt, Record, Round
 from tacit.storage import cannot_read, cannot_write, is_there, make_folder, remove, write_atomically
 from tacit.vectors import Vector
 
@@ -202,5 +202,25 @@ def must_have_begun(path: Path) -> None:
 
 
 def records_of(path: Path) -> Iterator[Record]:
-    """Yield the records of the journal in a run's folder."""
-    return journal.read(path / JOURNAL)
+    """Yield the records of the journal in a run's folder; one that lost the try of a round that is done is refused.
+
+    A round is charged by its tries. Without one of them, or with one of a kind that nobody knows, less would be counted
+    than was released.
+    """
+    tried: dict[int, int] = {}  # how many tries of each round there are, from the first without a gap
+    for record in journal.read(path / JOURNAL):
+        if isinstance(record, Attempt):
+            count = tried.get(record.round, 0)
+            tried[record.round] = count + 1 if record.attempt == count else count
+        elif isinstance(record, Round):
+            must_have_tried(record, tried.get(record.round, 0), path)
+        yield record
+
+
+def must_have_tried(done: Round, tries: int, path: Path) -> None:
+    """Refuse a journal with fewer tries of a round than it took: what the others cost is lost."""
+    if tries < max(1, done.attempts):
+        raise RunError(
+            f"{path / JOURNAL} is damaged: round {done.round} was done at try {done.attempts}, and of its tries, which "
+            f"say what they cost, {tries} are there. Restore it, or run anew with --force."
+        )

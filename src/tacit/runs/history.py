@@ -14,7 +14,7 @@ from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.chance import Chance
 from tacit.runs.folder import config_of, must_have_begun, records_of
 from tacit.runs.journal import Attempt, Failed, Note, Record, Resume, Round, Secret, Split, Start, Stopped
-from tacit.runs.ledger import LevelLedger, Levels, Line
+from tacit.runs.ledger import LevelLedger, Levels, Line, must_cover
 from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.run import is_own
@@ -145,6 +145,7 @@ def _levels(
             account = Account(claim)
             ledger.clients.replay(account)
             privacy = account.privacy()
+            must_cover(privacy.epsilon, ledger.clients.told.values())
         yield Level(
             privacy=privacy,
             budget=claim.max_epsilon,
@@ -168,6 +169,7 @@ def _spent_by_examples(plan: Plan, ledger: LevelLedger, split: Split | None) -> 
     if split is not None:
         account = ExampleAccount(plan.examples.fitted(split.sizes), claim)
         ledger.replay(account)
+        must_cover(account.epsilon, ledger.told.values())
         return account.privacy()
     lines, accountant = ledger.completed()  # a journal without the clients' sizes: from the charges alone
     return Privacy(

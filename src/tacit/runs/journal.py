@@ -39,6 +39,7 @@ from tacit.runs import remarks
 from tacit.runs.result import RoundRecord
 from tacit.storage import GrowingFile, Lock, cannot_read, whole_lines
 
+_EPSILONS = ("epsilon", "example_epsilon")  # of a round
 _LONGEST = 1 << 26  # bytes of a line, which may name every client of a round
 
 
@@ -153,6 +154,7 @@ class Round(Record):
 
     kind = "round"
     round: Natural
+    attempts: Natural = 1
     epsilon: Epsilon = None
     example_epsilon: Epsilon = None
     dropped: Clients | None = None
@@ -161,9 +163,10 @@ class Round(Record):
     @classmethod
     def of(cls, record: RoundRecord, *, dropped: tuple[int, ...] | None = None) -> Round:
         """Return the line of a round."""
-        epsilons = {name: epsilon_to_json(getattr(record, name)) for name in ("epsilon", "example_epsilon")}
+        epsilons = {name: epsilon_to_json(getattr(record, name)) for name in _EPSILONS}
         return cls(
             round=record.round,
+            attempts=record.attempts,
             epsilon=record.epsilon,
             example_epsilon=record.example_epsilon,
             dropped=dropped,
@@ -411,7 +414,7 @@ def record_of(told: Any) -> Record | None:
     values = {name: value for name, value in told.items() if name != "type"}
     if kind == Round.kind:
         dropped = values.pop("dropped", None)
-        whole = {name: values[name] for name in ("round", "epsilon", "example_epsilon") if name in values}
+        whole = {name: values[name] for name in ("round", "attempts", *_EPSILONS) if name in values}
         values = whole | {"figures": values, "dropped": dropped}
     try:
         return _adapter(kind).validate_python(values)

@@ -24,15 +24,18 @@ from tacit.accounting.events import (
     to_dict,
 )
 from tacit.accounting.ledger import Charge, RunningLedger
+from tacit.errors import RunError
 from tacit.federated.examples import ExampleCharge
 from tacit.federated.plan import Claim, Plan, epsilon_to_json
 from tacit.modes.catalogue import plan_of
 from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.folder import config_of, must_have_begun, records_of
 from tacit.runs.journal import Attempt, Record, Round, Start
+from tacit.runs.progress import result_of
 
 _ANEW = 64  # so many lines that nothing is told of are computed
 _SAME = 1e-6  # of epsilon: what two ways of counting the same charges may differ by
+_LESS = 1e-3  # of epsilon: what a journal's charges may come to less than it told, as with another accountant
 
 
 def charges_of(folder: Path) -> Iterator[Attempt]:
@@ -42,13 +45,51 @@ def charges_of(folder: Path) -> Iterator[Attempt]:
             yield record
 
 
-def replay(attempts: Iterable[Attempt], clients: Account | None, examples: ExampleAccount | None = None) -> None:
-    """Charge accounts what tries were charged before, such as in a run that goes on."""
-    for attempt in attempts:
-        if clients is not None and attempt.charge is not None:
-            clients.add(attempt.charge)
-        if examples is not None and attempt.example_charges is not None:
-            examples.add(attempt.example_charges)
+def replay(records: Iterable[Record], clients: Account | None, examples: ExampleAccount | None = None) -> None:
+    """Charge accounts what the tries among ``records`` were charged, such as in a run that goes on.
+
+    The records are read one by one, never held as a whole; charges that come to less than they tell are refused.
+    """
+    most, most_of_examples = None, None  # that was told after a round
+    for record in records:
+        if isinstance(record, Round):
+            most = _larger(most, record.epsilon)
+            most_of_examples = _larger(most_of_examples, record.example_epsilon)
+        if not isinstance(record, Attempt):
+            continue
+        _refuse_others(record, clients=clients is not None, examples=examples is not None)
+        if clients is not None and record.charge is not None:
+            clients.add(record.charge)
+        if examples is not None and record.example_charges is not None:
+            examples.add(record.example_charges)
+    if clients is not None and most is not None:
+        must_cover(clients.epsilon, [most])
+    if examples is not None and most_of_examples is not None:
+        must_cover(examples.epsilon, [most_of_examples])
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return one if other is None else other if one is None else max(one, other)
+
+
+def _refuse_others(attempt: Attempt, *, clients: bool, examples: bool) -> None:
+    """Refuse a try that was charged to other claims than the run makes; round 0 is what came before it."""
+    if attempt.round and (attempt.charge is not None, attempt.example_charges is not None) != (clients, examples):
+        raise RunError(
+            f"The journal's try {attempt.attempt + 1} of round {attempt.round} is not charged as this run's are: it is "
+            "damaged, or of another run. Restore it, or run anew with --force."
+        )
+
+
+def must_cover(spent: float, told: Iterable[float | None]) -> None:
+    """Refuse charges that come to less than was told after a round: some were lost or changed."""
+    most = max((epsilon for epsilon in told if epsilon is not None), default=0.0)
+    if most > spent * (1.0 + _LESS):
+        raise RunError(
+            f"The journal's charges come to epsilon {spent:.6g}, and it told {most:.6g} after a round: charges were "
+            "lost or changed. Restore it, or run anew with --force; of a version that counted otherwise, read it with "
+            "that one."
+        )
 
 
 def ledger_of(folder: Path) -> LedgerView:
@@ -70,6 +111,9 @@ def ledger_of(folder: Path) -> LedgerView:
     first, second = (levels.clients, levels.examples) if levels.clients is not None else (levels.examples, None)
     lines, name = ((), None) if first is None else first.completed()
     example_lines, example_name = ((), None) if second is None else second.completed()
+    result = result_of(folder)
+    if first is not None and result is not None and result.privacy is not None:
+        must_cover((lines[-1].epsilon if lines else None) or 0.0, [result.privacy.epsilon])
     return LedgerView(
         mode=config.mode,
         claim=None if first is None else first.claim,
@@ -133,6 +177,7 @@ class Levels:
     def add(self, record: Record) -> None:
         """Take in a record of the journal."""
         if isinstance(record, Attempt):
+            _refuse_others(record, clients=self.clients is not None, examples=self.examples is not None)
             if self.clients is not None and record.charge is not None:
                 self.clients.add(record, record.charge)
             if self.examples is not None and record.example_charges:
@@ -209,8 +254,10 @@ class LevelLedger:
     def completed(self) -> tuple[tuple[Line, ...], str | None]:
         """Return the charges, each with what was spent up to it, and the accountant of the last."""
         if not self._lines:
+            must_cover(0.0, self.told.values())
             return (), None
         lines, answer = self._computed(self.lines())
+        must_cover(answer.epsilon, self.told.values())
         last = self.told.get(lines[-1].round_number)
         if last is not None and last < answer.epsilon * (1.0 - _SAME):
             lines, answer = self._computed(self._with({}))

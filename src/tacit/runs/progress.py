@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.errors import RunError
-from tacit.runs.folder import JOURNAL, RESULT, Checkpoint, RunFolder, records_of
-from tacit.runs.journal import End, Round, Start
+from tacit.runs.folder import JOURNAL, RESULT, Checkpoint, RunFolder, must_have_tried, records_of
+from tacit.runs.journal import Attempt, End, Round, Start
 from tacit.runs.result import Result, RoundRecord
 from tacit.storage import cannot_read, is_there
 
@@ -28,9 +28,12 @@ class Progress:
         last = 0 if checkpoint is None else checkpoint.round_number
         start: Start | None = None
         rounds: dict[int, RoundRecord] = {}
+        tries = 0  # of the checkpoint's round
         for record in folder.records():
             if isinstance(record, Start) and start is None:
                 start = record
+            elif isinstance(record, Attempt):
+                tries += record.round == last
             elif isinstance(record, Round) and record.round <= last:
                 rounds[record.round] = record.record
         if start is None:
@@ -39,9 +42,16 @@ class Progress:
                 "or run anew with --force."
             )
         unrecorded = None
-        if checkpoint is not None and checkpoint.record is not None and last not in rounds:
-            unrecorded = checkpoint.record
-            rounds[last] = unrecorded.record
+        if checkpoint is not None and checkpoint.record is not None:
+            if last not in rounds:
+                unrecorded = checkpoint.record
+                must_have_tried(unrecorded, tries, folder.path)
+            elif rounds[last] != checkpoint.record.record:
+                raise RunError(
+                    f"The journal of {folder.path} has another round {last} than its checkpoint: they are of two "
+                    "runs, or one was changed. Restore both, or run anew with --force."
+                )
+            rounds[last] = checkpoint.record.record
         missing = next((number for number in range(1, last + 1) if number not in rounds), None)
         if missing is not None:
             raise RunError(

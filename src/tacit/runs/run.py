@@ -195,7 +195,6 @@ def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -
     observer.doing("loading PyTorch")
     from tacit.runs import environment, logged
     from tacit.runs import job as jobs
-    from tacit.runs.ledger import charges_of
 
     config = config_of(folder.path).model_copy(update={"out": folder.path})  # it may have been moved since
     logged.check(config)
@@ -232,7 +231,7 @@ def _go_on(folder: RunFolder, observer: Observer, elsewhere: Elsewhere | None) -
                 randomness=randomness,
                 folder=folder,
                 observer=told,
-                earlier=charges_of(folder.path),
+                earlier=folder.records(),
             )
             return runner.run(progress.checkpoint, progress.done, setup_seconds=time.perf_counter() - start)
     finally:

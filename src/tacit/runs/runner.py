@@ -56,7 +56,7 @@ class Runner:
         randomness: Randomness,
         folder: RunFolder | None,
         observer: Observer,
-        earlier: Iterable[Attempt] = (),
+        earlier: Iterable[Record] = (),
         book: Book | None = None,
     ) -> None:
         self._job = job

@@ -31,6 +31,7 @@ _MISSING = {"", "?", "na", "n/a", "nan", "null", "none"}
 _MOST_CATEGORIES = 100
 _MOST_CLASSES = 1_000
 _LARGEST = 1 << 30  # bytes
+_FARTHEST = 1e6  # deviations from its centre that a number may have: a slip of the pen must not become an infinity
 _DELIMITERS = (",", ";", "\t")
 
 
@@ -64,7 +65,7 @@ class Numbers:
             wrong = next(value for value in values if _missing(value) is False and _number(value) is None)
             raise DataError(f"Column {self.name!r} holds numbers elsewhere, and {wrong!r} here.")
         scaled: NDArray[np.float64] = np.nan_to_num((numbers - self.centre) / self.scale, nan=0.0)
-        kept = np.clip(scaled, -1.0, 1.0) if self.bounded else scaled
+        kept = np.clip(scaled, -1.0, 1.0) if self.bounded else np.clip(scaled, -_FARTHEST, _FARTHEST)
         return np.array(kept[:, None], np.float32)
 
 
@@ -369,16 +370,22 @@ def _column(name: str, values: Sequence[Any], known: Any) -> Numbers | Categorie
         )
         if pair and not any(isinstance(one, bool) for one in known):
             low, high = map(float, known)
-            if not low < high:
+            if not -math.inf < low < high < math.inf:
                 raise ConfigError(f"Expected a range [low, high] for column {name!r}, got {list(known)}.")
-            return Numbers(name=name, centre=(low + high) / 2, scale=(high - low) / 2, bounded=True)
+            return Numbers(name=name, centre=low / 2 + high / 2, scale=high / 2 - low / 2, bounded=True)
         if not isinstance(known, list | tuple) or not known:
             raise ConfigError(f"Expected a range [low, high] or categories for column {name!r}, got {known!r}.")
         return Categories(name=name, values=tuple(_text(one) for one in known))
     numbers = numbers_of(values)
     if numbers is not None:
         seen = numbers[~np.isnan(numbers)]
-        deviation = float(seen.std()) if len(seen) else 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviation = float(seen.std()) if len(seen) else 0.0
+        if not math.isfinite(deviation):
+            raise DataError(
+                f"Column {name!r} holds numbers as large as {np.abs(seen).max():g}, which have no finite spread. Mend "
+                "them, or leave the column out: data.drop=COLUMN."
+            )
         return Numbers(name=name, centre=float(seen.mean()) if len(seen) else 0.0, scale=deviation or 1.0)
     found = tuple(sorted({_text(value) for value in values if not _missing(value)}))
     if len(found) > _MOST_CATEGORIES:

@@ -389,7 +389,14 @@ def test_a_plain_run_stands_beside_a_protected_one(tmp_path: Path) -> None:
 
 def test_epsilon_is_told_as_a_risk(both: History) -> None:
     words = _words(run_page(both))
-    for part in ("What epsilon", "is right at most", "What it does not mean", "finds at most", "A coin is right 50%"):
+    for part in (
+        "What epsilon",
+        "is right at most",
+        "takes both for equally likely",
+        "What it does not mean",
+        "finds at most",
+        "A coin is right 50%",
+    ):
         assert part in words
     privacy = both.levels[0].privacy
     assert privacy.right_guesses is not None

@@ -63,10 +63,10 @@ class Session:
         self.shape = shape
         self._randomness = Randomness.of(seed=config.seed)
         self._book = None if config.out is None else _Book(config.out, _effective(config, plan))
-        earlier = [] if self._book is None else [one for one in self._book.charges() if one.charge is not None]
-        self.earlier = len(earlier)
+        earlier = [] if self._book is None else list(self._book.charges())
+        self.earlier = sum(one.charge is not None for one in earlier)
         claim = plan.claim
-        if earlier and claim is not None:
+        if self.earlier and claim is not None:
             # Who was charged before was known by numbers of another run of Flower's: from now on everyone is charged.
             claim = replace(claim, by_participation=False)
         self._account = None if claim is None else Account(claim)

@@ -21,11 +21,11 @@ def percentage(share: float) -> str:
     """Return a share that is a bound: rounded up, and never to certainty.
 
     >>> percentage(0.79631), percentage(0.999999), percentage(1.0)
-    ('79.7%', 'over 99.9%', '100%')
+    ('79.7%', 'nearly 100%', '100%')
     """
     if share >= 1.0:
         return "100%"
-    return f"{math.ceil(share * 1000 - 1e-9) / 10:.3g}%" if share <= 0.999 else "over 99.9%"
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:.3g}%" if share <= 0.999 else "nearly 100%"
 
 
 def sentence(privacy: Claimed) -> str:
@@ -35,8 +35,9 @@ def sentence(privacy: Claimed) -> str:
     found = risk_of(privacy)
     question = _QUESTIONS.get(privacy.neighbours, "whether one {}'s data were used").format(privacy.unit)
     return (
-        f"An attacker who knows everything but {question}, and has everything that was released, is right at most "
-        f"**{percentage(found.right_guesses)}** of the time. A coin is right 50% of the time."
+        f"An attacker who knows everything but {question}, takes both for equally likely, and has everything that was "
+        f"released, is right at most **{percentage(found.right_guesses)}** of the time. A coin is right 50% of the "
+        "time."
     )
 
 
@@ -57,10 +58,10 @@ def parts(privacy: Claimed) -> list[Part]:
         return [Note(text=f"**What this epsilon means.** {sentence(privacy)}", tone="bad")]
     found = risk_of(privacy)
     weak = privacy.epsilon > LARGEST_MEANINGFUL or found.right_guesses > 0.999
-    told = "This is the exact bound for all that was released." if found.mu is not None else ""
+    told = "All that was released says so, and not epsilon and delta alone."
     if privacy.right_guesses is None:
         told = "Epsilon and delta alone say so; what was released may well tell less."
-    means = f"**What epsilon {epsilon_text(privacy.epsilon)} means.** {sentence(privacy)} {told}".strip()
+    means = f"**What epsilon {epsilon_text(privacy.epsilon)} means.** {sentence(privacy)} {told}"
     not_means = f"**What it does not mean.** {limits(privacy)}"
     rows: list[tuple[Cell, ...]] = [
         (f"1 in {round(1 / alpha):,}", percentage(alpha), percentage(found.power(alpha))) for alpha in _ALARMS
