@@ -143,7 +143,9 @@ def test_a_failure_without_a_known_code_is_a_damaged_reply(body: bytes) -> None:
     [
         (b"\x00\x00", "extras in 4 bytes"),
         (b"\x00\x00\x00\x09abc", "9 bytes of extras, got 3"),
-        (bytes(4) + b"\x01\x02\x03", "multiple of 4"),
+        (bytes(4) + b"\x01\x02\x03", "protocol in 4 bytes"),
+        (bytes(4) + b"\x00\x00\x00\x09abc", "9 bytes of words"),
+        (bytes(8) + b"\x01\x02\x03", "multiple of 4"),
     ],
 )
 def test_a_damaged_task_is_refused(body: bytes, words: str) -> None:

@@ -7,7 +7,8 @@ Every frame is a fixed header and a body::
 =========  ==========================================================================================
 kind       body
 =========  ==========================================================================================
-TASK       extras length u32, extras (the mechanism's), model vector (float32, little-endian)
+TASK       extras length u32, extras (the mechanism's), told length u32, told (the protocol's), model vector
+           (float32, little-endian)
 VECTOR     one vector (float32, little-endian)
 FAILURE    a :class:`Failure` u8 and, where the reason has nothing to do with data, details in UTF-8
 CIPHER     one encrypted vector
@@ -18,6 +19,10 @@ OPEN       whose replies a key holder is asked to open the sum of, and the ciphe
 OPENED     the sum, or a share of its decryption
 SIGNS      a set of coordinates as one number, their common sign and a bit
 HELLO      who one is and what one was set up for, before the first round
+SHARE      a cohort and the keys of a client's neighbours, and the shares of its secrets that it sealed for them
+MASKED     one vector under masks
+LIST       whose vectors arrived, and a client's signature of the list
+REVEAL     a list, its signatures and sealed shares, and the shares that a client opens
 =========  ==========================================================================================
 
 The header's length is a multiple of four, so that the floats behind it are aligned and are added without a copy.
@@ -66,6 +71,10 @@ class Kind(IntEnum):
     HELLO = 9
     ENROL = 10
     ADMIT = 11
+    SHARE = 12
+    MASKED = 13
+    LIST = 14
+    REVEAL = 15
 
 
 FOR_HOLDERS = (Kind.KEY, Kind.ADMIT, Kind.OPEN)  # requests that only key holders answer
@@ -141,11 +150,12 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The request to train: the model, and what the mechanism wants its client half to know."""
+    """The request to train: the model, and what mechanism and protocol want their client halves to know."""
 
     turn: Turn
     model: Vector
-    extras: bytes = b""
+    extras: bytes = b""  # the mechanism's
+    told: bytes = b""  # the protocol's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +221,7 @@ def unpack_brief(data: bytes) -> Frame:
 def pack_task(task: Task) -> bytes:
     """Return the frame that asks a client to train."""
     model = np.ascontiguousarray(task.model, _FLOAT)
-    parts = (_LENGTH.pack(len(task.extras)), task.extras, model.tobytes())
+    parts = (_LENGTH.pack(len(task.extras)), task.extras, _LENGTH.pack(len(task.told)), task.told, model.tobytes())
     return pack(Kind.TASK, task.turn, b"".join(parts))
 
 
@@ -219,13 +229,20 @@ def unpack_task(frame: Frame) -> Task:
     """Return what a frame asks a client to train on."""
     if frame.kind is not Kind.TASK:
         raise WireError(f"Expected a TASK frame, got {frame.kind.name}.")
-    if len(frame.body) < _LENGTH.size:
-        raise WireError(f"Expected the length of a task's extras in {_LENGTH.size} bytes, got {len(frame.body)}.")
-    (length,) = _LENGTH.unpack_from(frame.body)
+    extras, rest = _prefixed(frame.body, "extras")
+    told, rest = _prefixed(rest, "words to the protocol")
+    return Task(turn=frame.turn, model=unpack_floats(rest), extras=extras, told=told)
+
+
+def _prefixed(body: memoryview, what: str) -> tuple[bytes, memoryview]:
+    """Return bytes whose length stands before them, and what is behind them."""
+    if len(body) < _LENGTH.size:
+        raise WireError(f"Expected the length of a task's {what} in {_LENGTH.size} bytes, got {len(body)}.")
+    (length,) = _LENGTH.unpack_from(body)
     end = _LENGTH.size + length
-    if end > len(frame.body):
-        raise WireError(f"Expected {length} bytes of extras, got {len(frame.body) - _LENGTH.size}.")
-    return Task(turn=frame.turn, model=unpack_floats(frame.body[end:]), extras=bytes(frame.body[_LENGTH.size : end]))
+    if end > len(body):
+        raise WireError(f"Expected {length} bytes of {what}, got {len(body) - _LENGTH.size}.")
+    return bytes(body[_LENGTH.size : end]), body[end:]
 
 
 def pack_vector(turn: Turn, vector: Vector) -> bytes:
@@ -237,11 +254,11 @@ def task_bytes(parameters: int, *, extras: int) -> int:
     """Return the size of a task's frame, for a model of so many numbers and so many bytes of extras.
 
     >>> len(pack_task(Task(turn=Turn(round_number=1), model=np.zeros(3, np.float32), extras=b"ab")))
-    38
+    42
     >>> task_bytes(3, extras=2)
-    38
+    42
     """
-    return _HEADER.size + _LENGTH.size + extras + _FLOAT.itemsize * parameters
+    return _HEADER.size + 2 * _LENGTH.size + extras + _FLOAT.itemsize * parameters
 
 
 def vector_bytes(length: int) -> int:

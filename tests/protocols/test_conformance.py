@@ -18,6 +18,7 @@ from tacit.crypto.paillier import Layout
 from tacit.errors import DropoutError, RemoteError
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.clear import ClearSum
+from tacit.protocols.masks import Field, MaskedSum
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
 from tacit.protocols.protocol import KeyHolder, SumProtocol, Total
 from tacit.protocols.signs import SignSum
@@ -53,6 +54,7 @@ class Parts:
     holders: Mapping[ClientId, KeyHolder] = field(default_factory=dict)
     error: float = 0.0
     contributions: Callable[[int, int, int], list[Vector]] = floats
+    least: int = 1  # clients whose sum is ever formed
 
 
 @functools.cache
@@ -89,12 +91,19 @@ def encrypted(minimum: int, keys: str, layout: Callable[[int, int], Layout] = la
     return Parts(protocol=protocol, holders=holders, error=layout(1, 256).error(1))
 
 
+def masked(minimum: int) -> Parts:
+    field_ = Field.floats(clip=8.0, bits=28, summands=16)
+    protocol = MaskedSum(minimum_clients=minimum, rounds=9, fields=lambda _: field_)
+    return Parts(protocol=protocol, error=field_.error, least=2)
+
+
 Make = Callable[[int], Parts]  # minimum of clients -> the protocol
 PROTOCOLS: dict[str, Make] = {
     "clear": lambda minimum: Parts(protocol=ClearSum(minimum_clients=minimum)),
     "paillier, authority": functools.partial(encrypted, keys="authority"),
     "paillier, threshold": functools.partial(encrypted, keys="threshold"),
     "paillier, shared": functools.partial(encrypted, keys="shared"),
+    "masks": masked,
     "signs": lambda minimum: Parts(protocol=SignSum(minimum_clients=minimum, named=_named), contributions=signs),
 }
 OF_FLOATS = [name for name in PROTOCOLS if name != "signs"]  # those whose clients may contribute any number
@@ -159,6 +168,7 @@ def _vectors(make: Make, clients: int, length: int = 6) -> list[Vector]:
 @given(st.integers(1, 12), st.integers(3, 50), st.integers(0, 10_000), st.sampled_from(sorted(PROTOCOLS)))
 def test_the_sum_is_numpys(clients: int, length: int, seed: int, name: str) -> None:
     parts = PROTOCOLS[name](1)
+    clients = max(clients, parts.least)
     vectors = parts.contributions(clients, length, seed)
     total = Clients(parts, vectors).sum(length=length)
     exact = np.sum(vectors, axis=0, dtype=np.float64)

@@ -56,8 +56,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from tacit import foreign
@@ -66,6 +65,7 @@ from tacit.crypto.ring import Rows
 from tacit.crypto.threshold import ThresholdPublic
 from tacit.errors import KeysError, TacitError, WireError
 from tacit.flow import ClientId
+from tacit.protocols.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, verified
 from tacit.wire import Turn
 
 KeyUse = Literal["authority", "threshold", "shared"]  # who holds the private key
@@ -73,7 +73,6 @@ Public = PublicKey | ThresholdPublic
 
 RUN_BYTES = CHALLENGE_BYTES = SECRET_BYTES = 32
 NONCE_BYTES = 16
-PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
 SEAL_BYTES: dict[KeyUse, int] = {"authority": NONCE_BYTES, "threshold": SIGNATURE_BYTES, "shared": 0}
 
 _SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves numbers within 2^-128 of uniform
@@ -84,10 +83,6 @@ _CONTRIBUTION = struct.Struct(">32sQIH")  # run, client, round, attempt
 _COUNT = struct.Struct(">I")
 _ENTRY = struct.Struct(">QI")  # client, length
 _CLIENT = struct.Struct(">Q")
-_PRIME = 2**255 - 19
-_HEIGHT = 2**255 - 1  # without the sign of the other coordinate
-_EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826  # of a point of order 8
-_SMALL_ORDER = {0, 1, _EIGHTH, _PRIME - _EIGHTH, _PRIME - 1, _PRIME, _PRIME + 1}
 _MASK = struct.Struct(">IH16sI")  # round, attempt, nonce, rows
 
 
@@ -146,17 +141,6 @@ def _width(key: PublicKey) -> int:
 def signing_key(seed: bytes) -> Ed25519PrivateKey:
     """Return the key of a seed of 32 bytes."""
     return Ed25519PrivateKey.from_private_bytes(seed)
-
-
-def verified(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Return whether a signature is right, by a key of the group's full order: others sign anything."""
-    if int.from_bytes(public, "little") & _HEIGHT in _SMALL_ORDER:
-        return False
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from tacit.protocols.paillier.binding import (
     reason,
     run_of,
 )
+from tacit.protocols.signatures import verified
 from tacit.randomness import system_bytes
 
 FLOOR = 2  # a sum of one is that client's vector, whatever a run's settings say
@@ -240,7 +241,7 @@ class ShareHolder(Holder):
         vectors = []
         for (client, signature), body in zip(opening.seals.items(), opening.vectors, strict=True):
             signed = binding.contribution(self._register.run, client, turn, body)
-            if not binding.verified(publics[client], signature, signed):
+            if not verified(publics[client], signature, signed):
                 raise CipherError(f"client {client} has not signed its ciphertext for this round: nothing was opened")
             vectors.append(CiphertextVector.from_bytes(body, self._key, units=False))
         if any(vector.summands != 1 for vector in vectors):

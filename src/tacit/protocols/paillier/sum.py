@@ -18,7 +18,6 @@ from tacit.errors import CipherError, ClientError, ConfigError, DropoutError, Ke
 from tacit.flow import ClientId, Flow, Gather, party_name
 from tacit.protocols.paillier.binding import (
     CHALLENGE_BYTES,
-    PUBLIC_BYTES,
     SEAL_BYTES,
     Admission,
     KeyUse,
@@ -29,11 +28,11 @@ from tacit.protocols.paillier.binding import (
     run_of,
     unpack_clients,
     unpack_key,
-    verified,
 )
 from tacit.protocols.paillier.client import ClientHalf, pack_invitation
 from tacit.protocols.paillier.holders import Opening
 from tacit.protocols.protocol import Guarantee, Refusals, Total
+from tacit.protocols.signatures import PUBLIC_BYTES, verified
 
 SETUP = wire.Turn(round_number=0)
 Sums = NDArray[np.int64] | NDArray[np.float64]
