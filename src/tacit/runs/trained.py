@@ -104,7 +104,8 @@ class Trained:
                 score = evaluator.score(self._vector(), features.to(self._device), labels.to(self._device))
             finally:
                 evaluator.close()
-        return score.told()
+        told = {"loss": score.loss} | ({} if score.accuracy is None else {"accuracy": score.accuracy})
+        return told | dict(score.metrics)
 
     def save(self, path: Path | str) -> Path:
         """Write weights, classes and encodings to one file, without code; :func:`tacit.load` reads it."""

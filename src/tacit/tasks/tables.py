@@ -228,12 +228,6 @@ def taken(table: Table, name: str, what: str) -> tuple[Sequence[Any], dict[str, 
     return table[name], {other: values for other, values in table.items() if other != name}
 
 
-def owners(path: Path, client: str) -> list[str]:
-    """Return the clients that a CSV file's column names, in the order of their numbers."""
-    found, _ = taken(read_csv(path), client, "clients (--client)")
-    return sorted({str(owner) for owner in found})
-
-
 def load_csv(
     path: Path,
     *,

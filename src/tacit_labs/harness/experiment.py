@@ -100,8 +100,8 @@ class Experiment:
         source: what the original was and what it showed, a sentence or two.
         document: the file name of the source document, from which everything in quotation marks is.
         parts: its experiments, a few words each.
-        quick: how long ``--quick`` takes on two quiet cores, as it was measured last.
-        full: how long all of it takes, and on what.
+        quick: how much processor time ``--quick`` takes, as it was measured last.
+        full: the same of all of it, and on what.
         run: does it.
     """
 

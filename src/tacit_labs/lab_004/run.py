@@ -57,5 +57,7 @@ EXPERIMENT = Experiment(
         "batches",
         "randomness and products",
     ),
+    quick="30 s of one core",
+    full="20 min of one core",
     run=run,
 )
