@@ -1,9 +1,8 @@
-"""Accuracy of SignDS on MNIST and of NbAFL on FEMNIST, each beside plain FedAvg with the same rounds and training.
+"""Accuracy of SignDS on MNIST beside plain FedAvg with the same rounds and training.
 
-    python benchmarks/signds_accuracy.py signds [--gpu 0] [--seeds 3] [--only documented] [--rounds 300]
-    python benchmarks/signds_accuracy.py nbafl  [--gpu 0] [--seeds 3] [--data-dir FOLDER]
+    python benchmarks/signds_accuracy.py [--gpu 0] [--seeds 3] [--only documented] [--rounds 300]
 
-Results go to benchmarks/results/signds_accuracy.json and nbafl_femnist.json, a row as soon as it is there.
+Results go to benchmarks/results/signds_accuracy.json, a row as soon as it is there.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ import argparse
 import json
 from pathlib import Path
 
-from tacit_labs.bench.documented.sign_and_noise import measure, nbafl_jobs, signds_jobs
+from tacit_labs.bench.documented.sign_and_noise import measure, signds_jobs
 
 ROOT = Path(__file__).parents[1]
-RESULTS = {"signds": "signds_accuracy.json", "nbafl": "nbafl_femnist.json"}
+RESULTS = ROOT / "benchmarks" / "results" / "signds_accuracy.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=list(RESULTS))
     parser.add_argument("--gpu", type=int, default=-1)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", action="append", default=[])
@@ -34,11 +32,11 @@ def main() -> None:
     changes += [{"data": {"folder": options.data_dir}}] if options.data_dir else []
     changes += [{key: json.loads(value)} for key, _, value in (word.partition("=") for word in options.set)]
     measure(
-        signds_jobs(ROOT / "examples" / "signds-mnist") if options.table == "signds" else nbafl_jobs(),
+        signds_jobs(ROOT / "examples" / "signds-mnist"),
         seeds=options.seeds,
         only=options.only,
         changes=changes,
-        results=options.results or ROOT / "benchmarks" / "results" / RESULTS[options.table],
+        results=options.results or RESULTS,
     )
 
 

@@ -84,3 +84,21 @@ def test_runs_of_both_modes_in_their_own_words(run: Tacit, tmp_path: Path) -> No
     status, out, _ = run("run", tmp_path / "job.yaml", *SMALL, "--out", tmp_path / "c", "--json")
     assert status == 0
     assert json.loads(out)["mode"] == "signds"
+
+
+def test_federatedscopes_command_as_it_is_printed(run: Tacit, tmp_path: Path) -> None:
+    """And a number below zero is no flag."""
+    (tmp_path / "fedavg.yaml").write_text(
+        "federate: {mode: standalone, client_num: 5, total_round_num: 300}\n"
+        "data: {type: digits, num_workers: 0}\nmodel: {type: lr}\noptimizer: {type: SGD, lr: 0.1}\n"
+    )
+    words = ["nbafl.mu", "0.01", "nbafl.constant", "1", "nbafl.w_clip", "0.1", "nbafl.epsilon", "10"]
+    words += ["optimizer.grad_clip", "-1.0", "--rounds", "2", "--seed", "1", "--json"]
+    status, out, said = run("run", "--cfg", tmp_path / "fedavg.yaml", *words, "--out", tmp_path / "a")
+    assert status == 0
+    found = json.loads(out)
+    assert (found["mode"], len(found["rounds"])) == ("nbafl", 2)
+    assert (found["privacy"]["epsilon"], found["privacy"]["nominal_epsilon"]) == ("infinite", 10.0)
+    assert said.count("federate.client_num is federate.clients=5") == 1
+    assert "optimizer.grad_clip=-1.0 is optimizer.grad_clip=null" in said
+    assert "without effect here: federate.mode=standalone" in said

@@ -60,6 +60,7 @@ def test_federatedscopes_words() -> None:
     config = from_mapping(overrides.parse(words))
     nbafl = config.nbafl
     assert (config.mode, nbafl.mu, nbafl.constant, nbafl.w_clip, nbafl.epsilon) == ("nbafl", 0.01, 1.0, 0.1, 10.0)
+    assert nbafl.compat == from_mapping({"nbafl": {"use": True}}).nbafl.compat == "federatedscope"
 
 
 @pytest.mark.parametrize(

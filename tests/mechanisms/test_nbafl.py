@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from tacit.accounting import profile
@@ -12,7 +13,7 @@ from tacit.accounting.events import GaussianEvent
 from tacit.errors import ConfigError, RunError, SpoiledError
 from tacit.grid import Grid, within
 from tacit.mechanisms.mechanism import Work
-from tacit.mechanisms.nbafl import BroadcastNoise, NbAFL, nominal_delta
+from tacit.mechanisms.nbafl import BroadcastNoise, FederatedScopeBroadcast, FederatedScopeNbAFL, NbAFL, nominal_delta
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, norm
 
@@ -26,7 +27,6 @@ def nbafl(**changes: Any) -> NbAFL:
         "constant": 3.0,
         "rounds": 25,
         "clients": 50,
-        "per_round": 50,
         "exposures": 10,
         "smallest": 100,
     }
@@ -44,8 +44,7 @@ def test_the_documented_deltas(constant: float, delta: float) -> None:
 
 
 def test_the_papers_scales() -> None:
-    assert nbafl().up(examples=1) == pytest.approx(0.06, rel=1e-12)
-    assert nbafl().up(examples=10**6) == nbafl().up(examples=1)
+    assert nbafl().up == pytest.approx(0.06, rel=1e-12)
     assert nbafl(exposures=1).down == pytest.approx(0.0028774989139876317, rel=1e-12)
 
 
@@ -56,29 +55,10 @@ def test_no_noise_down_where_the_way_up_has_enough(rounds: int, exposures: int, 
     assert nbafl(rounds=8, exposures=1, clients=50).down > 0.0
 
 
-def test_federatedscopes_scales() -> None:
-    theirs = nbafl(compat="federatedscope", per_round=2, largest=400)
-    assert theirs.up(examples=200) == pytest.approx(1.0 * 25 * 3.0 / 200 / 10.0, rel=1e-12)  # own examples, T, no 2
-    assert theirs.down == pytest.approx(2 * 3.0 * math.sqrt(25**2 - 2**2 * 50) / (100 * 50 * 10.0), rel=1e-12)
-    assert nbafl(compat="federatedscope", per_round=50).down == 0.0
-
-
-@pytest.mark.parametrize("largest", [1, 50, None])
-def test_a_holder_of_more_than_was_said_adds_the_noise_that_was_charged(largest: int | None) -> None:
-    """500 examples where the settings say 1: by its own count its noise would be 500 times less than certified."""
-    mechanism = nbafl(compat="federatedscope", largest=largest, smallest=50 if largest is None else 1)
-    event = mechanism.event
-    assert isinstance(event, GaussianEvent)
-    sent = np.zeros(20_000, np.float32)
-    message = mechanism.on_client(work(np.zeros_like(sent), sent, examples=500), SEEDED)
-    assert float(message[:-1].std()) == pytest.approx(event.noise_multiplier * mechanism.clip_bound, rel=0.03)
-
-
 def test_it_is_certified_for_any_two_weights_within_the_bound() -> None:
-    least = nbafl(compat="federatedscope", largest=400)  # the largest client adds the least noise
-    for mechanism, noise in ((nbafl(), 0.06), (nbafl(clip_bound=7.0), 0.06), (least, 25 * 3.0 / 400 / 10.0)):
+    for mechanism in (nbafl(), nbafl(clip_bound=7.0)):
         assert isinstance(mechanism.event, GaussianEvent)
-        assert mechanism.event.noise_multiplier == pytest.approx(noise)  # relative to C, which cancels
+        assert mechanism.event.noise_multiplier == pytest.approx(0.06)  # relative to C, which cancels
 
 
 @pytest.mark.parametrize(
@@ -88,7 +68,7 @@ def test_it_is_certified_for_any_two_weights_within_the_bound() -> None:
 def test_even_on_its_own_terms_the_claim_fails(epsilon: float, constant: float, true: float) -> None:
     """One exposure with the sensitivity 2C/m that the paper takes."""
     mechanism = nbafl(epsilon=epsilon, constant=constant, exposures=1)
-    mu = (2.0 * mechanism.clip_bound / mechanism.smallest) / mechanism.up(examples=1)
+    mu = (2.0 * mechanism.clip_bound / mechanism.smallest) / mechanism.up
     assert profile.delta_at(epsilon, mu) == pytest.approx(true, rel=1e-9)
     assert profile.delta_at(epsilon, mu) > nominal_delta(constant)
 
@@ -168,6 +148,82 @@ def test_it_needs_the_model_that_was_sent() -> None:
 def test_domains(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="Expected"):
         nbafl(**change)
+
+
+def theirs(**changes: Any) -> FederatedScopeNbAFL:
+    settings: dict[str, Any] = {
+        "clip_bound": 0.1,
+        "epsilon": 10.0,
+        "constant": 3.0,
+        "rounds": 300,
+        "clients": 105,
+        "per_round": 21,
+        "smallest": 4,
+    }
+    return FederatedScopeNbAFL(**settings | changes)
+
+
+@pytest.mark.parametrize("examples", [1, 7, 140])
+def test_federatedscopes_noise_up_is_its_documentations_formula_to_the_bit(examples: int) -> None:
+    w_clip, total_round_num, constant, epsilon = 0.1, 300, 3.0, 10.0
+    assert theirs().up(examples) == w_clip * total_round_num * 2 * constant / examples / epsilon
+
+
+@pytest.mark.parametrize(
+    "numbers", [(300, 105, 21, 4), (300, 200, 40, 10), (25, 25, 5, 1), (26, 25, 5, 1), (9, 4, 4, 3)]
+)
+def test_federatedscopes_noise_down_is_its_formula_to_the_bit(numbers: tuple[int, int, int, int]) -> None:
+    rounds, clients, sampled, smallest = numbers
+    expected = 0.0
+    if rounds > np.sqrt(clients) * sampled:
+        expected = (
+            2 * 0.1 * 3.0 * np.sqrt(np.power(rounds, 2) - np.power(sampled, 2) * clients) / (smallest * clients * 10.0)
+        )
+    assert theirs(rounds=rounds, clients=clients, per_round=sampled, smallest=smallest).down == expected
+
+
+def test_federatedscopes_server_clips_each_coordinate_as_its_documentation_does_to_the_bit() -> None:
+    values = np.random.default_rng(1).normal(0, 0.2, 5_000).astype(np.float32)
+    values[:4] = 0.0, 0.1, -0.1, 3e38
+    data = torch.from_numpy(values.copy())
+    expected = data / torch.max(torch.ones(size=data.shape), torch.abs(data) / 0.1)
+    clip = FederatedScopeBroadcast(clip_bound=0.1, deviation=0.0, randomness=SEEDED)
+    np.testing.assert_array_equal(clip(values, 1), expected.numpy())
+    assert float(np.abs(clip(values, 1)).max()) == pytest.approx(0.1)
+    assert norm(clip(values, 1)) > 1.0  # by coordinate, not as a whole
+    noisy = FederatedScopeBroadcast(clip_bound=0.1, deviation=0.5, randomness=SEEDED)
+    drawn = (0.5 * SEEDED.normal(5_000, "broadcast", 1)).astype(np.float32)
+    np.testing.assert_array_equal(noisy(values, 1), expected.numpy() + drawn)  # the first broadcast too
+    assert noisy(values, 1).tolist() != noisy(values, 2).tolist()
+
+
+@pytest.mark.parametrize(("weighting", "weights"), [("examples", (10, 30)), ("uniform", (1, 1))])
+def test_federatedscopes_clients_add_noise_and_clip_nothing(weighting: Any, weights: tuple[int, int]) -> None:
+    mechanism = theirs(weighting=weighting)
+    sent = np.array([0.1, -0.1, 0.0], np.float32)
+    updates = np.array([[500.0, 0.0, -1.0], [0.0, 2.0, 0.5]], np.float32)
+    holds = (10, 30)
+    own = [SEEDED.within("client", place) for place in range(2)]
+    total = np.zeros(mechanism.length(3))
+    expected = np.zeros(3)
+    for update, examples, weight, randomness in zip(updates, holds, weights, own, strict=True):
+        total += mechanism.on_client(work(update, sent, examples), randomness)
+        scale = 0.1 * 300 * 2 * 3.0 / examples / 10.0
+        expected += weight * (sent + update + scale * randomness.normal(3, "weights"))
+    release = mechanism.on_server(total, SEEDED, clients=2)
+    np.testing.assert_allclose(sent + release.update, expected / sum(weights), rtol=1e-5)
+    assert release.train_loss is None
+    assert release.mechanism == mechanism == mechanism.with_state(mechanism.public_state()) == mechanism.fitted((3,))
+
+
+def test_no_epsilon_holds_for_federatedscopes() -> None:
+    assert theirs().event == GaussianEvent(noise_multiplier=0.0)
+    assert theirs().nominal == (10.0, nominal_delta(3.0))
+    with pytest.raises(RunError, match="needs the model it was sent"):
+        theirs().on_client(work(np.zeros(2, np.float32), None), SEEDED)
+    for change in ({"epsilon": 0.0}, {"per_round": 0}, {"smallest": 0}, {"clip_bound": -1.0}):
+        with pytest.raises(ConfigError, match="Expected"):
+            theirs(**change)
 
 
 @pytest.mark.parametrize("length", [0.0, 0.5, 3.0])

@@ -133,7 +133,10 @@ def test_a_users_file_that_is_no_python_is_a_sentence(own: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("ccn", r"Unknown model 'ccn'. Did you mean 'cnn'\? Known: cnn, tanh-cnn, tempered-cnn, lenet, mlp, logistic"),
+        (
+            "ccn",
+            r"Unknown model 'ccn'. Did you mean 'cnn'\? Known: cnn, tanh-cnn, tempered-cnn, lenet, convnet2, mlp, ",
+        ),
         ("resnet152", r"Unknown model 'resnet152'. Known:"),
         ("no_such_package.models:Net", "No module named 'no_such_package'"),
         ("{own}:Nett", "no attribute 'Nett'"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from tacit.config.run_config import RunConfig
 
+_KEY = re.compile(r"[a-z_]+(\.[a-z_0-9]+)+|device")
+_BELOW_ZERO = re.compile(r"-[0-9.]+(e[+-]?[0-9]+)?")
 _FEDERATION, _TRAINING, _OUTPUT, _PRIVACY = "Federation", "Training", "Output", "Privacy"
 
 Words = Annotated[
@@ -140,13 +143,19 @@ class Asked:
 
     words: tuple[str, ...] = ()
     flags: Mapping[Flag, Any] = field(default_factory=dict)  # those that were given
+    told: set[str] = field(default_factory=set, compare=False)  # what was said of them already
 
     def settings(self) -> dict[str, Any]:
         """Return nested settings, as a job file has them."""
         from tacit.config import overrides
         from tacit.modes.catalogue import MODES
 
-        parsed = overrides.parse(self.words)
+        read = overrides.read(self.words)
+        for remark in read.remarks:
+            if remark not in self.told:
+                self.told.add(remark)
+                typer.echo(remark, err=True)
+        parsed = read.settings
         for flag, value in self.flags.items():
             overrides.put(parsed, flag.key, value)
         mode = MODES.get(str(parsed.get("mode")).lower())
@@ -242,8 +251,9 @@ class Configured(TyperCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and say of another command's flag why it is none of this one's."""
+        takes_words = any(parameter.name == "words" for parameter in self.params)
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _as_we_write(args) if takes_words else args)
         except click.NoSuchOption as error:
             flag = next((flag for flag in (*RUN, *TRAIN) if error.option_name in flag.written()), None)
             if flag is None:
@@ -251,7 +261,6 @@ class Configured(TyperCommand):
             why = _why_not(flag.key, getattr(self.callback, "refused", {}))
             if why is not None:
                 raise ConfigError(f"{error.option_name} means nothing here: {why}") from error
-            takes_words = any(parameter.name == "words" for parameter in self.params)
             advice = f"Write {flag.key}=VALUE." if takes_words else "Leave it out."
             raise ConfigError(f"`{ctx.command_path}` has no flag {error.option_name}. {advice}") from error
 
@@ -264,6 +273,21 @@ def explained(key: str) -> str:
     words = [word for word in choices(key) if word not in ("false", "true")]
     words += completion.modes() if key == "mode" else ()
     return said if all(word in said for word in words) else f"{said} One of {', '.join(words)}."
+
+
+def _as_we_write(args: Sequence[str]) -> list[str]:
+    """Return a command line in which a job file needs no ``--cfg``, and a number below zero is no flag.
+
+    >>> _as_we_write(["--cfg", "job.yaml", "grad.grad_clip", "-1.0"])
+    ['job.yaml', 'grad.grad_clip=-1.0']
+    """
+    written: list[str] = []
+    for word in (word for word in args if word != "--cfg"):
+        if _BELOW_ZERO.fullmatch(word) and written and _KEY.fullmatch(written[-1]):
+            written[-1] += f"={word}"
+        else:
+            written.append(word.removeprefix("--cfg="))
+    return written
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:

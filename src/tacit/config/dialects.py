@@ -1,7 +1,8 @@
 """Settings as other frameworks write them, in ours, and in full where they are written in short.
 
 MindSpore Federated switches SignDS on in its YAML with ``encrypt: {encrypt_train_type: SIGNDS, signds: {...}}``, and
-FederatedScope switches NbAFL on with ``nbafl.use True``. Both are understood as they stand. A section that has a name
+FederatedScope switches NbAFL on with ``nbafl.use True``. Both are understood as they stand; FederatedScope's other keys
+are in :mod:`tacit.config.federatedscope`. A section that has a name
 may be given by its name alone: ``data: digits``, ``model: cnn``, ``server: fedadam``.
 """
 
@@ -40,6 +41,7 @@ def translated(values: Mapping[str, Any]) -> dict[str, Any]:
         settings["nbafl"] = {key: value for key, value in nbafl.items() if key != "use"}
         if nbafl["use"] is True:
             _choose(settings, "nbafl", "nbafl.use=true")
+            settings["nbafl"].setdefault("compat", "federatedscope")
         elif nbafl["use"] not in (False, None):
             raise ConfigError(f"nbafl.use={nbafl['use']!r} does not work: expected true or false.")
     return settings

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit import foreign
+from tacit.config import federatedscope
 from tacit.config import run_config as config
 from tacit.config.dialects import in_full
 from tacit.errors import ConfigError, WireError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """Settings, and what has to be said of those that were in another framework's words."""
+
+    settings: dict[str, Any]
+    remarks: tuple[str, ...] = ()
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
@@ -20,6 +30,30 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     >>> parse(["federate.rounds=20", "optimizer.lr", "0.1"])
     {'federate': {'rounds': 20}, 'optimizer': {'lr': 0.1}}
     """
+    return read(words).settings
+
+
+def read(words: Sequence[str]) -> Read:
+    """Return the settings that ``words`` give, FederatedScope's keys among them in ours.
+
+    >>> print(read(["federate.total_round_num", "20"]).remarks[0])
+    In FederatedScope's words: federate.total_round_num is federate.rounds=20.
+    """
+    settings: dict[str, Any] = {}
+    found = []
+    for part in _parts(words):
+        translation = federatedscope.translated(dict(flat(part)))
+        found.append(translation)
+        if not translation.theirs:
+            merge(settings, part)
+        for key, value in translation.settings.items() if translation.theirs else ():
+            put(settings, key, value)
+    whole = federatedscope.joined(found)
+    return Read(settings=settings, remarks=federatedscope.remarks(whole) + federatedscope.chosen(settings, whole))
+
+
+def _parts(words: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield what each file says, and what all words between two files say."""
     settings: dict[str, Any] = {}
     waiting = list(words)
     while waiting:
@@ -28,7 +62,9 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         if equals:
             put(settings, key.strip(), _value(key, text))
         elif word.endswith((".yaml", ".yml")) or _is_file(word):
-            merge(settings, config.from_yaml(Path(word)))
+            yield settings
+            settings = {}
+            yield config.from_yaml(Path(word))
         elif waiting and _is_key(word):
             put(settings, word, _value(word, waiting.pop(0)))
         elif _is_key(word):
@@ -37,7 +73,7 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"Can't make sense of {word!r}: expected a job file (.yaml) or key=value. {config.unknown_key(word)}"
             )
-    return settings
+    yield settings
 
 
 def put(settings: dict[str, Any], key: str, value: Any) -> None:
@@ -89,8 +125,10 @@ def _is_file(word: str) -> bool:
 
 
 def _is_key(word: str) -> bool:
-    return word in config.known_keys() or (
-        "." in word and word.split(".", maxsplit=1)[0] in {k.split(".")[0] for k in config.known_keys()}
+    return (
+        word in config.known_keys()
+        or ("." in word and word.split(".", maxsplit=1)[0] in {k.split(".")[0] for k in config.known_keys()})
+        or word in federatedscope.KEYS
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, ValidationError
 from pydantic.fields import FieldInfo
 
 from tacit import foreign, limits
+from tacit.config import federatedscope
 from tacit.config.dialects import in_full, translated
 from tacit.config.domains import Between
 from tacit.config.sections import (
@@ -238,9 +239,9 @@ def _shown(value: Any) -> str:
 
 def unknown_key(key: str) -> str:
     """Return the sentence on a key that does not exist."""
-    keys = known_keys()
+    keys = [*known_keys(), *federatedscope.KEYS]
     key = key if len(key) <= _LONGEST else f"{key[:_LONGEST]}..."
-    by_last = {known.split(".")[-1]: known for known in reversed(keys)}
+    by_last = {known.split(".")[-1]: known for known in reversed(known_keys())}
     close = difflib.get_close_matches(key, keys, n=1, cutoff=0.6)
     last = key.rsplit(".", maxsplit=1)[-1]
     if not close and (near := difflib.get_close_matches(last, by_last, n=1, cutoff=0.7)):

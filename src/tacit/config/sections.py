@@ -79,8 +79,8 @@ class Model(Section):
     """Which model."""
 
     name: Text | None = None
-    """cnn, tanh-cnn, tempered-cnn, lenet, mlp, logistic, scatter-linear, scatter-cnn, or package.module:Class; by
-    default what suits the data."""
+    """cnn, tanh-cnn, tempered-cnn, lenet, convnet2, mlp, logistic, scatter-linear, scatter-cnn, or
+    package.module:Class; by default what suits the data."""
 
 
 class Federate(Section):
@@ -90,6 +90,8 @@ class Federate(Section):
     """How many clients there are: 10, or one for each owner with a natural split."""
     per_round: Clients | None = None
     """How many take part in a round (the mean with Poisson sampling); all by default."""
+    share: Share | None = None
+    """Which share of the clients takes part in a round, rounded down, in the place of per_round."""
     sampling: Literal["all", "fixed", "poisson"] | None = None
     """How they are drawn; fixed where per_round is given."""
     rounds: Rounds = 6
@@ -333,14 +335,12 @@ class Nbafl(Section):
     epsilon: Epsilon = 100.0
     """The nominal epsilon of the noise's formula."""
     w_clip: Scale = 1.0
-    """C: the largest L2 norm of a client's weights."""
+    """C: the largest L2 norm of a client's weights; in FederatedScope's NbAFL that of a coordinate, on the server."""
     constant: Annotated[float, Between(1e-3, 37)] = 30.0
     """c: the nominal delta is 1.25 exp(-c^2/2)."""
     compat: Annotated[Literal["paper", "federatedscope"], Lower] = "paper"
-    """Whose formulas for the noise's scale."""
+    """Whose algorithm: the paper's, which clips on the client, or FederatedScope's, of which no epsilon holds."""
     exposures: Rounds | None = None
     """L: how often a client's weights are seen; the expected number if left out."""
     smallest: Examples | None = None
     """m: the fewest examples of a client; counted from the data if left out, which is not private."""
-    largest: Examples | None = None
-    """The most examples of a client, likewise; for the certified epsilon of FederatedScope's scale."""

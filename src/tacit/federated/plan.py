@@ -184,7 +184,7 @@ def _float32(vector: NDArray[np.floating[Any]]) -> Vector:
 class Privacy:
     """What came of a run's claim; every field is printed beside epsilon. A run that claims nothing has none of this."""
 
-    epsilon: float  # infinite where a release had no noise; in JSON that is the word "infinite"
+    epsilon: float  # infinite where a release had no noise or no clip; in JSON that is the word "infinite"
     delta: float
     unit: str  # what one neighbour differs in: a client or an example
     neighbours: str  # add-remove, replace-one or zero-out
@@ -229,6 +229,7 @@ class Claim:
     cohorts_hidden: bool = False  # of a round's cohort only what was planned may be told: not its size, not who replied
     by_participation: bool = False  # each client is charged for the rounds it was asked in, which the server knows
     nominal: tuple[float, float] | None = None  # the epsilon and delta of a paper's claim
+    infinite: str = "a release had no noise"  # why epsilon is infinite, where it is
     notes: tuple[str, ...] = ()
 
     @property

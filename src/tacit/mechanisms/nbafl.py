@@ -10,13 +10,16 @@ The claim is :math:`(\varepsilon, \delta)` with :math:`c = \sqrt{2 \ln(1.25/\del
 not hold: the classical bound is proved for epsilon up to 1 only, and 2C/m is the sensitivity of an average over m
 examples, which trained weights are not. Two data sets can give any two weights of norm C, so the sensitivity is 2C.
 That is what :attr:`NbAFL.event` charges, and the claim stands beside it as nominal.
+
+:class:`FederatedScopeNbAFL` is another algorithm: the one of FederatedScope's documentation, to the letter. Nothing is
+clipped where the data are, so that no noise hides them: its epsilon is infinite.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +29,9 @@ from tacit.accounting.profile import check_positive
 from tacit.errors import ConfigError, RunError, SpoiledError
 from tacit.grid import Grid, within
 from tacit.mechanisms.mechanism import Release, Work
+from tacit.mechanisms.weighted import WeightedMean, Weighting
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, clipped, finite
-
-Compat = Literal["paper", "federatedscope"]
 
 
 def nominal_delta(constant: float) -> float:
@@ -45,13 +47,12 @@ def nominal_delta(constant: float) -> float:
 class NbAFL:
     """Weights within the bound C, under each client's own noise.
 
-    With ``compat="federatedscope"`` the scales are those of FederatedScope's code: up c T C / (n_i eps), n_i being the
-    client's own examples, and down with the number of clients of a round in the place of L. The clip stays the paper's.
-
-    >>> paper = NbAFL(
-    ...     clip_bound=1.0, epsilon=10.0, constant=3.0, rounds=25, clients=50, per_round=50, exposures=10, smallest=100
+    >>> round(
+    ...     NbAFL(
+    ...         clip_bound=1.0, epsilon=10.0, constant=3.0, rounds=25, clients=50, exposures=10, smallest=100
+    ...     ).up,
+    ...     12,
     ... )
-    >>> round(paper.up(examples=500), 12)
     0.06
     """
 
@@ -60,19 +61,11 @@ class NbAFL:
     constant: float  # c
     rounds: int  # T
     clients: int  # N
-    per_round: int
     exposures: int  # L
     smallest: int  # m
-    largest: int | None = None  # the most examples that count, by which noise falls in FederatedScope's way
-    compat: Compat = "paper"
 
     def __post_init__(self) -> None:
-        check_positive("clip bound", self.clip_bound)
-        check_positive("epsilon", self.epsilon)
-        check_positive("constant", self.constant)
-        for name in ("rounds", "clients", "per_round", "exposures", "smallest"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"Expected {name} >= 1, got {getattr(self, name)}.")
+        _check(self, "rounds", "clients", "exposures", "smallest")
         if self.exposures > self.rounds:
             raise ConfigError(f"Expected exposures={self.exposures} <= rounds={self.rounds}.")
 
@@ -81,25 +74,15 @@ class NbAFL:
         """The epsilon and delta that the paper claims."""
         return self.epsilon, nominal_delta(self.constant)
 
-    def up(self, examples: int) -> float:
-        """Return the standard deviation of a client's noise.
-
-        In FederatedScope's way it falls with the client's examples, and is charged by the largest client's. So a client
-        counts no more than ``largest`` of its own: a number that was set too low costs noise, never the guarantee.
-        """
-        if self.compat == "paper":
-            return 2.0 * self.constant * self.exposures * self.clip_bound / (self.smallest * self.epsilon)
-        return self.constant * self.rounds * self.clip_bound / (min(examples, self._most) * self.epsilon)
-
     @property
-    def _most(self) -> int:
-        return self.largest or self.smallest
+    def up(self) -> float:
+        """The standard deviation of a client's noise."""
+        return 2.0 * self.constant * self.exposures * self.clip_bound / (self.smallest * self.epsilon)
 
     @property
     def down(self) -> float:
         """The standard deviation of the server's noise."""
-        exposures = self.exposures if self.compat == "paper" else self.per_round
-        beyond = self.rounds**2 - exposures**2 * self.clients
+        beyond = self.rounds**2 - self.exposures**2 * self.clients
         if beyond <= 0:
             return 0.0
         return 2.0 * self.constant * self.clip_bound * math.sqrt(beyond) / (self.smallest * self.clients * self.epsilon)
@@ -107,7 +90,7 @@ class NbAFL:
     @property
     def event(self) -> Event:
         """What a message costs: any two clipped weights may be 2C apart."""
-        return GaussianEvent(noise_multiplier=self.up(self._most) / self.clip_bound)
+        return GaussianEvent(noise_multiplier=self.up / self.clip_bound)
 
     def fitted(self, layers: tuple[int, ...]) -> Self:
         """Return the mechanism: the weights are clipped as a whole."""
@@ -131,7 +114,7 @@ class NbAFL:
             raise RunError("NbAFL clips weights, so a client needs the model it was sent beside its update.")
         weights, _ = clipped(work.sent + finite(work.update), within(self.clip_bound))
         grid = Grid.of(bound=self.clip_bound, size=len(weights))
-        noise = grid.noise(randomness.normal(len(weights), "weights"), self.up(work.examples))
+        noise = grid.noise(randomness.normal(len(weights), "weights"), self.up)
         noisy = grid.rounded(weights.astype(np.float64)) + noise
         return np.append(noisy - work.sent, 1.0).astype(np.float32)
 
@@ -162,3 +145,120 @@ class BroadcastNoise:
             return model
         noise = self.randomness.normal(len(model), "broadcast", round_number)
         return (model + self.deviation * noise).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedScopeNbAFL:
+    r"""FederatedScope's NbAFL: noise on weights that nobody clipped, of which no epsilon holds.
+
+    With n the client's own examples, T rounds, L clients per round of N, and m the fewest examples of a client:
+
+    .. math:: \sigma_U = \frac{2 C T c}{n \varepsilon}, \qquad
+        \sigma_D = \frac{2 C c \sqrt{T^2 - L^2 N}}{m N \varepsilon} \text{ where } T > L \sqrt N, \text{ else } 0.
+
+    The server averages the noisy weights by examples and clips each *coordinate* to C before it sends them
+    (:class:`FederatedScopeBroadcast`). A client's weights can be anything, so their sensitivity has no bound, and
+    :attr:`event` charges a release without noise.
+    """
+
+    clip_bound: float  # C: of a coordinate, on the server
+    epsilon: float
+    constant: float  # c
+    rounds: int  # T
+    clients: int  # N
+    per_round: int  # L
+    smallest: int  # m
+    weighting: Weighting = "examples"
+
+    def __post_init__(self) -> None:
+        _check(self, "rounds", "clients", "per_round", "smallest")
+
+    @property
+    def nominal(self) -> tuple[float, float]:
+        """The epsilon and delta that the documentation claims."""
+        return self.epsilon, nominal_delta(self.constant)
+
+    def up(self, examples: int) -> float:
+        """Return the standard deviation of the noise of a client that holds so many examples."""
+        return self.clip_bound * self.rounds * 2 * self.constant / examples / self.epsilon
+
+    @property
+    def down(self) -> float:
+        """The standard deviation of the server's noise."""
+        if not self.rounds > math.sqrt(self.clients) * self.per_round:
+            return 0.0
+        beyond = math.sqrt(self.rounds**2 - self.per_round**2 * self.clients)
+        return 2 * self.clip_bound * self.constant * beyond / (self.smallest * self.clients * self.epsilon)
+
+    @property
+    def event(self) -> Event:
+        """What a message costs: no noise is large beside weights without a bound."""
+        return GaussianEvent(noise_multiplier=0.0)
+
+    @property
+    def _mean(self) -> WeightedMean:
+        return WeightedMean(weighting=self.weighting, losses=False)
+
+    def fitted(self, layers: tuple[int, ...]) -> Self:
+        """Return the mechanism: all numbers are treated alike."""
+        return self
+
+    def length(self, parameters: int) -> int:
+        """Return the length of a weighted mean."""
+        return self._mean.length(parameters)
+
+    def public_state(self) -> bytes:
+        """Return nothing: all numbers are settings."""
+        return b""
+
+    def with_state(self, state: bytes) -> Self:
+        """Return the mechanism."""
+        return self
+
+    def on_client(self, work: Work, randomness: Randomness) -> Vector:
+        """Return the weighted difference of the noisy weights and the model that was sent, and the weight."""
+        if work.sent is None:
+            raise RunError("NbAFL adds noise to weights, so a client needs the model it was sent beside its update.")
+        noise = self.up(work.examples) * randomness.normal(len(work.update), "weights")
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows here the server refuses by name
+            noisy = (work.sent + work.update) + noise.astype(np.float32)
+            return self._mean.on_client(replace(work, update=noisy - work.sent), randomness)
+
+    def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
+        """Return the weighted mean of the noisy weights, as a step from the model that was sent."""
+        return replace(self._mean.on_server(total, randomness, clients=clients), mechanism=self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedScopeBroadcast:
+    """What FederatedScope's server does to a model before it sends it: a clip of each coordinate, then noise.
+
+    The first model is treated like all others.
+
+    >>> clip = FederatedScopeBroadcast(clip_bound=0.5, deviation=0.0, randomness=Randomness.of(seed=1))
+    >>> clip(np.array([2.0, -0.25, -3.0], np.float32), 1)
+    array([ 0.5 , -0.25, -0.5 ], dtype=float32)
+    """
+
+    clip_bound: float
+    deviation: float
+    randomness: Randomness
+
+    def __call__(self, model: Vector, round_number: int) -> Vector:
+        """Return the clipped model with noise."""
+        clip = np.float32(self.clip_bound)
+        with np.errstate(over="ignore"):  # a coordinate so large becomes zero, as it does there
+            kept = (model / np.maximum(np.float32(1.0), np.abs(model) / clip)).astype(np.float32, copy=False)
+        if self.deviation == 0.0:
+            return kept
+        noise = self.deviation * self.randomness.normal(len(model), "broadcast", round_number)
+        return (kept + noise.astype(np.float32)).astype(np.float32, copy=False)
+
+
+def _check(of: NbAFL | FederatedScopeNbAFL, *counts: str) -> None:
+    check_positive("clip bound", of.clip_bound)
+    check_positive("epsilon", of.epsilon)
+    check_positive("constant", of.constant)
+    for name in counts:
+        if getattr(of, name) < 1:
+            raise ConfigError(f"Expected {name} >= 1, got {getattr(of, name)}.")

@@ -53,22 +53,32 @@ def joined(
 
 def sampler_of(config: RunConfig, clients: int, default: str = "fixed") -> Sampler:
     """Return who takes part, as the configuration says; ``default`` is how a part of the clients is drawn."""
-    federate = config.federate
-    if federate.per_round is not None and federate.per_round > clients:
+    federate, per_round = config.federate, _per_round(config, clients)
+    if per_round is not None and per_round > clients:
         raise ConfigError(
-            f"federate.per_round={federate.per_round} is more than the {clients} clients there are. "
+            f"federate.per_round={per_round} is more than the {clients} clients there are. "
             "Lower it, or raise federate.clients."
         )
-    sampling = federate.sampling or ("all" if federate.per_round in (None, clients) else default)
+    sampling = federate.sampling or ("all" if per_round in (None, clients) else default)
     if sampling == "all":
-        if federate.per_round not in (None, clients):
-            raise ConfigError(
-                f"federate.sampling=all contradicts federate.per_round={federate.per_round}. Leave one out."
-            )
+        if per_round not in (None, clients):
+            said = f"per_round={per_round}" if federate.share is None else f"share={federate.share:g}"
+            raise ConfigError(f"federate.sampling=all contradicts federate.{said}. Leave one out.")
         return Everyone(population=clients)
     if sampling == "fixed":
-        return FixedSize(population=clients, size=federate.per_round or clients)
-    return Poisson(population=clients, rate=(federate.per_round or clients) / clients)
+        return FixedSize(population=clients, size=per_round or clients)
+    return Poisson(population=clients, rate=(per_round or clients) / clients)
+
+
+def _per_round(config: RunConfig, clients: int) -> int | None:
+    per_round, share = config.federate.per_round, config.federate.share
+    if share is None:
+        return per_round
+    if per_round is not None:
+        raise ConfigError(
+            f"federate.share={share:g} and federate.per_round={per_round} say the same thing twice. Leave one out."
+        )
+    return max(1, int(share * clients))
 
 
 def minimum_clients(config: RunConfig, sampler: Sampler) -> int:

@@ -97,9 +97,9 @@ class Account:
         nominal_epsilon, nominal_delta = claim.nominal or (None, None)
         delta = None if nominal_epsilon is None else remarks.true_delta(self._ledger.short(), nominal_epsilon)
         said = (
-            remarks.no_guarantee(answer.epsilon),
+            remarks.no_guarantee(answer.epsilon, claim.infinite),
             None if claim.nominal is None else remarks.on_nominal(claim.nominal, delta, answer),
-            remarks.on_charges(self._ledger),
+            None if math.isinf(answer.epsilon) else remarks.on_charges(self._ledger),
             remarks.on_composition(self._ledger.short(), answer),
         )
         return Privacy(

@@ -20,7 +20,7 @@ from tacit.runs.result import Result, RoundRecord
 
 _LEFT_OUT = (
     *("out", "data.folder", "paillier.key", "log"),  # places of this machine
-    *("nbafl.smallest", "nbafl.largest"),  # counted from the clients' data
+    "nbafl.smallest",  # counted from the clients' data
 )
 _SHORT = 2.0  # seconds that a run which broke off waits for its logs
 

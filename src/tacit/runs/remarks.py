@@ -8,7 +8,7 @@ from tacit.accounting import accountant, profile
 from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.ledger import Ledger, RunningLedger, Tally
 from tacit.accounting.risk import Risk
-from tacit.federated.plan import Privacy
+from tacit.federated.plan import Claim, Privacy
 
 # An epsilon of 20 lets the odds of any guess about a client change by a factor of 485 million. Whether 5 or 10 is a
 # guarantee may be argued; beyond this it is not.
@@ -30,14 +30,14 @@ def risk_of(privacy: Privacy) -> Risk:
     return Risk(epsilon=privacy.epsilon, delta=privacy.delta, right_guesses=guesses, mu=privacy.gaussian_mu)
 
 
-def no_guarantee(epsilon: float) -> str | None:
-    """Return the plain word on an epsilon that promises nothing.
+def no_guarantee(epsilon: float, because: str = Claim.infinite) -> str | None:
+    """Return the plain word on an epsilon that promises nothing; ``because`` says why it is infinite, if it is.
 
     >>> no_guarantee(63000.0)
     'This is no guarantee: at epsilon 6.3e+04 the odds of a guess about a client may change by e^63000.'
     """
     if epsilon == math.inf:
-        return "There is no guarantee: epsilon is infinite, because a release had no noise."
+        return f"There is no guarantee: epsilon is infinite, because {because}."
     if epsilon <= LARGEST_MEANINGFUL:
         return None
     return (

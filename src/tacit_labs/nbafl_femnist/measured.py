@@ -1,113 +1,111 @@
-"""What was measured of NbAFL on FEMNIST: a row per cell of the table, and plain FedAvg beside."""
+"""What was measured of NbAFL on FEMNIST: a row per strength of the noise, and plain averaging beside."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.accounting import profile
-from tacit.mechanisms.nbafl import nominal_delta
+from tacit.federated.plan import epsilon_to_json
 from tacit.runs.result import Result
-from tacit_labs.nbafl_femnist.jobs import PLAIN, Compat, Point
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """What NbAFL claims for a cell, and what that is worth."""
-
-    nominal_epsilon: float
-    nominal_delta: float
-    true_delta_of_one_exposure: float  # if the sensitivity were 2C/m, as the claim has it
-    certified_delta_at_nominal_epsilon: float | None
+from tacit_labs.nbafl_femnist.jobs import CLIP, CLIPPED, PLAIN, WIDER, Level
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The accuracies of several seeds, and the first one's guarantee and costs."""
+    """The accuracies of several seeds after the last round, and the first one's curve and costs."""
 
     name: str
     accuracy: Sequence[float]
-    mean: float
+    best: Sequence[float]  # of all tested rounds
     rounds: int
     clients: int
+    per_round: int
     parameters: int
     bytes_up: float  # per client and round
-    epsilon: float | None  # certified; None without noise
+    epsilon: float | None  # that holds; None where nothing is claimed
     delta: float | None
-    accountant: str | None
     curve: Sequence[tuple[int, float]]  # the first seed's test accuracy, by round
     seconds: float
     device: str
-    claim: Claim | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean accuracy of all seeds."""
+        return statistics.mean(self.accuracy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        values = asdict(self)
-        claim = values.pop("claim") or {}
-        upload, curve = values.pop("bytes_up"), values.pop("curve")
-        return values | {"bytes_up_a_client_a_round": upload, "curve_of_seed_1": curve} | claim
+        return asdict(self) | {"mean": self.mean, "epsilon": epsilon_to_json(self.epsilon)}
 
 
-def row(name: str, results: Sequence[Result], point: Point | None = None) -> Row:
-    """Sum up the runs of a cell, or of plain FedAvg where there is no ``point``."""
+def row(name: str, results: Sequence[Result]) -> Row:
+    """Sum up the runs of a job."""
     first = results[0]
-    accuracies = [result.test_accuracy or 0.0 for result in results]
-    claim = None
-    if point is not None:
-        claim = Claim(
-            nominal_epsilon=point.epsilon,
-            nominal_delta=nominal_delta(point.constant),
-            true_delta_of_one_exposure=profile.delta_at(point.epsilon, point.epsilon / point.constant),
-            certified_delta_at_nominal_epsilon=first.claimed.true_delta,
-        )
+    curves = [
+        [(record.round, record.test_accuracy) for record in result.rounds if record.test_accuracy is not None]
+        for result in results
+    ]
     return Row(
         name=name,
-        accuracy=accuracies,
-        mean=statistics.mean(accuracies),
+        accuracy=[result.test_accuracy or 0.0 for result in results],
+        best=[max(accuracy for _, accuracy in curve) for curve in curves],
         rounds=len(first.rounds),
         clients=first.clients,
+        per_round=first.per_round,
         parameters=first.parameters,
         bytes_up=first.rounds[-1].bytes_up / first.rounds[-1].senders,
         epsilon=None if first.privacy is None else first.privacy.epsilon,
         delta=None if first.privacy is None else first.privacy.delta,
-        accountant=None if first.privacy is None else first.privacy.accountant,
-        curve=[(record.round, record.test_accuracy) for record in first.rounds if record.test_accuracy is not None],
+        curve=curves[0],
         seconds=first.seconds,
         device=first.device,
-        claim=claim,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The rows of the table by name, and the circumstances that the words need."""
+    """The rows by name, and the circumstances that the words need."""
 
     rows: Mapping[str, Row]
-    compats: Sequence[Compat]
+    model: str
     seeds: Sequence[int]
-    smallest: int  # images of a writer
-    largest: int
-    clip: float
+    sizes: Sequence[int]  # images of each writer
 
     @property
     def plain(self) -> Row:
         """The run without noise and clip."""
         return self.rows[PLAIN]
 
-    def mean(self, point: Point) -> float:
-        """Return the accuracy of a cell."""
-        return self.rows[point.name].mean
+    @property
+    def clipped(self) -> Row:
+        """The run with FederatedScope's clip alone."""
+        return self.rows[CLIPPED]
 
-    def certified(self, point: Point) -> float:
-        """Return the epsilon that holds for a cell."""
-        epsilon = self.rows[point.name].epsilon
-        assert epsilon is not None, "every cell has noise"
-        return epsilon
+    @property
+    def wider(self) -> Row | None:
+        """The run with twice the writers per round, at epsilon 10 and c = 1; not in quick runs."""
+        return self.rows.get(WIDER)
 
-    def claim(self, point: Point) -> Claim:
-        """Return what is claimed for a cell."""
-        claim = self.rows[point.name].claim
-        assert claim is not None, "every cell is of NbAFL"
-        return claim
+    def mean(self, level: Level) -> float:
+        """Return the accuracy at a strength of noise."""
+        return self.rows[level.name].mean
+
+    def maybe(self, level: Level) -> float | None:
+        """Return the accuracy at a strength of noise, where it was run."""
+        return self.mean(level) if level.name in self.rows else None
+
+    def up(self, level: Level) -> float:
+        """Return the standard deviation of the noise of the largest writer, who has the least."""
+        return 2 * CLIP * self.plain.rounds * level.ratio / max(self.sizes)
+
+    def if_clipped(self, level: Level, delta: float = 1e-5) -> float:
+        """Return the epsilon of one message that would hold if clients clipped each coordinate as the server does.
+
+        Two such weights may be 2 C sqrt(d) apart.
+        """
+        apart = 2 * CLIP * math.sqrt(self.plain.parameters)
+        return profile.epsilon_at(delta, apart / self.up(level))

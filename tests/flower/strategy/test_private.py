@@ -484,7 +484,7 @@ def test_signds_and_what_its_reports_cost() -> None:
 
 def test_nbafl_puts_noise_on_what_is_broadcast() -> None:
     grid = federation()
-    nbafl = {"smallest": 10, "largest": 40, "exposures": 1, "epsilon": 50.0, "w_clip": 10.0}
+    nbafl = {"smallest": 10, "exposures": 1, "epsilon": 50.0, "w_clip": 10.0}
     wrapped = Private(quiet(), mode="nbafl", nbafl=nbafl, federate={"rounds": 4}, seed=1)
     first, _ = wrapped.aggregate_train(1, grid.send_and_receive(_messages(wrapped, 1, start(), grid)))
     assert first is not None

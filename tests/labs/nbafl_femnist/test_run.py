@@ -6,6 +6,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tacit.accounting import profile
 from tacit.cli.main import app
 from tacit.errors import DataError
 from tacit_labs.harness import files
@@ -13,10 +14,11 @@ from tacit_labs.harness.experiment import Reproduction, Settings, silent
 from tacit_labs.harness.record import Outcome, recorded
 from tacit_labs.nbafl_femnist import jobs as nbafl_jobs
 from tacit_labs.nbafl_femnist import run as nbafl_femnist
+from tacit_labs.nbafl_femnist.measured import Measured, Row
 from tacit_labs.nbafl_femnist.page import _trend
 from tests.labs.common_learning import stand_in
 
-SIZES = nbafl_femnist.Sizes(writers=4, rounds=2, local_epochs=1, seeds=1, compats=("federatedscope",))
+SIZES = nbafl_femnist.Sizes(writers=4, rounds=2, model="logistic", whole=True)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "nbafl-femnist" / "table.yaml"
 
 
@@ -32,28 +34,60 @@ def test_the_recipe_of_the_examples_is_the_one_that_is_run() -> None:
 
 
 def test_the_table_has_the_originals_nine_cells() -> None:
-    cells = list(nbafl_jobs.points())
-    assert len(cells) == 18
-    assert [(cell.epsilon, cell.constant) for cell in cells[:9]] == list(nbafl_jobs.ORIGINAL)
+    cells = list(nbafl_jobs.cells())
+    assert [(cell.epsilon, cell.constant) for cell in cells] == list(nbafl_jobs.ORIGINAL)
     assert cells[1].settings()["nbafl"] == nbafl_jobs.BASE["nbafl"] | {"epsilon": 10.0, "constant": 2.0}
-    assert nbafl_jobs.BASE["nbafl"]["epsilon"] == 100.0  # a cell's settings are its own
-    assert nbafl_jobs.plain_settings()["federate"] == {"rounds": 20, "weighting": "uniform"}
+    assert nbafl_jobs.BASE["nbafl"]["constant"] == 1.0  # a cell's settings are its own
+    jobs = nbafl_jobs.jobs(whole=True)
+    assert {cell.name for cell in cells} | {cell.halved().name for cell in cells} < jobs.keys()
+    assert len({job["nbafl"]["constant"] / job["nbafl"]["epsilon"] for job in jobs.values() if "nbafl" in job}) == 13
+    assert jobs[nbafl_jobs.WIDER]["federate"]["share"] == 0.4
+    assert jobs["plain"]["optimizer"] == nbafl_jobs.BASE["optimizer"] | {
+        "momentum": 0.0,
+        "schedule": "constant",
+        "mu": 0.01,
+    }
 
 
 def test_every_cell_is_run_and_stands_beside_the_original(made: Reproduction) -> None:
     rows = {row["name"]: row for row in made.data["rows"]}
-    assert len(rows) == 10
+    assert len(rows) == 15
     assert rows["plain"]["clients"] == 4
     assert rows["plain"]["epsilon"] is None
-    noisy, quiet = rows["federatedscope-10-3"], rows["federatedscope-100-1"]
-    assert noisy["nominal_delta"] == pytest.approx(0.01389, abs=1e-5)
-    assert noisy["true_delta_of_one_exposure"] == pytest.approx(0.0575, abs=1e-4)
-    assert quiet["epsilon"] > 100 * noisy["epsilon"] > 10_000
+    assert {row["epsilon"] for name, row in rows.items() if name != "plain"} == {"infinite"}
     (table,) = made.tables.values()
     assert len(table.rows) == 9
-    assert table.rows[0][:4] == ("10", "0.01", "3", "11.73%")
+    assert table.rows[0][:4] == ("10", "0.01", "0.3", "11.73%")
+    assert table.rows[0][-3:] == ("infinite", table.rows[0][-2], "0.0575")
+    assert table.rows[5][4:] == table.rows[7][4:]  # the same noise
     assert "4 writers of 6 to 40 images" in made.settings
-    assert "4 writers instead of all" in made.smaller
+    words = " ".join(finding.ours + finding.why for finding in made.findings)
+    assert "points off the original in the mean with the factor" in words
+    assert "infinite, for all of them" in words
+
+
+def test_what_a_message_would_cost_if_it_were_clipped() -> None:
+    """Written again: sensitivity 2 C sqrt(d), noise 2 C T c / (n eps) of the largest writer."""
+    plain = Row(
+        name="plain",
+        accuracy=[0.5],
+        best=[0.5],
+        rounds=300,
+        clients=105,
+        per_round=21,
+        parameters=10_000,
+        bytes_up=1.0,
+        epsilon=None,
+        delta=None,
+        curve=[],
+        seconds=1.0,
+        device="cpu",
+    )
+    measured = Measured(rows={"plain": plain}, model="lenet", seeds=[1], sizes=[4, 160])
+    cell = nbafl_jobs.Level(epsilon=10.0, constant=3.0)
+    noise = 2 * 0.1 * 300 * 3.0 / (160 * 10.0)
+    assert measured.up(cell) == pytest.approx(noise)
+    assert measured.if_clipped(cell) == pytest.approx(profile.epsilon_at(1e-5, 2 * 0.1 * 100 / noise))
 
 
 def test_the_page_is_written(made: Reproduction, tmp_path: Path) -> None:
@@ -78,10 +112,10 @@ def test_finished_cells_are_not_run_again(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     def progress(what: str, *, done: float | None = None, total: float | None = None) -> None:
         told.append(done)
-        assert total in (None, 20)
+        assert total in (None, 30)
 
     assert nbafl_femnist.reproduce(SIZES, settings, progress).data == first.data
-    assert told[-1] == 20
+    assert told[-1] == 30
 
 
 def test_without_femnist_the_error_says_how_to_get_it(tmp_path: Path) -> None:

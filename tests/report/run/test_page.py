@@ -291,7 +291,7 @@ def test_infinite_epsilon_is_a_word(both: History) -> None:
     level = both.levels[0]
     endless = replace(level, privacy=replace(level.privacy, epsilon=math.inf), epsilons=(math.inf,) * 3)
     words = _words(run_page(replace(both, levels=(endless,))))
-    assert "it is infinite, because a release had no noise" in words
+    assert "it is infinite" in words
 
 
 def test_a_long_run_with_many_clients_stays_small(plain: History) -> None:

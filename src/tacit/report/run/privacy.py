@@ -81,7 +81,7 @@ def _chart(history: History, level: Level) -> Chart | Text:
     word, at = places(history)
     unit = level.privacy.unit
     if not any(value is not None and value < math.inf for value in level.epsilons):
-        why = "it is infinite, because a release had no noise" if history.rounds else "no round was finished"
+        why = "it is infinite" if history.rounds else "no round was finished"
         return Text(text=f"There is no curve of epsilon for one {unit}: {why}.")
     levels = {} if level.budget is None else {f"budget {short(level.budget)}": level.budget}
     return line(

@@ -31,7 +31,7 @@ def percentage(share: float) -> str:
 def sentence(privacy: Claimed) -> str:
     """Return the risk in one sentence."""
     if privacy.epsilon == math.inf:
-        return "There is no bound on what anybody can find out: a release had no noise."
+        return "There is no bound on what anybody can find out: epsilon is infinite."
     found = risk_of(privacy)
     question = _QUESTIONS.get(privacy.neighbours, "whether one {}'s data were used").format(privacy.unit)
     return (

@@ -1,4 +1,4 @@
-"""Accuracy of SignDS on MNIST and of NbAFL on FEMNIST, each beside plain FedAvg with the same rounds and training."""
+"""Accuracy of SignDS on MNIST beside plain FedAvg with the same rounds and training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import tacit
 from tacit.config.overrides import merge
 from tacit.config.run_config import from_mapping, from_yaml
 from tacit_labs.bench.documented.common import keep
-from tacit_labs.nbafl_femnist import jobs as table
 from tacit_labs.nbafl_femnist.measured import Row, row
 
 PLAIN: dict[str, Any] = {"mode": "plain", "server": {"lr": 1.0}, "federate": {"weighting": "uniform"}}
@@ -31,18 +30,10 @@ def signds_jobs(recipes: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield path.stem, job
 
 
-def nbafl_jobs() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield plain FedAvg and the table of `tacit reproduce nbafl-femnist`, with both conventions of scale."""
-    yield table.PLAIN, table.plain_settings()
-    for point in table.points():
-        yield point.name, point.settings()
-
-
 def _row(name: str, job: dict[str, Any], seeds: int) -> Row:
     """Run a job with several seeds."""
     results = [tacit.run(from_mapping(job | {"seed": seed})) for seed in range(1, seeds + 1)]
-    cells = {point.name: point for point in table.points()}
-    made = row(name, results, cells.get(name))
+    made = row(name, results)
     each = ", ".join(f"{100 * value:.2f}" for value in made.accuracy)
     print(f"{name:24} mean {100 * made.mean:.2f}%  ({each})  epsilon {made.epsilon}  {made.seconds} s", flush=True)
     return made
