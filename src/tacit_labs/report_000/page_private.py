@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tacit.report.page import Card, Cards, Chart, Code, Fold, Row, Section, Series, Table, Text, decades, line
+from tacit.report.page import Card, Cards, Chart, Code, Row, Section, Series, Table, Text, decades, line
 from tacit.report.words import percent
 from tacit.runs.result import Result
 from tacit_labs.harness import epsilons, surfaces
@@ -172,7 +172,7 @@ def _grid(found: Private, kind: str) -> Section:
             accuracies(found, kind),
             Text(text=f"**{quoted.ON_SIGMA}**: {_falls(found, kind, by='sigma')}."),
             Text(text=f"**{quoted.ON_CLIP}**: {_falls(found, kind, by='C')}."),
-            *([_other_clients(found)] if kind == CODED and found.line else []),
+            *([_otherwise(found)] if kind == CODED and found.lines else []),
         ),
     )
 
@@ -210,20 +210,35 @@ def grid_sheet(found: Private) -> Sheet:
     return Sheet(columns=("noise", "C", "sigma", *MEASURES, "epsilon"), rows=rows)
 
 
-def _other_clients(found: Private) -> Fold:
-    sigma = max(found.sizes.sigmas)
-    usual = found.surface(CODED, "test_accuracy")[found.sizes.sigmas.index(sigma)]
-    fewer = [result.test_accuracy for result in found.line.values()]
-    table = Table(
-        caption=f"Test accuracy at sigma {sigma:g}, noise as coded. How many clients the report had is not stated.",
-        columns=("clients", *(f"C {clip:g}" for clip in found.sizes.clips)),
-        rows=[
-            (str(found.sizes.clients), *map(percent, usual)),
-            (str(found.sizes.other_clients), *map(percent, fewer)),
-        ],
-        align="r" * (len(usual) + 1),
+def _otherwise(found: Private) -> Table:
+    sizes, sigma = found.sizes, max(found.sizes.sigmas)
+    usual = found.surface(CODED, "test_accuracy")[sizes.sigmas.index(sigma)]
+    parameters = found.curves[PLAIN].parameters
+    rows = [(str(sizes.clients), f"{sizes.model}, {parameters:,} parameters", *map(percent, usual))]
+    for other, runs in found.lines.items():
+        model = f"{other.model}, {next(iter(runs.values())).parameters:,} parameters"
+        rows.append((str(other.clients), model, *(percent(result.test_accuracy) for result in runs.values())))
+    return Table(
+        caption=f"Test accuracy at sigma {sigma:g}, noise as coded, with other clients and models: the report states "
+        "neither. The fewer clients share the noise and the more numbers have it, the sooner a larger C does harm.",
+        columns=("clients", "model", *(f"C {clip:g}" for clip in sizes.clips)),
+        rows=rows,
+        align="rl" + "r" * len(usual),
     )
-    return Fold(summary=f"The same with {found.sizes.other_clients} clients", parts=(table,))
+
+
+def _harmed(found: Private) -> str:
+    """Return with which clients and model accuracy falls from some C on, in words; nothing if with none."""
+    said = []
+    for other, runs in found.lines.items():
+        shares = {clip: result.test_accuracy or 0.0 for clip, result in runs.items()}
+        best, last = max(shares, key=lambda clip: shares[clip]), max(shares)
+        if best < last:
+            said.append(
+                f"with {other.clients} clients and {next(iter(runs.values())).parameters:,} parameters it falls from "
+                f"{percent(shares[best])} at C {best:g} to {percent(shares[last])} at {last:g}"
+            )
+    return f" That depends on what the report does not state: {'; '.join(said)}." if said else ""
 
 
 def _epsilon(found: Private) -> Section:
@@ -306,9 +321,8 @@ def _clip_why(found: Private) -> str:
     noisy = (max(sizes.sigmas) * max(sizes.clips)) ** 2 / (min(sizes.sigmas) * min(sizes.clips)) ** 2
     return (
         f"{_agrees(found, 'C')} A larger C keeps more of the updates and brings more noise: as coded the noise grows "
-        f"with C squared, {noisy:,.0f} times over the grid. After {sizes.grid_rounds} rounds with our clients and rate "
-        "what clipping loses weighs more in the steps where accuracy rises. The report ran each point once and its "
-        "clients, rate and batches are not stated, so its figure cannot be checked further."
+        f"with C squared, {noisy:,.0f} times over the grid. After {sizes.grid_rounds} rounds with our clients and "
+        f"model what clipping loses weighs more in the steps where accuracy rises.{_harmed(found)}"
     )
 
 

@@ -26,6 +26,15 @@ Point = tuple[float, float]  # C, sigma
 
 
 @dataclass(frozen=True, kw_only=True)
+class Other:
+    """Clients and model otherwise: the report states neither, and what a larger C does depends on both."""
+
+    clients: int
+    model: str
+    tensors: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """How large everything is; the defaults are the full run's."""
 
@@ -38,7 +47,11 @@ class Sizes:
     clips: tuple[float, ...] = quoted.CLIPS
     sigmas: tuple[float, ...] = quoted.SIGMAS
     grid_rounds: int = quoted.GRID_ROUNDS
-    other_clients: int | None = 5  # the grid's last line again with so many: how many the report had is not stated
+    others: tuple[Other, ...] = (  # the grid's last line again with each
+        Other(clients=5, model="cnn", tensors=TENSORS),
+        Other(clients=5, model="mlp", tensors=6),
+        Other(clients=2, model="mlp", tensors=6),
+    )
     workers: int | None = None  # processes; one per core
 
 
@@ -49,7 +62,7 @@ class Private:
     sizes: Sizes
     curves: Mapping[str, Result]
     grids: Mapping[str, Mapping[Point, Result]]  # by kind of noise
-    line: Mapping[float, Result]  # by C at the largest sigma, as coded, with ``other_clients``
+    lines: Mapping[Other, Mapping[float, Result]]  # by C at the largest sigma, as coded
 
     def surface(self, kind: str, measure: str) -> list[list[float]]:
         """Return a measure of a grid's last rounds: a row for each sigma, a column for each C."""
@@ -72,7 +85,11 @@ class Private:
                 kind: [{"clip": clip, "sigma": sigma} | _end(result) for (clip, sigma), result in grid.items()]
                 for kind, grid in self.grids.items()
             },
-            "other_clients": [{"clip": clip} | _end(result) for clip, result in self.line.items()],
+            "otherwise": [
+                vars(other) | {"parameters": result.parameters, "clip": clip} | _end(result)
+                for other, line in self.lines.items()
+                for clip, result in line.items()
+            ],
         }
 
 
@@ -116,18 +133,19 @@ def measure(sizes: Sizes, settings: Settings, folder: Path, progress: Progress) 
         }
         made = learned(ways, folder / kind, what=f"grid, noise as {kind}", progress=progress, workers=sizes.workers)
         grids[kind] = dict(zip(points, made.values(), strict=True))
-    line: dict[float, Result] = {}
-    if sizes.other_clients is not None:
-        fewer = grid | {"federate.clients": sizes.other_clients}
+    lines: dict[Other, Mapping[float, Result]] = {}
+    for other in sizes.others:
+        shared = grid | {"federate.clients": other.clients, "model.name": other.model}
         ways = {
             f"C {clip:g}": with_values(
-                base, fewer | noise(CODED, clip=clip, sigma=max(sizes.sigmas), tensors=sizes.tensors)
+                base, shared | noise(CODED, clip=clip, sigma=max(sizes.sigmas), tensors=other.tensors)
             )
             for clip in sizes.clips
         }
-        made = learned(ways, folder / "clients", what="grid, other clients", progress=progress, workers=sizes.workers)
-        line = dict(zip(sizes.clips, made.values(), strict=True))
-    return Private(sizes=sizes, curves=curves, grids=grids, line=line)
+        place = folder / f"{other.clients}-{other.model}"
+        made = learned(ways, place, what="grid, otherwise", progress=progress, workers=sizes.workers)
+        lines[other] = dict(zip(sizes.clips, made.values(), strict=True))
+    return Private(sizes=sizes, curves=curves, grids=grids, lines=lines)
 
 
 def noise(kind: str, *, clip: float, sigma: float, tensors: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ QUICK = Sizes(
         local_epochs=3,
         clips=(0.1, 0.5, 0.9),
         sigmas=(0.1, 0.4),
-        other_clients=None,
+        others=(),
         workers=1,
     ),
     panels=panels.Sizes(lengths=tuple(range(50, 1001, 50)), settled=10, update_keys=(1024, 2048), sample=3, repeats=1),

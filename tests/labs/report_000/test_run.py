@@ -36,7 +36,7 @@ PRIVATE = private.Sizes(
     clients=3,
     clips=(0.1, 0.5),
     sigmas=(0.1, 0.4),
-    other_clients=2,
+    others=(private.Other(clients=2, model="mlp", tensors=6),),
     workers=1,
 )
 TINY = report.Sizes(
@@ -224,3 +224,11 @@ def test_one_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert len(results) == 3 + 4
     private.measure(PRIVATE, settings, folder, silent)
     assert {path: path.stat().st_mtime_ns for path in results} == results  # none was made again
+
+
+def test_the_grids_last_line_is_there_with_other_clients_and_models(made: Reproduction) -> None:
+    rows = made.data["private"]["otherwise"]
+    assert [(row["clients"], row["model"], row["clip"]) for row in rows] == [(2, "mlp", 0.1), (2, "mlp", 0.5)]
+    assert rows[0]["parameters"] == 17_226
+    table = tables(made, "C and sigma, noise as coded")[1]
+    assert [row[:2] for row in table.rows] == [("3", "logistic, 650 parameters"), ("2", "mlp, 17,226 parameters")]
