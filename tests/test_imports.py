@@ -16,13 +16,14 @@ import tacit
 
 ROOT = Path(tacit.__file__).parents[1]
 PACKAGES = {"tacit": "", "tacit_labs": "labs"}  # and what its rooms are called here
-BASE = {"errors", "foreign", "grid", "limits", "randomness", "vectors", "flow", "wire", "storage"}
+BASE = {"errors", "foreign", "grid", "limits", "randomness", "rounding", "vectors", "flow", "wire", "storage"}
 MAY_IMPORT = {
     "errors": set[str](),
     "foreign": {"errors"},
     "limits": set[str](),
     "grid": {"errors"},
     "randomness": {"errors"},
+    "rounding": set[str](),
     "vectors": {"errors"},
     "flow": {"errors", "vectors"},
     "wire": {"errors", "flow", "vectors"},

@@ -29,6 +29,7 @@ from tacit.accounting.events import Event, GaussianEvent, RepeatedEvent, Sampled
 from tacit.accounting.ledger import Ledger
 from tacit.errors import ConfigError
 from tacit.randomness import Randomness
+from tacit.rounding import epsilon_text
 from tacit.training.examples import UserData, tensors
 from tacit.training.private.clipping import Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
@@ -211,7 +212,8 @@ class PrivateTraining:
     def statement(self, delta: float = 1e-5) -> str:
         """Return the cost in a sentence that may stand alone."""
         spent = self.spent(delta)
-        value = f"{spent.epsilon:.4g}" if math.isfinite(spent.epsilon) else "infinite, there was no noise"
+        value = epsilon_text(spent.epsilon, digits=4)
+        value += "" if math.isfinite(spent.epsilon) else ", there was no noise"
         told = (
             f"epsilon {value} at delta {delta:g} for one {spent.unit} ({spent.neighbours}, {spent.accountant}) against "
             f"whoever sees the model, after {self._taken} steps"

@@ -31,7 +31,7 @@ def test_the_plan_in_words_says_that_it_is_no_guarantee_and_what_is(run: Tacit) 
     status, out, _ = run("signds", "plan", "--dim", "66404", "--k", "0.2", "--rounds", "600")
     assert status == 0
     assert "176 of 66,404 coordinates" in out
-    assert "epsilon 63000 at delta 1e-05 after 600 rounds" in out
+    assert "epsilon 63,000 at delta 1e-05 after 600 rounds" in out
     assert "This is no guarantee" in out
     assert "A guarantee of epsilon" in out
     assert "signds.sign_eps=" in out

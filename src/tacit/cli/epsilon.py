@@ -8,6 +8,7 @@ import typer
 
 from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.rounding import epsilon_text
 
 if TYPE_CHECKING:
     from tacit.accounting.accountant import PrivacyCost
@@ -75,7 +76,7 @@ def epsilon(
 
 def sentence(cost: PrivacyCost) -> str:
     """Return an epsilon with everything that it needs to mean something, for people."""
-    value = f"{cost.epsilon:.6g}" if cost.epsilon < float("inf") else "infinite: no privacy"
+    value = epsilon_text(cost.epsilon, digits=6) if cost.epsilon < float("inf") else "infinite: no privacy"
     return (
         f"epsilon {value} at delta {cost.delta:g}\n"
         f"  neighbours  {cost.neighbours}\n  sampling    {cost.sampling}\n  accountant  {cost.accountant}"

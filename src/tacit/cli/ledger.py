@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from tacit.cli import completion
 from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.rounding import epsilon_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def _list(lines: Sequence[Line]) -> None:
     width = max((len(line.release) for line in lines), default=0)
     sys.stdout.write(f"round   try  {'release':{width}}  epsilon so far\n")
     for line in lines:
-        spent = "infinite" if line.epsilon == math.inf else f"{line.epsilon:.4f}"
+        spent = epsilon_text(line.epsilon, digits=5)
         sys.stdout.write(f"{line.round_number:<6}  {line.attempt + 1:<3}  {line.release:{width}}  {spent}\n")
     sys.stdout.flush()
 

@@ -8,6 +8,7 @@ import typer
 
 from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.rounding import epsilon_text
 
 app = typer.Typer(help="Plan SignDS: what is named, sent and spent; settings for a budget.", no_args_is_help=True)
 
@@ -101,14 +102,14 @@ def show_plan(
         f"the {found.largest:,} largest ({found.threshold} or more are favoured)",
         f"sends       {size} bytes per report, {size + BRIEF_BYTES} with its header; the update has {4 * dim:,}",
         f"costs       epsilon {eps + rr_eps:g} a round ({eps:g} for the set, {rr_eps:g} for the magnitude's bit)",
-        f"composed    epsilon {total.epsilon:.6g} at delta {delta:g} after {rounds} "
+        f"composed    epsilon {epsilon_text(total.epsilon, digits=6)} at delta {delta:g} after {rounds} "
         f"{'round' if rounds == 1 else 'rounds'} ({total.accountant})",
     ]
     if shuffled is not None:
         lines.append(f"assumes     a trusted shuffler that mixes {shuffled} reports or more")
     lines += plain["warnings"]
     if remark is not None and better is not None:
-        lines += [remark, f"A guarantee of epsilon {better.epsilon:.3g} would be: {better.words()}"]
+        lines += [remark, f"A guarantee of epsilon {epsilon_text(better.epsilon)} would be: {better.words()}"]
     console().print("\n".join(lines), markup=False, soft_wrap=True)
 
 
@@ -138,7 +139,8 @@ def suggest(
         f"tacit run --mode signds {found.words()} --rounds {rounds}",
         f"names       {found.output_dimensions} coordinates, {found.expected_hits:.3f} of them in the mean among the "
         f"largest {100 * found.sign_k:g}%",
-        f"costs       epsilon {found.epsilon:.4g} at delta {delta:g} after {rounds} rounds ({found.accountant})",
+        f"costs       epsilon {epsilon_text(found.epsilon, digits=4)} at delta {delta:g} after {rounds} rounds "
+        f"({found.accountant})",
     ]
     if shuffled is not None:
         lines.append(f"assumes     a trusted shuffler that mixes {shuffled} reports or more (signds.shuffle=true)")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tacit.cli.output import console
+from tacit.rounding import epsilon_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -167,7 +168,7 @@ class Watch:
 
 
 def _outcome(run: Repeat) -> str:
-    from tacit.report.words import epsilon_text, percent, seconds_text
+    from tacit.report.words import percent, seconds_text
 
     if run.result is None:
         return f"failed: {run.error}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tacit.errors import TacitError
-from tacit.report.words import cohort_text, epsilon_text, percent
+from tacit.report.words import cohort_text, percent
+from tacit.rounding import epsilon_text
 from tacit.runs.result import Result, RoundRecord
 
 # how the lines of a server begin, so that they are found in Flower's log

@@ -9,7 +9,8 @@ from pathlib import Path
 from tacit.report import comparison_charts as charts
 from tacit.report.page import Cell, Column, Note, Page, Part, Row, Section, Table, Text, Tone
 from tacit.report.run.risk import percentage
-from tacit.report.words import bytes_text, epsilon_text, guarantee, percent, seconds_text, short
+from tacit.report.words import bytes_text, guarantee, percent, seconds_text, short
+from tacit.rounding import epsilon_text
 from tacit.runs.remarks import LARGEST_MEANINGFUL, risk_of
 from tacit.storage import write_atomically
 from tacit.studies.results import Claimed, Comparison, Entry, Repeat, Spread

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from tacit.report.page import terminal
 from tacit.report.run.summary import ending
-from tacit.report.words import bytes_text, cohort_text, epsilon_text, percent, seconds_text
+from tacit.report.words import bytes_text, cohort_text, percent, seconds_text
+from tacit.rounding import epsilon_text
 from tacit.runs.result import Result, RoundRecord
 
 _NEARLY = 0.97  # of a round is the most that a guess by the clock shows: only its end ends it

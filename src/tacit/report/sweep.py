@@ -26,7 +26,8 @@ from tacit.report.page import (
     Text,
     Tone,
 )
-from tacit.report.words import epsilon_text, percent, seconds_text, short, value_text
+from tacit.report.words import percent, seconds_text, short, value_text
+from tacit.rounding import epsilon_text
 from tacit.studies import plan, sweep
 from tacit.studies.sweep import Row, best, cells
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -13,7 +11,6 @@ if TYPE_CHECKING:
     from tacit.runs.history import History
     from tacit.runs.result import RoundRecord
 
-_ROUNDING = 1e-9  # of epsilon: what a budget that is spent to the last may be exceeded by in floats
 MOST_ROWS = 1_000  # of a long table; the page stays small
 RELATIONS = {  # what two data sets differ in that are hard to tell apart, {} being a client or an example
     "add-remove": "one {} more or less: whether it was there at all is hidden",
@@ -100,23 +97,6 @@ def percent(share: float | None) -> str:
     ('98.77%', '-')
     """
     return "-" if share is None else f"{100 * share:.2f}%"
-
-
-def epsilon_text(value: float, *, digits: int = 3) -> str:
-    """Return an epsilon, which is a bound: rounded up, so that nobody reads less than is true.
-
-    >>> epsilon_text(0.37725), epsilon_text(1350.42), epsilon_text(2.57e6), epsilon_text(float("inf"))
-    ('0.378', '1,351', '2.57e+06', 'infinite')
-    >>> epsilon_text(4.88046, digits=4), epsilon_text(8.0000000001), epsilon_text(0.0)
-    ('4.881', '8', '0')
-    """
-    if value == math.inf:
-        return "infinite"
-    least = value * (1.0 - _ROUNDING)
-    if 999.0 < least <= 999_999.0:
-        return f"{math.ceil(least):,}"
-    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(least)
-    return f"{float(up):.{digits}g}"
 
 
 def value_text(value: object) -> str:

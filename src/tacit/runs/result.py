@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from tacit import foreign
 from tacit.errors import RunError, WireError
 from tacit.federated.plan import Privacy, epsilon_from_json, epsilon_to_json
+from tacit.rounding import epsilon_text
 
 _LARGEST = 1 << 30  # bytes
 _ROWS = 8  # of rounds in the short table
@@ -228,7 +229,7 @@ def _claimed(privacy: Privacy | None) -> str:
     """Return epsilon with what it needs to mean something."""
     if privacy is None:
         return "no differential privacy is claimed"
-    value = f"{privacy.epsilon:.4g}" if math.isfinite(privacy.epsilon) else "infinite"
+    value = epsilon_text(privacy.epsilon, digits=4)
     return f"{value} at delta {privacy.delta:g} for one {privacy.unit} ({privacy.neighbours})"
 
 

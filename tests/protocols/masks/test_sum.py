@@ -19,7 +19,6 @@ from tacit.protocols.masks.member import Member
 from tacit.wire import Kind
 from tests.protocols.masks.run import STAGES, Federation, Meddle, clear_sum, losing, masked, reason, task, vectors
 
-
 _MESSAGES = [(stage, signed) for stage in STAGES for signed in (False, True) if signed or stage is not Kind.LIST]
 
 

@@ -27,7 +27,7 @@ from tacit.flower.strategy.guests import Guests, exchange_for
 from tacit.flower.strategy.session import Exchange, Session
 from tacit.flower.strategy.settings import CLASSIC
 from tacit.modes.catalogue import mode_of
-from tacit.report.words import epsilon_text
+from tacit.rounding import epsilon_text
 from tacit.runs.journal import Failed, Round
 
 _LOG = logging.getLogger("flwr")

@@ -6,7 +6,8 @@ import math
 
 from tacit.report.page import Cell, Chart, Fold, Note, Part, Section, Series, Table, Text, line
 from tacit.report.run import risk
-from tacit.report.words import epsilon_text, guarantee, places, relation_text, short, shortened, without_names
+from tacit.report.words import guarantee, places, relation_text, short, shortened, without_names
+from tacit.rounding import epsilon_text
 from tacit.runs.history import History, Level
 
 _FEW = 25  # more rows than these are folded

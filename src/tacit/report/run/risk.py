@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from tacit.report.page import Cell, Note, Part, Table
-from tacit.report.words import epsilon_text, short
+from tacit.report.words import short
+from tacit.rounding import epsilon_text
 from tacit.runs.remarks import LARGEST_MEANINGFUL, risk_of
 from tacit.studies.results import Claimed
 

@@ -6,7 +6,8 @@ from tacit.modes.catalogue import mode_of
 from tacit.report.page import Cell, Note, Page, Part, Section, Table, Text
 from tacit.report.run import risk
 from tacit.report.run.page import banner
-from tacit.report.words import epsilon_text, percent, relation_text, short, time_text
+from tacit.report.words import percent, relation_text, short, time_text
+from tacit.rounding import epsilon_text
 from tacit.runs.history import History
 
 _LINE = "_" * 34

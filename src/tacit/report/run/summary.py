@@ -11,7 +11,6 @@ from tacit.report.run import risk
 from tacit.report.run.baseline import Baseline
 from tacit.report.words import (
     bytes_text,
-    epsilon_text,
     guarantee,
     keeps_training_scores,
     percent,
@@ -20,6 +19,7 @@ from tacit.report.words import (
     time_text,
     without_names,
 )
+from tacit.rounding import epsilon_text
 from tacit.runs.chance import Chance
 from tacit.runs.history import History
 from tacit.runs.remarks import LARGEST_MEANINGFUL, ON_COHORTS, ON_SECONDS, ON_TRAINING
