@@ -49,7 +49,7 @@ def _list(lines: Sequence[Line]) -> None:
     width = max((len(line.release) for line in lines), default=0)
     sys.stdout.write(f"round   try  {'release':{width}}  epsilon so far\n")
     for line in lines:
-        spent = epsilon_text(line.epsilon, digits=5)
+        spent = "" if line.epsilon is None else epsilon_text(line.epsilon, digits=5)
         sys.stdout.write(f"{line.round_number:<6}  {line.attempt + 1:<3}  {line.release:{width}}  {spent}\n")
     sys.stdout.flush()
 
