@@ -105,6 +105,7 @@ def test_flags_go_before_words() -> None:
         (["train", "--clients", "5"], "--clients means nothing here: there is one data holder and no federation"),
         (["train", "--mode", "dp"], "For other modes: `tacit run --mode ...`"),
         (["train", "server.lr=1"], "server.lr=1 means nothing here: there is one data holder"),
+        (["train", "federate.client_num", "5"], "federate.client_num means nothing here: there is one data holder"),
         (["train", "train.batch_size=5"], "their mean size is dpsgd.batch_size (--batch-size)"),
         (["compare", "--modes", "plain", "--mode", "dp"], "Name them with --modes"),
         (["deploy", "local", "--drop", "0.5"], "a deployment's clients are real"),

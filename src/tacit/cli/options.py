@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -303,9 +303,21 @@ def _annotation(flag: Flag) -> Any:
 
 def _refuse_words(words: Sequence[str], refused: Mapping[str, str]) -> None:
     for word in words:
-        why = _why_not(word.partition("=")[0].strip(), refused)
-        if why is not None:
-            raise ConfigError(f"{word} means nothing here: {why}")
+        key, _, value = word.partition("=")
+        for ours in _in_our_words(key.strip(), value or None):
+            why = _why_not(ours, refused)
+            if why is not None:
+                raise ConfigError(f"{word} means nothing here: {why}")
+
+
+def _in_our_words(key: str, value: str | None) -> Iterable[str]:
+    """Return the key, or ours where it is another framework's; what is wrong with its value is said elsewhere."""
+    from tacit.config import federatedscope
+
+    try:
+        return federatedscope.translated({key: value}).settings or (key,)
+    except ConfigError:
+        return (key,)
 
 
 def _why_not(key: str, refused: Mapping[str, str]) -> str | None:

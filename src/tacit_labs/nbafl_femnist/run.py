@@ -172,6 +172,6 @@ EXPERIMENT = Experiment(
     document="002_db2d91a2e6d390c6.txt",
     parts=("the nine accuracies", "the factor 2 of the noise", "the clip alone", "what the claims are worth"),
     quick="about a minute",
-    full="an hour on one core (LeNet, one seed); with --gpu 0 ConvNet2 and three seeds, not measured",
+    full="16 min of one core; ConvNet2 and three seeds on a GPU",
     run=run,
 )
