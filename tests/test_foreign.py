@@ -47,10 +47,10 @@ def test_what_tacit_writes_is_read() -> None:
     ],
 )
 def test_json_that_tacit_does_not_write_is_refused_soon(text: str | bytes, why: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(WireError, match=why):
         foreign.json_value(text)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_an_object_is_asked_for() -> None:
@@ -81,10 +81,10 @@ def test_an_object_is_asked_for() -> None:
     ],
 )
 def test_yaml_that_would_do_harm_is_refused_soon(text: str | bytes, why: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(WireError, match=why):
         foreign.yaml_value(text)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_nobody_parses_by_other_ways() -> None:

@@ -75,6 +75,20 @@ def test_show_prints_the_table_and_the_blocks() -> None:
     assert "▒▒" in text
 
 
+def test_show_counts_the_rows_of_a_file(tmp_path: Path) -> None:
+    rows = [
+        f"{20 + number % 50},{'north' if number % 3 else 'south'},{'yes' if number % 2 else 'no'}"
+        for number in range(60)
+    ]
+    (tmp_path / "my.csv").write_text("\n".join(["age,hospital,ill", *rows]))
+    told = ("show", str(tmp_path / "my.csv"), "--label", "ill", "--client", "hospital")
+    shown = _json(*told)
+    assert (shown["split"], shown["classes"]) == ("natural", ["no", "yes"])
+    assert [client["client"] for client in shown["clients"]] == ["north", "south"]
+    assert "|no  yes |" in _run(*told)
+    assert "are for CSV files" in str(_refused("show", "digits", "--label", "ill"))
+
+
 def test_show_writes_a_figure(tmp_path: Path) -> None:
     path = tmp_path / "split.png"
     assert _json("show", "digits", "--plot", str(path))["plot"] == str(path)

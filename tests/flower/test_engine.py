@@ -76,6 +76,12 @@ def test_a_missing_late_or_error_reply_is_a_drop_out() -> None:
     assert "Client 4 has dropped out: no node answers for it" in told
 
 
+def test_what_came_before_the_end_is_seen_however_long_the_sending_or_the_last_pause_took() -> None:
+    engine, notes = _engine({100: ECHO}, deadline=0.0)
+    assert engine.exchange({0: b"a"}) == {0: b"0:a"}
+    assert notes == []
+
+
 def test_the_first_of_two_answers_counts() -> None:
     engine, notes = _engine({100: lambda message: ECHO(message) + _answering(lambda *_: b"other")(message)})
     assert engine.exchange({0: b"x"}) == {0: b"0:x"}

@@ -44,7 +44,7 @@ def test_summary_measures_the_spread() -> None:
     }
     # Overall 1/2, 1/3, 1/6; distances 1/2, 2/3 and 1/2.
     assert facts.skew == pytest.approx((1 / 2 + 2 / 3 + 1 / 2) / 3, abs=1e-4)
-    alike = Holdings(counts=np.array([[2, 4], [1, 2]]), names=("a", "b"))
+    alike = Holdings(counts=np.array([[2, 4], [1, 2]]), names=("a", "b"), labels=("0", "1"))
     assert Summary.of(alike).skew == 0
 
 
@@ -65,10 +65,10 @@ def test_the_table_shows_everybody_or_the_first() -> None:
         ["1", "1", "-", "1", "-"],
         ["2", "2", "-", "1", "1"],
     ]
-    many = Holdings(counts=np.full((30, 3), 2), names=tuple(map(str, range(30))))
+    many = Holdings(counts=np.full((30, 3), 2), names=tuple(map(str, range(30))), labels=("0", "1", "2"))
     assert "The first 20 of 30 clients" in _table(many)
     assert len(_table(many).splitlines()) == 22
-    wide = Holdings(counts=np.eye(3, 12, dtype=np.int64) * 3, names=("a", "b", "c"))
+    wide = Holdings(counts=np.eye(3, 12, dtype=np.int64) * 3, names=("a", "b", "c"), labels=tuple(map(str, range(12))))
     assert "0 (3 times)" in _table(wide)
     assert "6 examples over 3 clients" in _render(terminal.parts(parts(HELD, title="t")))
 
@@ -83,13 +83,14 @@ def test_blocks_tell_more_from_less_without_colour() -> None:
 
 
 def test_an_even_split_is_one_shade() -> None:
-    even = Holdings(counts=np.full((3, 10), 7), names=("a", "b", "c"))
+    even = Holdings(counts=np.full((3, 10), 7), names=("a", "b", "c"), labels=tuple("0123456789"))
     cells = {line.split("|")[1] for line in _blocks(even)[1:4]}
     assert cells == {"▒" * 20}
 
 
 def test_blocks_fit_the_terminal_and_its_encoding() -> None:
-    wide = Holdings(counts=np.arange(30 * 62).reshape(30, 62), names=tuple(f"f0000_{i:02}" for i in range(30)))
+    names, labels = tuple(f"f0000_{i:02}" for i in range(30)), tuple(map(str, range(62)))
+    wide = Holdings(counts=np.arange(30 * 62).reshape(30, 62), names=names, labels=labels)
     lines = _blocks(wide)
     assert max(map(len, lines)) <= 80
     assert "the first 20 of 30" in lines[-1]
@@ -104,12 +105,12 @@ def test_the_chart_has_shares_beside_sizes() -> None:
     assert beside.drawing.series[0].values == [3, 1, 2]
     assert (heat.drawing.y, beside.drawing.categories) == (["0", "1", "2"], ["0", "1", "2"])
     assert not beside.x.log
-    apart = Holdings(counts=np.array([[1], [1_000]]), names=("a", "b"))
+    apart = Holdings(counts=np.array([[1], [1_000]]), names=("a", "b"), labels=("0",))
     assert chart(apart, title="").panels[1].x.log
 
 
 def test_a_figure_of_many_clients(tmp_path: Path) -> None:
     counts = np.random.default_rng(0).integers(0, 9, (1_000, 10))
-    held = Holdings(counts=counts, names=tuple(map(str, range(1_000))))
+    held = Holdings(counts=counts, names=tuple(map(str, range(1_000))), labels=tuple(map(str, range(counts.shape[1]))))
     png.write(chart(held, title="Many"), tmp_path / "many.png")
     assert (tmp_path / "many.png").stat().st_size > 10_000

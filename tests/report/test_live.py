@@ -116,6 +116,28 @@ def test_rows_stay_on_a_terminal() -> None:
     assert "97.87%" in text
 
 
+def test_metrics_that_were_asked_for_are_columns_and_all_of_them_are_at_the_end() -> None:
+    metrics = {"auc": 0.91, "accuracy of ill": 0.5}
+    tested = replace(_record(2), metrics=metrics)
+    console = _console(terminal=True, width=80)
+    observer = TerminalObserver(console)
+    observer.started(title="Digits", rounds=2, done=())
+    observer.round_done(_record(1))  # which was not tested
+    observer.round_done(tested)
+    scores = {"north": {"loss": 0.25}, "south": {"loss": 0.75}}
+    observer.finished(replace(RESULT, rounds=(_record(1), tested), client_names=tuple(scores), client_scores=scores))
+    text = _text(console)
+    rows = _rows(text)
+    assert ["round", "clients", "train", "loss", "test", "loss", "accuracy", "epsilon", "time", "auc"] in rows
+    assert ["2", "9/10", "0.2500", "0.2500", "90.00%", "-", "1.8", "s", "0.9100"] in rows
+    assert "auc 0.9100, accuracy of ill 0.5000" in text
+    assert ["on", "south", "loss", "0.7500"] in rows
+    assert ["clients", "north,", "south"] in rows
+    many = {str(client): {"loss": client / 100} for client in range(41)}
+    spread = _words(summary(replace(RESULT, client_scores=many)))
+    assert "loss 0.0000 to 0.4000, median 0.2000" in spread
+
+
 def test_every_round_of_a_long_run_stays_visible() -> None:
     console = _console(terminal=True)
     observer = TerminalObserver(console)

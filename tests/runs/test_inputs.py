@@ -194,7 +194,12 @@ BAD_PARTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ),
     ("float labels", {"clients": [(X, Y.astype(float))]}, ConfigError, "labels of torch.float32"),
     ("one client with float labels", {"clients": [(X, Y), (X, Y / 2)]}, ConfigError, "labels of torch.float32"),
-    ("features of true and false", {"clients": [(X > 0, Y)]}, ConfigError, "torch.bool"),
+    (
+        "whole numbers as features",
+        {"clients": [(X.astype(int), Y)]},
+        ConfigError,
+        "int64.*give features as floats",
+    ),
     ("no model", {"model": None}, ConfigError, "torch.nn.Module as the model, got NoneType"),
     ("a class for a model", {"model": nn.Linear}, ConfigError, "got Linear. Make one of that class first"),
     ("a function for a model", {"model": _fail}, ConfigError, "got _fail"),

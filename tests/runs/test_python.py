@@ -33,12 +33,19 @@ class Column:
         return self._values
 
 
+class Names(list[str]):
+    """The names of columns, as pandas has them: neither true nor false."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of a Index is ambiguous.")
+
+
 class Frame:
     """A table, as pandas has it."""
 
     def __init__(self, **columns: Any) -> None:
         self._columns = {name: Column(values) for name, values in columns.items()}
-        self.columns = list(columns)
+        self.columns = Names(columns)
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
@@ -376,3 +383,72 @@ def test_scattering_features_of_own_images() -> None:
     assert (
         _fit(rounds=2, model="scatter-linear", data={"features": "scatter"}, **given)[1].parameters == result.parameters
     )
+
+
+def test_real_frames_of_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(_patients(120))
+    frame["stage"] = pandas.Categorical(np.where(frame["age"] > 50, "late", "early"))
+    frame["grade"] = pandas.array([None, *range(119)], dtype="Int64")
+    frame["smokes"] = frame["sex"] == "m"
+    federation = tacit.Federation(model="logistic", clients=frame, label="outcome", client="hospital", seed=1)
+    assert federation.fit(rounds=3, quiet=True).client_names == ("north", "south")
+    assert federation.evaluate(frame)["accuracy"] > 0.7
+    assert set(federation.predict(frame.drop(columns=["outcome", "hospital"]))) <= {"healthy", "ill"}
+    numbers, outcomes = frame[["smokes"]], frame["outcome"]
+    pairs = tacit.Federation(model=nn.Linear(1, 2), clients={"a": (numbers, outcomes)}, test=(numbers, outcomes))
+    assert pairs.fit(rounds=1, quiet=True).test_accuracy is not None
+
+
+def test_real_data_sets_of_hugging_face() -> None:
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict(_patients(60))
+    federation = tacit.Federation(model="logistic", clients=table, label="outcome", client="hospital", seed=1)
+    assert federation.fit(rounds=1, quiet=True).client_names == ("north", "south")
+    pixels = GENERATOR.random((20, 4, 4), dtype=np.float32)
+    kinds = {"image": datasets.Array2D((4, 4), "float32"), "label": datasets.ClassLabel(names=["cat", "dog"])}
+    images = {"image": pixels, "label": [0, 1] * 10}
+    data = datasets.DatasetDict(train=datasets.Dataset.from_dict(images, features=datasets.Features(kinds)))
+    tensors = data["train"].with_format("torch")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    seen = tacit.Federation(model=model, clients=[tensors, tensors], test=tensors)
+    assert seen.fit(rounds=1, quiet=True).test_accuracy is not None
+    with pytest.raises(ConfigError, match="parts of one data set, and no clients"):
+        tacit.Federation(model=model, clients=data)
+
+
+def test_a_real_transformer() -> None:
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(vocab_size=50, max_position_embeddings=8, num_labels=2, **small)
+    tokens = torch.from_numpy(GENERATOR.integers(0, 50, (40, 8)))
+    labels = (tokens[:, 0] > 25).long()
+    clients = [(tokens[:20], labels[:20]), (tokens[20:], labels[20:])]
+
+    def fitted() -> Any:
+        torch.manual_seed(1)
+        model = transformers.BertForSequenceClassification(config)
+        return tacit.Federation(model=model, clients=clients, test=(tokens, labels), seed=1).fit(rounds=1, quiet=True)
+
+    assert fitted().test_loss == fitted().test_loss
+
+
+def test_completion_in_ipython() -> None:
+    completer = pytest.importorskip("IPython.core.completer").IPCompleter(
+        shell=None, namespace={"tacit": tacit}, use_jedi=False
+    )
+    with pytest.importorskip("IPython.core.completer").provisionalcompleter():
+        found = {one.text.removeprefix(".") for one in completer.completions("tacit.", 6)}
+    assert {"Federation", "load", "run"} <= found
+
+
+def test_parts_of_a_data_set_are_no_clients_and_bytes_are_pixels() -> None:
+    class Parts(dict[str, Any]):
+        column_names: Any = None
+
+    pixels, labels = GENERATOR.integers(0, 256, (20, 4), dtype=np.uint8), [0, 1] * 10
+    rows = Rows(image=torch.from_numpy(pixels), label=labels)
+    with pytest.raises(ConfigError, match=r"'train', 'test' are the parts.*data\['train'\]\.shard"):
+        tacit.Federation(model=nn.Linear(4, 2), clients=Parts(train=rows, test=rows))
+    federation = tacit.Federation(model=nn.Linear(4, 2), clients=[rows], test=rows)
+    assert federation.fit(rounds=1, quiet=True).test_accuracy is not None

@@ -238,10 +238,8 @@ def test_a_connection_cut_short_leaves_nothing_behind(server: Server, lonely: Pa
 
 def test_a_silent_mirror_is_given_up_after_one_attempt(server: Server) -> None:
     server.files, server.delay = dict(PUBLISHED), 0.6
-    start = time.monotonic()
     with pytest.raises(DataError, match="timed out"):
         obtain(_with(Mirror(url=server.url, timeout=0.2)), folder=None, download=True)
-    assert time.monotonic() - start < 0.6
     assert server.asked == ["a.gz"]
 
 

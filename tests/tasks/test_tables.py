@@ -9,6 +9,8 @@ import pytest
 
 import tacit
 from tacit.errors import ConfigError, DataError
+from tacit.report.run.curves import rounds_csv
+from tacit.report.run.page import run_page
 from tacit.runs import history
 from tacit.tasks.tables import Encoding, load_csv, read_csv
 
@@ -66,8 +68,8 @@ def test_constants_of_private_rows_are_refused(path: Path, more: dict[str, objec
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "a line of column names and rows below it"),
-        ("a,b\n", "got 1 lines"),
+        ("", "holds no rows. Expected a line of column names, and a line per row"),
+        ("a,b\n", "holds no rows"),
         ("a,a\n1,2\n", "name every column once"),
         ("a,b\n1\n", "Expected 2 values in line 2"),
         ('a,b\n"1,2\n', "is no CSV file"),
@@ -127,19 +129,36 @@ def test_an_encoding_goes_through_plain_containers(path: Path) -> None:
 def test_a_run_on_a_file_is_kept_told_of_and_loaded(path: Path) -> None:
     folder = path.parent / "run"
     data = {"name": str(path), "label": "outcome", "client": "hospital", "drop": "id"}
-    result = tacit.run(tacit.RunConfig(data=data, federate={"rounds": 5}, seed=1, out=folder), quiet=True)
+    evaluate = {"metrics": "auc,per-class", "clients": True}
+    config = tacit.RunConfig(data=data, federate={"rounds": 5}, evaluate=evaluate, seed=1, out=folder)
+    result = tacit.run(config, quiet=True)
     assert (result.dataset, result.split, result.model, result.clients) == ("my.csv", "natural", "logistic", 3)
     assert result.client_names == ("north", "south", "west")
     assert result.test_accuracy is not None
     assert result.test_accuracy > 0.8
     assert any("constants from the training rows" in note for note in result.notes)
+    assert list(result.client_scores) == ["north", "south", "west"]
+    assert list(result.client_scores["north"]) == ["loss", "accuracy", "auc", "accuracy of healthy", "accuracy of ill"]
     told = history.read(folder)
     assert told.own_data
+    page = run_page(told).html()
+    for words in ("north, south, west", "Metrics of the test data", "Test accuracy of each class", "accuracy of ill"):
+        assert words in page
+    assert ",auc,accuracy of healthy,accuracy of ill,seconds_" in rounds_csv(told, full=False).splitlines()[0]
     loaded = tacit.load(folder)
     assert set(loaded.predict(path)) == {"healthy", "ill"}
     assert loaded.evaluate(str(path))["accuracy"] > 0.8
     (folder / "result.json").unlink()
     assert tacit.resume(folder, quiet=True).test_accuracy == result.test_accuracy
+
+
+@pytest.mark.parametrize("mode", ["dp", "paillier"])
+def test_no_score_on_one_client_where_a_mode_hides_it(path: Path, mode: str) -> None:
+    data = {"name": str(path), "label": "outcome", "client": "hospital", "columns": str(path.parent / "columns.yaml")}
+    dp = {"dp": {"noise": 1.0}} if mode == "dp" else {}
+    config = tacit.RunConfig(data=data | {"drop": "id"}, mode=mode, evaluate={"clients": True}, **dp)
+    with pytest.raises(ConfigError, match="single client's data is not to be told"):
+        tacit.run(config, quiet=True)
 
 
 def test_a_private_run_on_a_file_tells_no_counts_and_no_names(path: Path) -> None:
@@ -159,7 +178,9 @@ def test_a_private_run_on_a_file_tells_no_counts_and_no_names(path: Path) -> Non
 
 
 def test_what_is_for_files_is_refused_for_other_data() -> None:
-    with pytest.raises(ConfigError, match=r"data\.label, data\.drop is for CSV files, and data\.name=digits is none"):
+    with pytest.raises(
+        ConfigError, match=r"data\.label, data\.drop is for CSV files, and data\.name=digits is not"
+    ):
         tacit.run(tacit.RunConfig(data={"name": "digits", "label": "x", "drop": "a,b"}), quiet=True)
 
 

@@ -19,6 +19,14 @@ def test_what_stays_is_scaled() -> None:
     assert float(out.mean()) == pytest.approx(1.0, abs=0.03)
 
 
+def test_it_tells_its_probability_as_the_layer_it_stands_for() -> None:
+    module = nn.Sequential(nn.Dropout(0.1))
+    use_keys(module)
+    (layer,) = module.children()
+    assert isinstance(layer, KeyedDropout)
+    assert (layer.p, layer.inplace) == (0.1, False)
+
+
 def test_channels_go_as_a_whole() -> None:
     out = _keyed(per_channel=True)(torch.ones(8, 6, 3, 3))
     flat = out.flatten(2)

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from tacit.accounting import guard
+from tacit.accounting.events import to_json
 from tacit.accounting.ledger import Ledger, Neighbours, Tally, Unit
 from tacit.errors import ConfigError
 
@@ -50,9 +51,8 @@ class PrivacyCost:
     unit: Unit
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, which knows no infinity: there ``epsilon`` is null and ``finite`` false."""
-        finite = math.isfinite(self.epsilon)
-        return {**asdict(self), "epsilon": self.epsilon if finite else None, "finite": finite}
+        """Return plain data for JSON; an infinite epsilon is the word "infinite"."""
+        return asdict(self) | {"epsilon": to_json(self.epsilon)}
 
 
 def epsilon(ledger: Ledger, delta: float, *, accountant: Name | None = None) -> PrivacyCost:

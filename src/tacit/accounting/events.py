@@ -126,6 +126,7 @@ class SampledEvent:
 
 Event = GaussianEvent | SkellamEvent | PureEvent | ShuffledEvent | ComposedEvent | RepeatedEvent | SampledEvent
 
+_INFINITE, _FORMERLY = "infinite", "infinity"  # the latter in journals of 0.1
 _KINDS: dict[str, type[Event]] = {
     "gaussian": GaussianEvent,
     "skellam": SkellamEvent,
@@ -157,8 +158,22 @@ def gaussian_precision(event: Event) -> float:
             raise ConfigError(f"Only Gaussian releases can be sampled, got {type(event).__name__}.")
 
 
+def to_json(number: float | None) -> float | str | None:
+    """Return a number for JSON, which knows no infinity: there it is the word ``infinite``.
+
+    >>> to_json(1.5), to_json(math.inf), to_json(None)
+    (1.5, 'infinite', None)
+    """
+    return _INFINITE if number == math.inf else number
+
+
+def from_json(told: Any) -> Any:
+    """Return what :func:`to_json` was given."""
+    return math.inf if told in (_INFINITE, _FORMERLY) else told
+
+
 def to_dict(event: Event) -> dict[str, Any]:
-    """Return plain data for JSON, tagged with its ``kind``; an infinite number is the word ``infinity``."""
+    """Return plain data for JSON, tagged with its ``kind``; an infinite number is the word ``infinite``."""
     kind = next(name for name, cls in _KINDS.items() if cls is type(event))
     fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
     return {"kind": kind, **{name: _plain(value) for name, value in fields.items()}}
@@ -185,7 +200,7 @@ def _plain(value: Any) -> Any:
         return [to_dict(event) for event in value]
     if isinstance(value, Event):
         return to_dict(value)
-    return "infinity" if value == math.inf else value
+    return to_json(value)
 
 
 def _parsed(name: str, value: Any) -> Any:
@@ -195,4 +210,4 @@ def _parsed(name: str, value: Any) -> Any:
         return tuple(from_dict(event) for event in value)
     if name == "event":
         return from_dict(value)
-    return math.inf if value == "infinity" else value
+    return from_json(value)

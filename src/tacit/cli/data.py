@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit import limits
 from tacit.cli import completion
 from tacit.cli.output import JsonFlag, console, emit_json
+
+if TYPE_CHECKING:
+    from tacit.tasks.data import DataSet
 
 app = typer.Typer(help="List, get and look at data sets.", no_args_is_help=True)
 
@@ -20,6 +23,12 @@ Folder = Annotated[
 ]
 Name = Annotated[
     str, typer.Argument(help="A name that `tacit data list` shows.", metavar="NAME", autocompletion=completion.of_data)
+]
+Shown = Annotated[
+    str,
+    typer.Argument(
+        help="A name that `tacit data list` shows, or a CSV file.", metavar="NAME", autocompletion=completion.of_data
+    ),
 ]
 
 _DEFAULT_CLIENTS = 10
@@ -66,12 +75,20 @@ def get_data(name: Name, data_dir: Folder = None, json: JsonFlag = False) -> Non
 
 @app.command("show")
 def show_data(
-    name: Name,
+    name: Shown,
     *,
     split: Annotated[
-        str,
-        typer.Option(help="iid, dirichlet:ALPHA, shards:COUNT, power:EXPONENT or natural.", metavar="SPLIT"),
-    ] = "iid",
+        str | None,
+        typer.Option(
+            help="iid, dirichlet:ALPHA, shards:COUNT, power:EXPONENT or natural; natural where --client is given.",
+            metavar="SPLIT",
+            show_default="iid",
+        ),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Of a CSV file: the column to predict.", metavar="COLUMN")] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Of a CSV file: the column that says whose a row is.", metavar="COLUMN")
+    ] = None,
     clients: Annotated[
         int | None,
         typer.Option(
@@ -88,19 +105,24 @@ def show_data(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show how a split shares out a data set: how many examples of each class every client would hold."""
+    """Show how a split shares out a data set: how many examples of each class every client would hold.
+
+    Examples:
+      tacit data show mnist --split dirichlet:0.3 --clients 20
+      tacit data show patients.csv --label outcome --client hospital
+    """
     from tacit.randomness import Randomness
     from tacit.report import holdings as report
     from tacit.report.page import png, terminal
-    from tacit.tasks import catalogue, partition
+    from tacit.tasks import partition
 
     # Everything that may be refused is, before the data is loaded.
-    rule = partition.parse(split)
+    rule = partition.parse(split or ("natural" if client else "iid"))
     generator = Randomness.of(seed=seed).stream("split")
     if plot is not None:
         png.check(plot)
 
-    data = catalogue.load(name, folder=data_dir)
+    data, classes = _loaded(name, label=label, client=client, folder=data_dir)
     natural = isinstance(rule, partition.Natural)
     if clients is None:
         clients = len(data.group_names) if natural and data.group_names else _DEFAULT_CLIENTS
@@ -108,7 +130,7 @@ def show_data(
     holders = (
         [data.group_names[data.groups[rows[0]]] for rows in shares] if natural and data.groups is not None else None
     )
-    held = report.Holdings.of(shares, data.train.labels, classes=data.classes, names=holders)
+    held = report.Holdings.of(shares, data.train.labels, classes=data.classes, names=holders, class_names=classes)
     title = f"{data.title}, split {rule} over {clients:,} clients"
     if plot is not None:
         png.write(report.chart(held, title=title), plot)
@@ -122,6 +144,7 @@ def show_data(
                 "split": str(rule),
                 "seed": seed,
                 "summary": report.Summary.of(held).to_dict(),
+                "classes": list(classes),
                 "clients": [
                     {"client": client, "examples": sum(counts), "classes": counts}
                     for client, counts in zip(held.names, held.counts.tolist(), strict=True)
@@ -135,3 +158,18 @@ def show_data(
     out.print(terminal.parts(report.parts(held, title=title)))
     if plot is not None:
         out.print(f"Figure: {plot}", markup=False)
+
+
+def _loaded(
+    name: str, *, label: str | None, client: str | None, folder: Path | None
+) -> tuple[DataSet, tuple[str, ...]]:
+    """Return a data set, and its classes where they have names."""
+    from tacit.errors import ConfigError
+    from tacit.tasks import catalogue, tables
+
+    if tables.is_file(name):
+        data, encoding = tables.load_csv(Path(name), label=label, client=client)
+        return data, encoding.classes
+    if label or client:
+        raise ConfigError(f"--label and --client are for CSV files, and {name} is none. Leave them out.")
+    return catalogue.load(name, folder=folder), ()

@@ -58,6 +58,7 @@ def epsilon(
       tacit epsilon --noise 10 --rounds 100 --delta 1e-6 --neighbours replace-one
     """
     from tacit.accounting import accountant as accounting
+    from tacit.accounting.events import to_json
     from tacit.accounting.uniform_run import uniform_run
 
     ledger = uniform_run(
@@ -69,7 +70,7 @@ def epsilon(
     )
     cost = accounting.epsilon(ledger, delta, accountant=accountant)  # type: ignore[arg-type]  # checked there, with a sentence for people
     if as_json:
-        emit_json({**cost.to_dict(), "noise": noise if noise < float("inf") else None, "rate": rate, "rounds": rounds})
+        emit_json({**cost.to_dict(), "noise": to_json(noise), "rate": rate, "rounds": rounds})
         return
     console().print(sentence(cost), markup=False)
 

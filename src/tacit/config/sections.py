@@ -177,6 +177,8 @@ class Evaluate(Section):
         BeforeValidator(words),
     ] = ()
     """What the test also computes, separated by commas: auc, f1, precision, recall, per-class, balanced-accuracy."""
+    clients: bool = False
+    """Whether the final model is scored on each client's own data too; only in modes that hide nothing."""
     patience: Rounds | None = None
     """Stop after so many tests in a row without a lower test loss; the test data count as public."""
 

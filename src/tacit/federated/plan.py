@@ -14,7 +14,6 @@ choice of both, made in one place::
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -33,7 +32,6 @@ from tacit.vectors import Vector
 
 Name = Literal["fedavg", "fedavgm", "fedadam", "fedyogi"]
 State = Mapping[str, Vector]
-INFINITE = "infinite"
 Injector = Callable[[Vector, int], Vector]  # model, round -> the model that is broadcast
 
 
@@ -199,20 +197,6 @@ class Privacy:
 
 
 NO_CLAIM = "No differential privacy is claimed: nothing bounds what the models tell about a client."
-
-
-def epsilon_to_json(epsilon: float | None) -> float | str | None:
-    """Return epsilon for JSON, which knows no infinity.
-
-    >>> epsilon_to_json(1.5), epsilon_to_json(math.inf), epsilon_to_json(None)
-    (1.5, 'infinite', None)
-    """
-    return INFINITE if epsilon == math.inf else epsilon
-
-
-def epsilon_from_json(told: Any) -> Any:
-    """Return what :func:`epsilon_to_json` was given."""
-    return math.inf if told == INFINITE else told
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,9 @@ class FlowerEngine:
         waiting = self._push(asked)
         worked: list[Seconds] = []
         pause = FIRST_PAUSE
-        while waiting and time.monotonic() - start < self._deadline:
+        last = False  # who looked for the last time after the end has seen all that came before it
+        while waiting and not last:
+            last = time.monotonic() - start >= self._deadline
             arrived = self._insist(lambda: list(self._grid.pull_messages(list(waiting))))
             for message in arrived:
                 known = waiting.pop(message.metadata.reply_to_message_id, None)
@@ -118,7 +120,7 @@ class FlowerEngine:
                     self._on_reply()
                 if frame is not None:
                     yield party, node, frame
-            if waiting:
+            if waiting and not last:
                 pause = FIRST_PAUSE if arrived else min(1.3 * pause, LONGEST_PAUSE)
                 self._pause(pause)
         for party, node in waiting.values():

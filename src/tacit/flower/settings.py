@@ -23,6 +23,8 @@ _OWN = {  # what every party may set for itself
     "train.form",
     "evaluate.every",
     "evaluate.train",
+    "evaluate.metrics",
+    "evaluate.clients",
     "paillier.key",
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ STORE = "mlruns"
 EXPERIMENT = "tacit"
 _PARAMS = 100  # MLflow takes so many in one call
 _TAG = 5000  # letters of a tag
+_LOADING = threading.Lock()  # its modules import each other in a circle, which two threads at once break
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
@@ -45,8 +47,9 @@ class MlflowLog:
         uri, store = self._store()
         if store is not None:
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        from mlflow.entities import Param, RunTag
-        from mlflow.tracking import MlflowClient
+        with _LOADING:
+            from mlflow.entities import Param, RunTag
+            from mlflow.tracking import MlflowClient
 
         with _alone(store):
             self._client = MlflowClient(tracking_uri=uri)

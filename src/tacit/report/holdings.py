@@ -22,6 +22,7 @@ class Holdings:
 
     counts: NDArray[np.int64]  # (clients, classes)
     names: tuple[str, ...]  # of the clients
+    labels: tuple[str, ...]  # of the classes: their names, or their numbers
 
     @classmethod
     def of(
@@ -31,6 +32,7 @@ class Holdings:
         *,
         classes: int,
         names: Sequence[str] | None = None,
+        class_names: Sequence[str] = (),
     ) -> Holdings:
         """Count the classes among each client's rows.
 
@@ -43,7 +45,8 @@ class Holdings:
         names = tuple(names) if names is not None else tuple(str(client) for client in range(len(shares)))
         if len(names) != len(shares):
             raise ConfigError(f"Expected a name for each of {len(shares)} clients, got {len(names)}.")
-        return cls(counts=counts.reshape(len(shares), classes), names=names)
+        told = tuple(class_names) or tuple(map(str, range(classes)))
+        return cls(counts=counts.reshape(len(shares), classes), names=names, labels=told)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -134,7 +137,7 @@ def chart(holdings: Holdings, *, title: str) -> Chart:
     names = [name[:_CLIENTS] for name in holdings.names]
     heat = Panel(
         drawing=Heatmap(
-            x=[str(label) for label in range(classes)],
+            x=holdings.labels,
             y=names,
             z=shares.tolist(),
             edges=[step / classes for step in _STEPS if step <= classes],
@@ -177,11 +180,11 @@ def _first(holdings: Holdings) -> Table:
     for name, counts in zip(holdings.names[:shown], holdings.counts[:shown], strict=True):
         if wide:
             top = int(counts.argmax())
-            cells: list[Cell] = [str(np.count_nonzero(counts)), f"{top} ({counts[top]} times)"]
+            cells: list[Cell] = [str(np.count_nonzero(counts)), f"{holdings.labels[top]} ({counts[top]} times)"]
         else:
             cells = [str(count) if count else "-" for count in counts.tolist()]
         rows.append((name, str(counts.sum()), *cells))
-    columns = ("classes", "commonest") if wide else tuple(str(label) for label in range(classes))
+    columns = ("classes", "commonest") if wide else holdings.labels
     return Table(
         columns=("client", "examples", *columns),
         rows=rows,

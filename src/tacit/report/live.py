@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tacit.report.page import terminal
 from tacit.report.run.summary import ending
-from tacit.report.words import bytes_text, cohort_text, percent, seconds_text
+from tacit.report.words import bytes_text, cohort_text, of_class, percent, seconds_text
 from tacit.rounding import epsilon_text
 from tacit.runs.result import Result, RoundRecord
 
@@ -69,6 +69,7 @@ _COLUMNS = (
 _ALONE = (_Column(name="step", width=7, text=lambda record: f"{record.steps or 0:,}"), *_SHARED, _TIME)
 _ON_TRAIN = _Column(name="on train", width=8, text=lambda record: percent(record.train_accuracy))  # evaluate.train
 _GAP = 2  # letters between columns
+_METRICS = 3  # columns for metrics that were asked for; the end has all of them
 
 
 class TerminalObserver:
@@ -98,6 +99,7 @@ class TerminalObserver:
         self._done = 0
         self._heads: tuple[_Column, ...] = ()  # whose heading stands above the rows
         self._scored = False  # whether a round was scored on the training data
+        self._metrics: tuple[_Column, ...] = ()  # that were asked for
         self._doing = ""
         self._spinner = Spinner("dots")
         self._replied = self._asked = 0
@@ -171,8 +173,10 @@ class TerminalObserver:
 
     def _row(self, record: RoundRecord) -> None:
         self._scored = self._scored or record.train_accuracy is not None
+        self._metrics = self._metrics or _metrics(record)
         columns: tuple[_Column, ...] = _ALONE if record.steps is not None else _COLUMNS
-        columns = _fitting((*columns, _ON_TRAIN) if self._scored else columns, self._console.width)
+        columns = (*columns, *self._metrics, *((_ON_TRAIN,) if self._scored else ()))
+        columns = _fitting(columns, self._console.width)
         if columns != self._heads:  # at first, and where the first score on the training data comes later
             self._heads = columns
             self._console.print(_heading(columns))
@@ -217,6 +221,18 @@ class TerminalObserver:
         return max(min(counted, 1.0), min((self._clock() - self._round_began) / mean, _NEARLY)), True
 
 
+def _metrics(record: RoundRecord) -> tuple[_Column, ...]:
+    """Return columns for the metrics that a test also computed; those of single classes come at the end."""
+
+    def column(name: str) -> _Column:
+        def text(record: RoundRecord) -> str:
+            return _number((record.metrics or {}).get(name))
+
+        return _Column(name=name, width=max(6, len(name)), text=text, rank=6)
+
+    return tuple(column(name) for name in record.metrics or {} if of_class(name) is None)[:_METRICS]
+
+
 def _cells(columns: tuple[_Column, ...], record: RoundRecord) -> Text:
     """Return the row of a round."""
     words = Text(no_wrap=True, overflow="crop")
@@ -241,9 +257,9 @@ def _fitting(columns: tuple[_Column, ...], width: int) -> tuple[_Column, ...]:
 
 def _line(record: RoundRecord, rounds: int) -> str:
     if record.steps is not None:
-        return "  ".join([f"step {record.steps}", *_told(_SHARED, record), _took(record)])
+        return "  ".join([f"step {record.steps}", *_told((*_SHARED, *_metrics(record)), record), _took(record)])
     first = [f"round {record.round}/{rounds}", f"clients {cohort_text(record)}"]
-    shown = _SHARED if record.train_accuracy is None else (*_SHARED, _ON_TRAIN)
+    shown = (*_SHARED, *_metrics(record), *(() if record.train_accuracy is None else (_ON_TRAIN,)))
     return "  ".join([*first, *_told(shown, record), f"up {bytes_text(record.bytes_up)}", _took(record)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ RELATIONS = {  # what two data sets differ in that are hard to tell apart, {} be
     "replace-one": "one {} exchanged for another: whose data they were is hidden, how many there are is not",
     "zero-out": "one {} that contributed nothing: what it contributed is hidden, not that it took part",
 }
+_NAMES = 20  # of clients that are told in a line
 STAGES = ("train", "protect", "travel", "aggregate", "recover", "evaluate")  # of a round, in its order
 
 
@@ -113,6 +114,31 @@ def places(history: History) -> tuple[str, list[int]]:
     if history.alone:
         return "step", [record.steps or record.round for record in history.rounds]
     return "round", [record.round for record in history.rounds]
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """Return metrics and their numbers in a line.
+
+    >>> metrics_text({"auc": 0.91234, "f1": 0.8})
+    'auc 0.9123, f1 0.8000'
+    """
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Return clients' names in a line, the first of them where they are many."""
+    more = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def of_class(metric: str) -> str | None:
+    """Return the class that a metric is about, or None where it is about all of them.
+
+    >>> of_class("accuracy of sick"), of_class("auc")
+    ('sick', None)
+    """
+    what, _, name = metric.partition(" of ")
+    return name if what == "accuracy" and name else None
 
 
 def keeps_training_scores(history: History, *, full: bool) -> bool:

@@ -36,6 +36,8 @@ from tacit.training.metrics import metrics_named
 from tacit.training.outputs import as_tensors
 from tacit.training.settings import Loss, loss_named
 
+_PARTS = {"train", "test", "validation", "valid", "dev", "unsupervised", "all"}  # what they are called
+
 
 class Federation:
     """A model and the data of each client.
@@ -225,10 +227,7 @@ class Federation:
         config = RunConfig(**self._settings)
         mode = mode_of(config.mode)
         if mode.private(config) or mode.encrypted or _asks_dpsgd(config):
-            raise ConfigError(
-                f"What the model is worth on a single client's data is not to be told in mode {config.mode!r}, which "
-                "hides them. Each client can find out for itself: tacit.load(...).evaluate(own data)."
-            )
+            raise ConfigError(jobs.of_one_client(config.mode))
         asked = self._metrics if metrics is None else metrics
         seen = self._as_seen()
         return {
@@ -445,6 +444,12 @@ class _Reader:
         names: tuple[str, ...] = ()
         if isinstance(given, Mapping):
             names = tuple(str(name) for name in given)
+            if hasattr(given, "column_names") and set(names) <= _PARTS:  # of Hugging Face
+                raise ConfigError(
+                    f"{', '.join(map(repr, names))} are the parts of one data set, and no clients. Share its training "
+                    f"part out, such as clients=[data[{names[0]!r}].shard(10, number) for number in range(10)], and "
+                    "pass what it is tested on as test=."
+                )
             if any(not hasattr(one, "__len__") or getattr(one, "ndim", 2) < 2 for one in given.values()):
                 raise ConfigError(
                     f"Expected clients as a list, or as a mapping from their names to their examples, got a mapping of "

@@ -77,6 +77,10 @@ class Job:
         """The clients' names, where they may be told: not of private data, whose epsilon may hide who took part."""
         return () if is_own(self.dataset) and self.plan.private else self.names
 
+    def name_of(self, client: int) -> str:
+        """Return a client's name where it has one that may be told, or its number."""
+        return self.told_names[client] if client < len(self.told_names) else str(client)
+
     def close(self) -> None:
         """Stop the workers."""
         self.trainer.close()
@@ -145,7 +149,10 @@ def _loaded(config: Resolved) -> tuple[DataSet, Encoding | None]:
     if not tables.is_file(data.name):
         own = [f"data.{key}" for key in ("label", "client", "test", "columns", "drop") if getattr(data, key)]
         if own:
-            raise ConfigError(f"{', '.join(own)} is for CSV files, and data.name={data.name} is none. Leave it out.")
+            raise ConfigError(
+                f"{', '.join(own)} is for CSV files, and data.name={data.name} is not the name of one, which ends in "
+                ".csv. Give the file, or leave it out."
+            )
         return catalogue.load(data.name, folder=data.folder, download=data.download), None
     path = Path(data.name)
     if data.folder is not None and not path.is_file():
@@ -205,6 +212,8 @@ def assemble(
     if plan.private:
         check_normalisation(module, why=OF_CLIENTS if plan.examples is None else OF_EXAMPLES)
     mode = mode_of(config.mode)
+    if config.evaluate.clients and (plan.private or mode.encrypted):
+        raise ConfigError(of_one_client(config.mode))
     config, plan = mode.fitted(config, plan, [len(row) for row in rows])
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
     settings = LocalTraining(
@@ -276,6 +285,14 @@ def assemble(
         encoding=encoding,
         outputs=outputs,
         stops=tuple(stops),
+    )
+
+
+def of_one_client(mode: str) -> str:
+    """Return why a mode that hides clients' data tells no scores on them."""
+    return (
+        f"What the model is worth on a single client's data is not to be told in mode {mode!r}, which hides them. Each "
+        "client can find out for itself: tacit.load(...).evaluate(own data)."
     )
 
 

@@ -29,10 +29,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 
 from tacit import foreign, wire
+from tacit.accounting.events import from_json, to_json
 from tacit.accounting.ledger import Charge
 from tacit.errors import ConfigError, RunError, WireError
 from tacit.federated.examples import ExampleCharge
-from tacit.federated.plan import Plan, Poisson, epsilon_from_json, epsilon_to_json
+from tacit.federated.plan import Plan, Poisson
 from tacit.flow import ClientId, Stage, Traffic
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.runs import remarks
@@ -64,7 +65,7 @@ def _valued(read: Any, value: Any) -> Any:
 
 Natural = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
 Clients = tuple[Natural, ...]
-Epsilon = Annotated[Annotated[float, Field(ge=0, strict=True)] | None, BeforeValidator(epsilon_from_json)]
+Epsilon = Annotated[Annotated[float, Field(ge=0, strict=True)] | None, BeforeValidator(from_json)]
 Truth = Annotated[bool, Field(strict=True)]
 Words = Annotated[str, BeforeValidator(str)]
 
@@ -163,7 +164,7 @@ class Round(Record):
     @classmethod
     def of(cls, record: RoundRecord, *, dropped: tuple[int, ...] | None = None) -> Round:
         """Return the line of a round."""
-        epsilons = {name: epsilon_to_json(getattr(record, name)) for name in _EPSILONS}
+        epsilons = {name: to_json(getattr(record, name)) for name in _EPSILONS}
         return cls(
             round=record.round,
             attempts=record.attempts,
@@ -182,7 +183,7 @@ class Round(Record):
         """Return the line as plain values."""
         told = {"type": self.kind, "round": self.round, **self.figures}
         if self.epsilon is not None:
-            told["epsilon"] = epsilon_to_json(self.epsilon)
+            told["epsilon"] = to_json(self.epsilon)
         return told if self.dropped is None else told | {"dropped": list(self.dropped)}
 
 

@@ -22,11 +22,12 @@ from tacit.accounting.events import (
     ShuffledEvent,
     SkellamEvent,
     to_dict,
+    to_json,
 )
 from tacit.accounting.ledger import Charge, RunningLedger
 from tacit.errors import RunError
 from tacit.federated.examples import ExampleCharge
-from tacit.federated.plan import Claim, Plan, epsilon_to_json
+from tacit.federated.plan import Claim, Plan
 from tacit.modes.catalogue import plan_of
 from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.folder import config_of, must_have_begun, records_of
@@ -138,7 +139,7 @@ class Line:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return vars(self) | {"event": to_dict(self.event), "epsilon": epsilon_to_json(self.epsilon)}
+        return vars(self) | {"event": to_dict(self.event), "epsilon": to_json(self.epsilon)}
 
 
 @dataclass(frozen=True, kw_only=True)

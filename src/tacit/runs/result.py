@@ -7,15 +7,16 @@ import html
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from tacit import foreign
+from tacit.accounting.events import from_json, to_json
 from tacit.errors import RunError, WireError
-from tacit.federated.plan import Privacy, epsilon_from_json, epsilon_to_json
+from tacit.federated.plan import Privacy
 from tacit.rounding import epsilon_text
 
 _LARGEST = 1 << 30  # bytes
@@ -121,6 +122,8 @@ class Result:
     test_examples: int | None = None  # how many there are
     at_chance: bool | None = None  # whether the test accuracy is within three standard errors of chance, or below
     client_names: tuple[str, ...] = ()  # by their numbers, where they have names that may be told
+    # of the final model on each client's own data, with evaluate.clients; by names, or numbers as text
+    client_scores: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def claimed(self) -> Privacy:
@@ -243,11 +246,11 @@ def _number(value: float | None) -> str:
 
 def _in_json(level: Mapping[str, Any]) -> dict[str, Any]:
     """Return a round, or a claim, with its epsilons as JSON can tell them."""
-    return {name: epsilon_to_json(value) if name in _EPSILONS else value for name, value in level.items()}
+    return {name: to_json(value) if name in _EPSILONS else value for name, value in level.items()}
 
 
 def _from_json(level: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: epsilon_from_json(value) if name in _EPSILONS else value for name, value in level.items()}
+    return {name: from_json(value) if name in _EPSILONS else value for name, value in level.items()}
 
 
 @functools.cache

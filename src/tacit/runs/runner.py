@@ -300,6 +300,12 @@ class Runner:
         if training is None and self._tells.training_score(config.evaluate.train):
             self._observer.doing("testing on the training data")
             training = job.evaluator.score(end.model, *self._training_data()).accuracy
+        scores: dict[str, dict[str, float]] = {}
+        if config.evaluate.clients:
+            self._observer.doing("testing on each client's data")
+            scores = {
+                job.name_of(client): self._score_on(end.model, client) for client in range(len(job.holdings.rows))
+            }
         self._observer.doing("accounting")
         accuracy = rounds[-1].test_accuracy
         chance = None if accuracy is None else job.chance
@@ -336,6 +342,7 @@ class Runner:
             test_examples=None if chance is None else chance.examples,
             at_chance=None if chance is None or accuracy is None else chance.holds(accuracy),
             client_names=job.told_names,
+            client_scores=scores,
         )
 
     def _privacy(self) -> Privacy | None:
@@ -351,6 +358,12 @@ class Runner:
             return holdings.features, holdings.labels
         index = torch.from_numpy(rows).to(holdings.labels.device)
         return holdings.features[index], holdings.labels[index]
+
+    def _score_on(self, model: Vector, client: int) -> dict[str, float]:
+        """Return what the model is worth on one client's data."""
+        holdings = self._job.holdings
+        index = torch.from_numpy(holdings.rows[client]).to(holdings.labels.device)
+        return self._job.evaluator.score(model, holdings.features[index], holdings.labels[index]).told()
 
     def _keep(self, model: Vector) -> None:
         """Write the last good model into the module, and into the folder by its tensors' names."""

@@ -104,8 +104,7 @@ class Trained:
                 score = evaluator.score(self._vector(), features.to(self._device), labels.to(self._device))
             finally:
                 evaluator.close()
-        told = {"loss": score.loss} | ({} if score.accuracy is None else {"accuracy": score.accuracy})
-        return told | dict(score.metrics)
+        return score.told()
 
     def save(self, path: Path | str) -> Path:
         """Write weights, classes and encodings to one file, without code; :func:`tacit.load` reads it."""

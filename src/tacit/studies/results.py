@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tacit.federated.plan import Privacy, epsilon_to_json
+from tacit.accounting.events import to_json
+from tacit.federated.plan import Privacy
 from tacit.modes.catalogue import mode_of
 from tacit.runs.chance import Chance
 from tacit.runs.result import Result
@@ -185,7 +186,7 @@ class Entry:
             "test_loss": _plain(self.test_loss),
             "rounds": self.rounds,
             "curve": [{"round": number} | asdict(spread) for number, spread in self.curve],
-            "privacy": [asdict(claim) | {"epsilon": epsilon_to_json(claim.epsilon)} for claim in self.claims],
+            "privacy": [asdict(claim) | {"epsilon": to_json(claim.epsilon)} for claim in self.claims],
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "bytes_holders": self.bytes_holders,

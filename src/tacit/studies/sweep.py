@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.accounting.events import to_json
 from tacit.storage import write_atomically
 from tacit.studies.plan import PlannedRun, Study
 from tacit.studies.pool import OnDone, OnRound, perform
@@ -39,7 +39,7 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain containers; an infinite epsilon is the text "infinite", which JSON can hold."""
-        return asdict(self) | {"epsilon": "infinite" if self.epsilon == math.inf else self.epsilon}
+        return asdict(self) | {"epsilon": to_json(self.epsilon)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain containers, as :meth:`Row.to_dict` does."""
-        return asdict(self) | {"epsilon": "infinite" if self.epsilon == math.inf else self.epsilon}
+        return asdict(self) | {"epsilon": to_json(self.epsilon)}
 
 
 def sweep(

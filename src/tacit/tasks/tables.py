@@ -173,6 +173,8 @@ class Encoding:
 
 def read_csv(path: Path) -> dict[str, list[str]]:
     """Return the columns of a CSV file by the names in its first line; values are text, stripped of blanks."""
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a folder. Give the path of one CSV file in it.")
     if not path.is_file():
         raise DataError(
             f"There is no file {str(path)!r}. Give the path of a CSV file whose first line names its columns."
@@ -188,7 +190,7 @@ def read_csv(path: Path) -> dict[str, list[str]]:
     except csv.Error as error:
         raise DataError(f"{path} is no CSV file: {error}.") from error
     if len(lines) < 2:
-        raise DataError(f"Expected a line of column names and rows below it in {path}, got {len(lines)} lines.")
+        raise DataError(f"{path} holds no rows. Expected a line of column names, and a line per row below it.")
     names = [name.strip() for name in lines[0]]
     if len(set(names)) < len(names) or not all(names):
         raise DataError(
@@ -226,6 +228,12 @@ def taken(table: Table, name: str, what: str) -> tuple[Sequence[Any], dict[str, 
     if name not in table:
         raise ConfigError(f"There is no column {name!r} for the {what}. Columns: {', '.join(map(repr, table))}.")
     return table[name], {other: values for other, values in table.items() if other != name}
+
+
+def owners(path: Path, client: str) -> list[str]:
+    """Return the clients that a CSV file's column names, in the order of their numbers."""
+    found, _ = taken(read_csv(path), client, "clients (--client)")
+    return sorted({str(owner) for owner in found})
 
 
 def load_csv(

@@ -22,6 +22,7 @@ class KeyedDropout(nn.Module):
     def __init__(self, *, probability: float, per_channel: bool, site: int) -> None:
         super().__init__()
         self.probability = probability
+        self.p, self.inplace = probability, False  # as those layers have; attention of Hugging Face's models reads p
         self.per_channel = per_channel
         self.site = site
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)

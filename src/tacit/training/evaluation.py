@@ -33,6 +33,10 @@ class Score:
     accuracy: float | None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
+    def told(self) -> dict[str, float]:
+        """Return all of it by name."""
+        return {"loss": self.loss} | ({} if self.accuracy is None else {"accuracy": self.accuracy}) | dict(self.metrics)
+
 
 class Evaluator:
     """Scores a model on examples: in batches, in inference mode, over all workers."""

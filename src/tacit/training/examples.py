@@ -42,11 +42,11 @@ def columns_of(data: Any, whose: str) -> dict[str, Any] | None:
         columns = {str(name): data[name] for name in data}
     else:
         frame = _is_frame(data) and hasattr(data, "columns")
-        names = data.columns if frame else getattr(data, "column_names", None)
-        if not frame and not isinstance(names, list | tuple):
+        names = list(data.columns) if frame else getattr(data, "column_names", None)
+        if not isinstance(names, list | tuple):
             return None
         try:
-            columns = {str(name): data[name].to_numpy() if frame else _listed(data[name]) for name in names or ()}
+            columns = {str(name): data[name].to_numpy() if frame else _listed(data[name]) for name in names}
         except Exception as error:  # it is somebody else's code
             raise DataError(
                 f"The table of {whose} can't be read: {type(error).__name__}: {_first_line(error)}."
@@ -89,7 +89,8 @@ def from_column(column: Any, what: str) -> Tensor:
             column = np.stack([np.asarray(row) for row in column])
         except ValueError as error:
             raise DataError(f"{what} can't be stacked: {_first_line(error)}. They need one shape.") from error
-    return _numbers(column, what)
+    numbers = _numbers(column, what)
+    return numbers / 255.0 if numbers.dtype == torch.uint8 else numbers  # pixels, as of a data set with tensors
 
 
 def _is_image(value: Any) -> bool:
@@ -119,6 +120,7 @@ def arrays(data: UserData, whose: str) -> tuple[Tensor, Tensor | list[str]]:
     if len(data) != 2:
         raise DataError(f"Expected pairs of features and label for {whose}, got {len(data)} parts.")
     features = _numbers(data[0], f"The features of {whose}")
+    features = features.float() if features.dtype == torch.bool else features
     labels = labels_of(data[1], f"The labels of {whose}")
     if len(features) != len(labels):
         raise DataError(f"Expected as many labels as examples for {whose}, got {len(labels)} and {len(features)}.")
@@ -141,6 +143,8 @@ def _texts(part: Any) -> list[str] | None:
 
 
 def _listed(column: Any) -> Any:
+    if hasattr(column, "to_pylist"):  # of Arrow, whose items are no numbers
+        return column.to_pylist()
     return column if isinstance(column, np.ndarray | Tensor | list) else list(column)
 
 
@@ -174,6 +178,8 @@ def _numbers(part: Any, what: str) -> Tensor:
         part = _of_frame(part, what)
     if part is None or isinstance(part, str | bytes | dict):
         raise DataError(f"{what} are {_kind(part)}, expected an array of numbers.{_advice(part)}")
+    if isinstance(part, np.ndarray) and not part.flags.writeable:  # as pandas gives columns
+        part = part.copy()
     try:
         numbers = torch.as_tensor(part).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

@@ -13,6 +13,8 @@ from tacit.errors import ConfigError, DataError, TacitError
 from tacit.training.outputs import tensor_of
 from tacit.training.settings import Loss, cross_entropy, gives_logits
 
+_FLOATS = " Whole numbers stay whole, as an embedding needs them: give features as floats, such as x.astype('float32')."
+
 
 def check_fit(
     module: nn.Module, loss: Loss, features: Tensor, labels: Tensor, *, whose: str = "the training data"
@@ -42,6 +44,7 @@ def check_fit(
             f"The model and the loss can't take examples of shape {tuple(features.shape[1:])} ({features.dtype}) with "
             f"labels of {labels.dtype}, as {whose} have: "
             f"{(str(error).splitlines() or [repr(error)])[0].rstrip('.')} ({type(error).__name__})."
+            f"{_FLOATS if 'dtype' in str(error) and not features.is_floating_point() else ''}"
         ) from error
     finally:
         for part, training in modes.items():

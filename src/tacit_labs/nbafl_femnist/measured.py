@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.accounting import profile
-from tacit.federated.plan import epsilon_to_json
+from tacit.accounting.events import to_json
 from tacit.runs.result import Result
 from tacit_labs.nbafl_femnist.jobs import CLIP, CLIPPED, PLAIN, WIDER, Level
 
@@ -39,7 +39,7 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return asdict(self) | {"mean": self.mean, "epsilon": epsilon_to_json(self.epsilon)}
+        return asdict(self) | {"mean": self.mean, "epsilon": to_json(self.epsilon)}
 
 
 def row(name: str, results: Sequence[Result]) -> Row:

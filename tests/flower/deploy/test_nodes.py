@@ -127,3 +127,11 @@ def test_a_run_in_progress_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="in use by another process"):
         clear(tmp_path / "run", force=True)
     folder.close()
+
+
+def test_the_clients_of_a_file_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text("age,hospital,ill\n1,north,0\n2,south,1\n3,west,1\n")
+    data = {"name": str(tmp_path / "my.csv"), "label": "ill", "client": "hospital"}
+    assert runnable(_config(data=data, federate={})).federate.clients == 3
+    with pytest.raises(ConfigError, match=r"federate\.clients has to be set"):
+        runnable(_config(data={"name": "femnist"}, federate={}))

@@ -14,6 +14,7 @@ from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
 from tacit.runs.journal import Start
 from tacit.runs.progress import complete
 from tacit.storage import is_there
+from tacit.tasks.tables import is_file, owners
 
 NodeConfig = Mapping[str, bool | int | str]
 SPLIT_SEED = 0  # of runs without a seed: all parties have to split the data alike
@@ -24,6 +25,10 @@ def runnable(config: RunConfig) -> Resolved:
     if config.out is None:
         raise ConfigError("out has to be set: the folder of the run.")
     out = config.out.absolute()
+    data = config.data
+    if data.client and data.split in (None, "natural") and config.federate.clients is None and is_file(data.name):
+        everyone = len(owners(Path(data.name), data.client))
+        config = config.model_copy(update={"federate": config.federate.model_copy(update={"clients": everyone})})
     resolved = shared(config)
     data = resolved.data
     if data.folder is not None:

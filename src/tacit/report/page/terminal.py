@@ -42,6 +42,7 @@ _WIDE = 12  # columns of numbers that fit
 _SPARKS, _ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 _SPARK = 30  # letters of a sparkline
 _SHADES, _ASCII_SHADES = " ·░▒▓█", " .:+x#"  # from none to the most; told apart without colour
+_NAMED = 40  # letters of a heat map whose columns have names
 _BAR = 20  # letters of the longest bar
 
 
@@ -282,8 +283,7 @@ class _Blocks:
         levels, full = (_ASCII_SHADES, "#") if options.ascii_only else (_SHADES, "█")
         names = [name[:16] for name in self.heat.y[:_LINES]]
         margin = max(map(len, (*names, self.panel.y.title)))
-        width = 2 if len(self.heat.x) <= 20 else 1
-        heading = "".join(name[-1:] * width for name in self.heat.x)
+        width, heading = self._heading()
         sizes, title = self._sizes()
         texts = [f"{size:,.0f}" for size in sizes]
         number = max(map(len, (*texts, title))) + 1 if sizes else 0
@@ -299,6 +299,15 @@ class _Blocks:
                     bar = full * max(1, round(sizes[place] / max(sizes) * longest))
             yield _line(f"{name:>{margin}}{told} |{cells}| {bar}".rstrip())
         yield from (Words(f"{'':>{margin}}  {words}") for words in self._explained(edges, levels, width))
+
+    def _heading(self) -> tuple[int, str]:
+        """Return how many letters wide a cell is, and what stands above the cells: last digits, or names cut short."""
+        names = [str(name) for name in self.heat.x]
+        if all(name.isdigit() for name in names):
+            width = 2 if len(names) <= 20 else 1
+            return width, "".join(name[-1:] * width for name in names)
+        width = max(1, min(6, max(map(len, names)) + 1, _NAMED // len(names)))
+        return width, "".join(f"{name[: max(1, width - 1)]:<{width}}" for name in names)
 
     def _sizes(self) -> tuple[list[float], str]:
         if self.beside is None or not isinstance(self.beside.drawing, Bars):

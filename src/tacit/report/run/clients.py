@@ -37,6 +37,7 @@ def section(history: History, *, full: bool) -> Section:
             parts.append(Table(columns=("what the server alone may know",), rows=rows, align="l", caption=left_out))
     else:
         parts = [*_by_round(history), *_failures(history, full=full), *_by_client(history)]
+    parts += _scores(history)
     parts += _split(history, full=full)
     return Section(title="Clients", parts=parts)
 
@@ -151,6 +152,17 @@ def _participation_table(history: History, asked: Counter[int], dropped: Counter
     )
 
 
+def _scores(history: History) -> list[Part]:
+    """Return what the final model is worth on each client's own data, where that was asked for."""
+    scores = {} if history.result is None else history.result.client_scores
+    if not scores:
+        return []
+    names = list(dict.fromkeys(name for told in scores.values() for name in told))
+    rows, left_out = shortened([(client, *(told.get(name) for name in names)) for client, told in scores.items()])
+    caption = f"The final model on each client's own training data. {left_out}".strip()
+    return [Table(columns=("client", *names), rows=rows, caption=caption)]
+
+
 def _split(history: History, *, full: bool) -> list[Part]:
     split = history.start.split
     if split is None and history.own_data and history.plan.private:
@@ -163,7 +175,7 @@ def _split(history: History, *, full: bool) -> list[Part]:
     parts: list[Part] = [Text(text=f"{_sizes(sizes)} {'' if history.own_data else _PUBLIC}".strip())]
     counts = split.counts
     if counts is not None and len(sizes) <= _MOST_CLIENTS:
-        parts.append(_classes(counts, _named(history)))
+        parts.append(_classes(counts, _named(history), history.start.classes or ()))
     elif len(sizes) <= _MOST_CLIENTS:
         parts.append(_size_bars(_named(history), sizes))
     else:
@@ -190,10 +202,10 @@ def _named(history: History) -> list[str | int]:
     )
 
 
-def _classes(counts: Sequence[Sequence[int]], names: Sequence[str | int]) -> Chart:
+def _classes(counts: Sequence[Sequence[int]], names: Sequence[str | int], classes: Sequence[str]) -> Chart:
     return heatmap(
         title="How the data are split",
-        x=list(range(len(counts[0]))),
+        x=list(classes) or list(range(len(counts[0]))),
         y=names,
         z=counts,
         x_title="class",

@@ -6,9 +6,9 @@ import csv
 import io
 from dataclasses import fields
 
-from tacit.report.page import Download, Fold, Part, Row, Section, Series, Table, Text, line
+from tacit.report.page import Download, Fold, Part, Row, Section, Series, Table, Text, bars, line
 from tacit.report.run.baseline import Baseline
-from tacit.report.words import keeps_training_scores, percent, places, shortened, stages
+from tacit.report.words import keeps_training_scores, metrics_text, of_class, percent, places, shortened, stages
 from tacit.runs.history import History
 from tacit.runs.result import RoundRecord
 
@@ -92,6 +92,7 @@ def section(history: History, *, full: bool, baseline: Baseline | None = None) -
         align="r" * (6 if scored else 5),
         caption=left_out,
     )
+    parts += _metrics(history)
     parts.append(Fold(summary="The numbers", parts=(table,)))
     parts.append(
         Download(label="All rounds as CSV", name=f"{history.name}-rounds.csv", text=rounds_csv(history, full=full))
@@ -99,16 +100,54 @@ def section(history: History, *, full: bool, baseline: Baseline | None = None) -
     return Section(title="Learning", parts=parts)
 
 
+def _metrics(history: History) -> list[Part]:
+    """Return what the test computed beside loss and accuracy: by round, and of each class at the end."""
+    tested = [record for record in history.rounds if record.metrics]
+    if not tested:
+        return []
+    word, at = places(history)
+    last = tested[-1].metrics or {}
+    classes = {name: value for metric, value in last.items() if (name := of_class(metric)) is not None}
+    whole = [name for name in last if of_class(name) is None]
+    charts: list[Part] = []
+    if whole:
+        curves = {name: [(record.metrics or {}).get(name) for record in history.rounds] for name in whole}
+        charts.append(
+            line(
+                title="Metrics of the test data",
+                series=[Series(name=name, x=at, y=values) for name, values in curves.items()],
+                x_title=word,
+                y_title="metric",
+                caption=f"At the end: {metrics_text({name: last[name] for name in whole})}.",
+            )
+        )
+    if classes:
+        charts.append(
+            bars(
+                title="Test accuracy of each class",
+                categories=list(classes),
+                series={"accuracy": list(classes.values())},
+                x_title="class",
+                y_title="accuracy",
+                y_format=".2%",
+                caption="The share of each class that the model names right, at the end.",
+            )
+        )
+    return [Row(parts=charts)]
+
+
 def rounds_csv(history: History, *, full: bool) -> str:
     """Return every number of every round as CSV, seconds by stage included; what may not be told is empty."""
     hidden = keeps_training_scores(history, full=full)
     text = io.StringIO()
-    names = [name.name for name in fields(RoundRecord) if name.name != "seconds"]
+    names = [name.name for name in fields(RoundRecord) if name.name not in {"seconds", "metrics"}]
     spent = stages(history.rounds)
+    metrics = list(dict.fromkeys(name for record in history.rounds for name in record.metrics or {}))
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, *(f"seconds_{stage}" for stage in spent)])
+    writer.writerow([*names, *metrics, *(f"seconds_{stage}" for stage in spent)])
     for record in history.rounds:
         told = [None if hidden and name in _ON_TRAINING else getattr(record, name) for name in names]
+        told += [(record.metrics or {}).get(name) for name in metrics]
         writer.writerow([*told, *(record.seconds.get(stage) for stage in spent)])
     return text.getvalue()
 

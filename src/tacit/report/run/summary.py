@@ -13,6 +13,8 @@ from tacit.report.words import (
     bytes_text,
     guarantee,
     keeps_training_scores,
+    metrics_text,
+    names_text,
     percent,
     seconds_text,
     short,
@@ -39,6 +41,7 @@ _KEYS = {
 }
 _PROTECTION = ("protect", "aggregate", "recover")  # stages that a protection adds to
 _UNBOUNDED = "nothing bounds what the models tell about a client"
+_FEW = 20  # clients whose scores are told one by one
 _NOTABLE = 0.05  # share of the time from which on they are told
 
 
@@ -128,6 +131,11 @@ def ending(result: Result) -> list[Part]:
     ]
     claims = filter(None, (result.privacy, result.example_privacy))
     rows += [("that means", risk.sentence(claim).replace("**", "")) for claim in claims]
+    if result.client_names:
+        rows.append(("clients", names_text(result.client_names)))
+    if result.metrics:
+        rows.append(("metrics", metrics_text(result.metrics)))
+    rows += _of_clients(result)
     if not outcome.alone:
         rows.append(("server sees", result.sees["server"]))
     rows.append(("randomness", randomness(result.seed, simulation=result.simulation)))
@@ -143,6 +151,18 @@ def ending(result: Result) -> list[Part]:
         rows.append(("try next", following))
     said = verdict(outcome)
     return [*([said] if outcome.at_chance and said else []), cards(outcome), Table(columns=(), rows=rows)]
+
+
+def _of_clients(result: Result) -> list[tuple[Cell, ...]]:
+    """Return the scores on each client's own data, or their spread where there are many clients."""
+    scores = result.client_scores
+    if len(scores) <= _FEW:
+        return [(f"on {name}", metrics_text(told)) for name, told in scores.items()]
+    spread = []
+    for metric in next(iter(scores.values())):
+        values = sorted(told[metric] for told in scores.values() if metric in told)
+        spread.append(f"{metric} {values[0]:.4f} to {values[-1]:.4f}, median {values[len(values) // 2]:.4f}")
+    return [("on clients", "; ".join(spread))]
 
 
 def verdict(outcome: RunOutcome) -> Note | None:
@@ -329,6 +349,8 @@ def _facts(history: History) -> Table:
         if every.endswith("per round") and type(sampler).__name__ == "Poisson":
             every += " in the mean (Poisson sampling)"
         rows.append(("clients", f"{history.clients:,}, {every}; split: {config.data.split or 'given'}"))
+        if history.start.client_names:
+            rows.append(("their names", names_text(history.start.client_names)))
     rows.append(("randomness", randomness(config.seed, simulation=start.simulation)))
     if start.time is not None:
         rows.append(("began", time_text(start.time)))

@@ -53,7 +53,7 @@ TARGETS = {
     },
     # What a mode does when it is told nothing: few rounds, so that it is done within a minute on two cores.
     "default-dp": Target(epsilon=8.0, clients=100, rounds=(10, 20)),
-    "default-paillier": Target(epsilon=8.0, clients=100, rounds=(10, 20), scales=3),
+    "default-paillier": Target(epsilon=8.0, clients=100, rounds=(10,), scales=3),
     "default-local-dp": Target(epsilon=8.0, clients=5000, rounds=(1, 3, 10), scales=3, local=True),
 }
 

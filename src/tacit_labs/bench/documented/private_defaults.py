@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tacit
+from tacit.errors import ConfigError
 from tacit.runs.observer import Silent
+from tacit.storage import write_atomically
 from tacit_labs.bench.documented.common import keep
+from tacit_labs.bench.machine import describe
 
+BEGIN, END = "<!-- private defaults: python benchmarks/private_defaults.py -->", "<!-- end of private defaults -->"
 MODES: dict[str, dict[str, Any]] = {
     "dp": {"mode": "dp"},
     "paillier --dp": {"mode": "paillier", "paillier": {"dp": True}},
@@ -21,18 +27,78 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(names: Sequence[str], *, seeds: int, results: Path) -> None:
-    """Run the modes that are named, or all, and keep each row as soon as it is there."""
-    rows: list[dict[str, Any]] = []
+def measure(names: Sequence[str], *, seeds: int, results: Path | None, rounds: int | None = None) -> dict[str, Any]:
+    """Run the modes that are named, or all, and return what they reached.
+
+    Args:
+        names: the modes.
+        seeds: how many runs of each.
+        results: where each row is kept as soon as it is there; rows of other modes stay. Nowhere if None.
+        rounds: fewer than the modes choose, to try whether it runs.
+    """
+    unknown = [name for name in names if name not in MODES]
+    if unknown:
+        raise ConfigError(f"Unknown mode {unknown[0]!r}. Choose of {', '.join(map(repr, MODES))}.")
+    kept: dict[str, Any] = {"machine": asdict(describe(["torch", "gmpy2"])), "rows": {}}
+    if results is not None and results.exists():
+        kept["rows"] = json.loads(results.read_text())["rows"]
     for name in names or MODES:
-        accuracies, seconds, epsilons = [], [], []
-        for seed in range(1, seeds + 1):
-            start = time.perf_counter()
-            result = tacit.run(tacit.RunConfig(**MODES[name], seed=seed), observer=Silent())
-            seconds.append(round(time.perf_counter() - start, 1))
-            accuracies.append(result.test_accuracy or 0.0)
-            epsilons.append(result.claimed.epsilon)
-        row = {"mode": name, "epsilon": max(epsilons), "accuracy": accuracies, "mean": statistics.mean(accuracies)}
-        rows.append(row | {"seconds": seconds})
-        print(rows[-1], flush=True)
-        keep(rows, results)
+        found = [_run(name, seed, rounds) for seed in range(1, seeds + 1)]
+        last = found[-1][0]
+        assert last.privacy is not None
+        kept["rows"][name] = {
+            "clients": last.clients,
+            "rounds": len(last.rounds),
+            "parameters": last.parameters,
+            "epsilon": max(result.claimed.epsilon for result, _ in found),
+            "delta": last.privacy.delta,
+            "unit": last.privacy.unit,
+            "accuracy": [result.test_accuracy for result, _ in found],
+            "seconds": [round(seconds, 1) for _, seconds in found],
+        }
+        print(name, kept["rows"][name], flush=True)
+        if results is not None:
+            keep(kept, results)
+    return kept
+
+
+def _run(name: str, seed: int, rounds: int | None) -> tuple[tacit.Result, float]:
+    fewer = {} if rounds is None else {"federate": {"rounds": rounds}}
+    start = time.perf_counter()
+    result = tacit.run(tacit.RunConfig(**MODES[name], **fewer, seed=seed), observer=Silent())
+    return result, time.perf_counter() - start
+
+
+def table(kept: Mapping[str, Any]) -> str:
+    """Return the rows as a table for the documentation."""
+    rows = {name: kept["rows"][name] for name in MODES if name in kept["rows"]}
+    lines = [
+        "| `tacit run --mode` | clients | rounds | epsilon | test accuracy (lowest) | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        mean, lowest = statistics.mean(row["accuracy"]), min(row["accuracy"])
+        cost = f"{row['epsilon']:.3g} per {row['unit']}, delta {row['delta']:g}".replace("e-0", "e-")
+        share = f"{mean:.1%} ({lowest:.1%})" if len(row["accuracy"]) > 1 else f"{mean:.1%}"
+        spent = statistics.median(row["seconds"])
+        lines.append(f"| `{name}` | {row['clients']:,} | {row['rounds']} | {cost} | {share} | {spent:.0f} |")
+    machine = kept["machine"]
+    seeds = sorted({len(row["accuracy"]) for row in rows.values()})
+    words = " or ".join(str(count) for count in seeds) + (" seed" if seeds == [1] else " seeds")
+    lines += ["", f"{words} each, {machine['processor']}, {machine['cores']} cores; median seconds by the clock."]
+    return "\n".join(lines)
+
+
+def filled(text: str, kept: Mapping[str, Any]) -> str:
+    """Return a documentation page with the table between its marks."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ConfigError(f"Expected the page to have the lines {BEGIN} and {END} once each.")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table(kept)}\n\n{END}{after}"
+
+
+def rewrite(page: Path, results: Path) -> None:
+    """Put the results' table into a documentation page."""
+    kept = json.loads(results.read_text())
+    write_atomically(page, filled(page.read_text(), kept).encode(), advice="Name a page that you may write to.")
