@@ -11,7 +11,7 @@ from typing import Any
 from tacit.accounting import profile
 from tacit.accounting.events import to_json
 from tacit.runs.result import Result
-from tacit_labs.nbafl_femnist.jobs import CLIP, CLIPPED, PLAIN, WIDER, Level
+from tacit_labs.nbafl_femnist.jobs import BASE, CLIP, CLIPPED, PLAIN, WIDER, Level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,8 @@ class Measured:
 
     def up(self, level: Level) -> float:
         """Return the standard deviation of the noise of the largest writer, who has the least."""
-        return 2 * CLIP * self.plain.rounds * level.ratio / max(self.sizes)
+        rounds: int = BASE["federate"]["rounds"]
+        return 2 * CLIP * rounds * level.ratio / max(self.sizes)
 
     def if_clipped(self, level: Level, delta: float = 1e-5) -> float:
         """Return the epsilon of one message that would hold if clients clipped each coordinate as the server does.

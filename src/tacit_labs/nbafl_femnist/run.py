@@ -107,6 +107,9 @@ def _learned(
 
     own = {key: value for key, value in job.items() if key not in ("data", "model")}
     own = with_values(own, {"optimizer.lr": sizes.lr})
+    if "nbafl" in own:  # the noise is that of all rounds, also where fewer are run: it grows with their number
+        epsilon = own["nbafl"]["epsilon"] * sizes.rounds / BASE["federate"]["rounds"]
+        own = with_values(own, {"nbafl.epsilon": epsilon})
     folder = settings.work(EXPERIMENT.name) / f"{zlib.crc32(repr((own, sizes, len(holders), seed)).encode()):08x}"
     held = finished(folder)
     if held is not None:
@@ -158,8 +161,8 @@ def _smaller(sizes: Sizes, settings: Settings) -> str:
     if not settings.quick:
         return ""
     return (
-        f"{sizes.writers or 'All'} writers instead of all, {sizes.rounds} rounds instead of {FULL.rounds}. The model "
-        "has learned less everywhere, and the noise, which grows with the rounds, is smaller."
+        f"{sizes.writers or 'All'} writers instead of all, {sizes.rounds} rounds instead of {FULL.rounds}, with the "
+        f"noise of {FULL.rounds}. The model has learned less everywhere, and the mean of fewer writers has more noise."
     )
 
 

@@ -107,6 +107,9 @@ def test_finished_cells_are_not_run_again(monkeypatch: pytest.MonkeyPatch, tmp_p
     stand_in(monkeypatch)
     settings = Settings(quick=True, out=tmp_path)
     first = nbafl_femnist.reproduce(SIZES, settings, silent)
+    kept = [yaml.safe_load(path.read_text()) for path in tmp_path.glob("unfinished/*/*/config.yaml")]
+    noise = {one["nbafl"]["constant"] * 2 / one["nbafl"]["epsilon"] for one in kept if one["mode"] == "nbafl"}
+    assert max(noise) == pytest.approx(300 * 3.0 / 10.0)  # T c / epsilon: that of 300 rounds in two
     monkeypatch.setattr("tacit.runs.federation.Federation.fit", lambda *_args, **_options: pytest.fail("run again"))
     told: list[float | None] = []
 
