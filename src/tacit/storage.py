@@ -26,6 +26,7 @@ except ImportError:  # Windows: no lock against a second process
     fcntl = None  # type: ignore[assignment]  # Windows has no such module
 
 RUN_ADVICE = "Free some space, or choose another folder with --out; a run that has begun goes on with `tacit resume`."
+CACHE_VARIABLE = "TACIT_CACHE"
 _REMARKS = {
     errno.EIO: "The disk, or the way to it, is failing; the system's log says more.",
     errno.EROFS: "It can only be read from.",
@@ -40,6 +41,17 @@ _LETTERS = 40  # of the file's name; more could make the temporary name too long
 _PIECE = 1 << 20
 # Another user's link would have us empty a file, and to open a pipe must not wait for its reader.
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def cache_folder() -> Path:
+    """Return the folder of what can be had again: downloads, features, the matrices of correlated noise."""
+    try:
+        if chosen := os.environ.get(CACHE_VARIABLE):
+            return Path(chosen).expanduser()
+        base = os.environ.get("XDG_CACHE_HOME")
+        return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "tacit"
+    except RuntimeError as error:
+        raise StorageError(f"{error} Name a folder for downloads with {CACHE_VARIABLE}.") from error
 
 
 def cannot_write(path: Path | str, error: OSError, advice: str = RUN_ADVICE) -> StorageError:

@@ -87,3 +87,11 @@ def test_people_read_a_table() -> None:
 def test_bad_input(arguments: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"Expected|Unknown|must|between"):
         CliRunner().invoke(_APP, arguments, catch_exceptions=False)
+
+
+def test_a_schedule_with_correlated_noise() -> None:
+    found = _json("--epsilon", "4", "--rounds", "100", "--separation", "10", "--correlation", "blt")
+    assert found["run"]["epsilon"] == pytest.approx(4.0)
+    independent = _json("--epsilon", "4", "--rounds", "10", "--neighbours", "zero-out")
+    assert found["noise_multiplier"] > independent["noise_multiplier"]  # its columns overlap
+    assert found["noise_multiplier"] * found["model_noise"] < 0.5 * independent["noise_multiplier"] * 50.5**0.5

@@ -104,3 +104,31 @@ def test_an_answer_loads_only_what_it_needs(rate: float, absent: set[str]) -> No
     code += f"; sys.exit(str(sorted({absent!r} & sys.modules.keys())))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
+
+
+def test_a_schedule_is_charged_by_participation_whatever_hangs_together() -> None:
+    ten = _json("--noise", "5", "--rounds", "10", "--neighbours", "zero-out")
+    schedule = ("--noise", "5", "--rounds", "100", "--separation", "10")
+    plain, banded, blt = (_json(*schedule, *more) for more in ((), ("--bands", "10"), ("--correlation", "blt")))
+    assert plain["epsilon"] == banded["epsilon"] == pytest.approx(ten["epsilon"])
+    assert blt["epsilon"] > plain["epsilon"]
+    assert (banded["participations"], banded["correlation"], banded["neighbours"]) == (10, "banded", "zero-out")
+    assert plain["model_noise"] == pytest.approx(50.5**0.5)
+    assert max(banded["model_noise"], blt["model_noise"]) < 0.5 * plain["model_noise"]
+    assert "10 times at the most" in _run(*schedule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--bands", "3"), "need --separation"),
+        (("--separation", "3", "--rate", "0.5"), "public schedule"),
+        (("--separation", "3", "--bands", "4"), "1 to 3 bands"),
+        (("--separation", "3", "--correlation", "x"), "Unknown correlation 'x'"),
+        (("--separation", "3", "--correlation", "blt", "--bands", "2"), "A BLT has --buffers"),
+        (("--separation", "3", "--neighbours", "add-remove"), "tells who is there"),
+    ],
+)
+def test_schedules_that_make_no_sense_are_refused(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        _run("--noise", "1", "--rounds", "12", *arguments)

@@ -48,7 +48,7 @@ def _round(
     randomness = Randomness.of(seed=seed)
     clients = LocalClients(plan=plan, trainer=trainer, examples=EXAMPLES, randomness=randomness)
     answer = Unreliable(answer=clients.answer, rate=drop, randomness=randomness)
-    cohort = plan.sampler.cohort(randomness.secret("cohort"))
+    cohort = plan.sampler.cohort(1, randomness.secret("cohort"))
     task = broadcast(plan, plan.mechanism, MODEL, turn)
     total = drive(sum_flow(plan, plan.mechanism, cohort, task), InProcessEngine(answer=answer))
     return release(plan, plan.mechanism, total, task, state or {}, randomness)

@@ -125,6 +125,11 @@ CASES: dict[str, dict[str, Any]] = {
     "plain with drop-outs": {"federate": {"drop": 0.3}},
     "plain with a sample": {"federate": {"per_round": 3}},
     "dp": {"mode": "dp", "dp": {"noise": 0.5, "clip": "adaptive"}},
+    "dp with correlated noise": {
+        "mode": "dp",
+        "federate": {"separation": 2, "rounds": 4},
+        "dp": {"correlation": "banded", "epsilon": 8.0},
+    },
     "local-dp": {"mode": "local-dp", "dp": {"noise": 0.1}},
     "dp-sgd": {"mode": "dp-sgd", "dp": {"noise": 1.0}},
     "both levels": {"mode": "dp", "dp": {"noise": 1.0}, "dpsgd": {"noise": 1.0}},

@@ -178,3 +178,12 @@ def test_memory_there_and_back_and_long_texts_as_their_hash() -> None:
     assert len(kept.to_bytes()) < 300
     with pytest.raises(RefusalError, match="says a sha256:"):
         kept.held_to({"a": "x" * 9_999 + "y"})
+
+
+def test_a_client_is_not_asked_before_its_next_round_is_due() -> None:
+    memory = Memory().answering(wire.Turn(round_number=2), rounds=9, retries=1, separation=3)
+    again = memory.answering(wire.Turn(round_number=2, attempt=1), rounds=9, retries=1, separation=3)
+    for soon in (3, 4):
+        with pytest.raises(RefusalError, match=rf"round {soon} after round 2, .* every 3-th round"):
+            again.answering(wire.Turn(round_number=soon), rounds=9, retries=1, separation=3)
+    assert again.answering(wire.Turn(round_number=5), rounds=9, retries=1, separation=3).last == (5, 1)

@@ -12,6 +12,8 @@ import pytest
 
 from tacit import mechanisms
 from tacit.accounting.events import GaussianEvent, from_dict, to_dict
+from tacit.mechanisms.correlated.mechanism import CorrelatedMechanism
+from tacit.mechanisms.correlated.strategy import Correlation
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism, LocalGaussianMechanism
 from tacit.mechanisms.magnitude import MagnitudeEstimate
@@ -44,6 +46,12 @@ MECHANISMS: dict[str, Mechanism] = {
         expected_clients=CLIENTS,
         per_layer=True,
         noise_split="variance-minimal",
+    ),
+    "correlated gaussian": CorrelatedMechanism(
+        gaussian=_GAUSSIAN, correlation=Correlation(kind="banded", rounds=9, separation=3, bands=3)
+    ),
+    "correlated gaussian, BLT": CorrelatedMechanism(
+        gaussian=_GAUSSIAN, correlation=Correlation(kind="blt", rounds=9, separation=3)
     ),
     "local gaussian": LocalGaussianMechanism(clip_bound=1.0, noise_multiplier=1.0, expected_clients=CLIENTS),
     "skellam": SkellamMechanism(clip_bound=1.0, noise_multiplier=1.0, smallest_cohort=3, expected_clients=CLIENTS),
@@ -148,7 +156,8 @@ def test_a_mechanism_is_a_frozen_value(mechanism: Mechanism) -> None:
 
 
 def test_every_mechanism_is_in_the_suite() -> None:
-    modules = [importlib.import_module(f"tacit.mechanisms.{m.name}") for m in pkgutil.iter_modules(mechanisms.__path__)]
+    found_modules = pkgutil.walk_packages(mechanisms.__path__, "tacit.mechanisms.")
+    modules = [importlib.import_module(module.name) for module in found_modules]
     found = {
         value
         for module in modules

@@ -22,11 +22,15 @@ VALUES: dict[str, Any] = {
     "per_layer": True,
     "noise_split": "variance-minimal",
     "amplification": False,
+    "correlation": "toeplitz",
+    "bands": 2,
+    "buffers": 2,
     "mechanism": "analytic",
     "clip_start": 0.2,
     "clip_quantile": 0.4,
     "clip_rate": 0.1,
 }
+CORRELATED = {"correlation": "toeplitz", "bands": "banded", "buffers": "blt"}
 CASES: list[tuple[str, dict[str, Any]]] = [(mode, {}) for mode in MODES] + [("paillier", {"paillier": {"dp": True}})]
 
 
@@ -38,11 +42,14 @@ def test_every_key_is_tried() -> None:
 @pytest.mark.parametrize("key", VALUES)
 def test_a_setting_is_meant_for_the_modes_that_take_it(mode: str, more: dict[str, Any], key: str) -> None:
     kept, left = meant_for(mode, more | {"dp": {key: VALUES[key]}})
-    needed = {} if key in ("noise", "epsilon") else {"noise": 1.0}
+    needed: dict[str, Any] = {} if key in ("noise", "epsilon") else {"noise": 1.0}
     if mode not in ("dp", "local-dp", "dp-sgd") and not more:
         needed = {}
     if mode == "dp" and key == "noise_split":
         needed["per_layer"] = True
+    if mode == "dp" and key in CORRELATED:
+        needed |= {"correlation": CORRELATED[key]}
+        more = more | {"federate": {"separation": 3}}
     config = from_mapping(more | {"mode": mode, "dp": needed | {key: VALUES[key]}})
     if left:
         assert left == [f"dp.{key}"]

@@ -26,6 +26,11 @@ from tests.runs.disk import DEAD, Disk, dying
 MODES: dict[str, dict[str, Any]] = {
     "plain": {"server": {"name": "fedadam", "lr": 0.02}},
     "dp": {"dp": {"noise": 0.2, "clip": "adaptive"}},
+    "correlated": {
+        "mode": "dp",
+        "federate": {"clients": 3, "rounds": 4, "separation": 2},
+        "dp": {"noise": 0.2, "correlation": "banded"},
+    },
     "local-dp": {"dp": {"noise": 0.1}},
     "dp-sgd": {"dp": {"noise": 1.0}, "dpsgd": {"steps": 2, "batch_size": 16}},
     "signds": {},

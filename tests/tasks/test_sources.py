@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import DataError, StorageError
+from tacit.storage import cache_folder
 from tacit.tasks import images
 from tacit.tasks.files import DataFile
 from tacit.tasks.remote import Mirror, PackageIndex
-from tacit.tasks.sources import FileSet, Place, cache_folder, locate, obtain, refresh
+from tacit.tasks.sources import FileSet, Place, locate, obtain, refresh
 
 
 def _file(name: str, content: bytes) -> DataFile:

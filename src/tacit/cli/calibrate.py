@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit import limits
-from tacit.cli.epsilon import Accountant, Delta, Neighbours, Sampling, sentence
+from tacit.cli.epsilon import (
+    Accountant,
+    Bands,
+    Buffers,
+    Correlation,
+    Delta,
+    Neighbours,
+    Sampling,
+    Schedule,
+    Separation,
+    schedule_of,
+    sentence,
+)
 from tacit.cli.output import JsonFlag, console, emit_json
 
 if TYPE_CHECKING:
@@ -29,6 +43,10 @@ def calibrate(
     ] = None,
     sampling: Sampling = "poisson",
     neighbours: Neighbours = None,
+    separation: Separation = None,
+    correlation: Correlation = None,
+    bands: Bands = None,
+    buffers: Buffers = None,
     accountant: Accountant = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -37,27 +55,33 @@ def calibrate(
     Examples:
       tacit calibrate --epsilon 2 --delta 1e-5
       tacit calibrate --epsilon 8 --rounds 100 --rate 0.1
+      tacit calibrate --epsilon 8 --rounds 100 --separation 10 --correlation banded
     """
     from tacit.mechanisms.calibration import table
 
     rows = table(epsilon, delta, sensitivity)
     whole = None
-    if rounds is not None or rate is not None:
+    asked = 1.0 if rate is None else rate
+    schedule = schedule_of(rounds or 1, separation, correlation, bands, buffers, rate=asked, sampling=sampling)
+    if rounds is not None or rate is not None or schedule is not None:
         from tacit.accounting import calibration
 
         whole = calibration.calibrate(
             epsilon=epsilon,
             delta=delta,
-            rounds=1 if rounds is None else rounds,
-            rate=1.0 if rate is None else rate,
+            rounds=1 if rounds is None or schedule is not None else rounds,
+            rate=asked,
             sampling=sampling,  # type: ignore[arg-type]  # checked there, with a sentence for people
-            neighbours=neighbours,  # type: ignore[arg-type]  # checked there, with a sentence for people
-            accountant=accountant,  # type: ignore[arg-type]  # checked there, with a sentence for people
+            neighbours=neighbours if schedule is None else schedule.neighbours(neighbours),  # type: ignore[arg-type]  # checked there
+            accountant=accountant,  # type: ignore[arg-type]  # checked there
         )
+        if schedule is not None:  # all that a client is in costs as much as one release with less noise
+            whole = replace(whole, noise_multiplier=whole.noise_multiplier * math.sqrt(schedule.releases))
     if as_json:
-        emit_json(_plain(rows, whole, epsilon=epsilon, delta=delta, sensitivity=sensitivity))
+        plain = _plain(rows, whole, epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        emit_json(plain if schedule is None else plain | schedule.to_dict())
     else:
-        _show(rows, whole, epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        _show(rows, whole, schedule, epsilon=epsilon, delta=delta, sensitivity=sensitivity)
 
 
 def _plain(rows: list[Calibration], whole: Calibrated | None, **asked: float) -> dict[str, Any]:
@@ -75,7 +99,13 @@ def _plain(rows: list[Calibration], whole: Calibrated | None, **asked: float) ->
 
 
 def _show(
-    rows: list[Calibration], whole: Calibrated | None, *, epsilon: float, delta: float, sensitivity: float
+    rows: list[Calibration],
+    whole: Calibrated | None,
+    schedule: Schedule | None,
+    *,
+    epsilon: float,
+    delta: float,
+    sensitivity: float,
 ) -> None:
     from rich.table import Table
 
@@ -89,3 +119,5 @@ def _show(
     if whole is not None:
         out.print(f"\nWhole run: noise multiplier {whole.noise_multiplier:.10g}", markup=False)
         out.print(sentence(whole.cost), markup=False)
+        if schedule is not None:
+            out.print(schedule.sentence(whole.noise_multiplier), markup=False)

@@ -21,7 +21,7 @@ _ALONE = "there is one data holder and no federation. `tacit run --mode dp-sgd` 
         "data.split": _ALONE,
         "server.": _ALONE,
         **{f"federate.{name}": _ALONE for name in ("clients", "per_round", "share", "sampling", "minimum_clients")},
-        **{f"federate.{name}": _ALONE for name in ("drop", "retries", "weighting")},
+        **{f"federate.{name}": _ALONE for name in ("drop", "retries", "separation", "weighting")},
         "train.batch_size": "DP-SGD draws Poisson batches; their mean size is dpsgd.batch_size (--batch-size).",
         "paillier.": _ALONE,
     },

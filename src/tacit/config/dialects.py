@@ -2,8 +2,8 @@
 
 MindSpore Federated switches SignDS on in its YAML with ``encrypt: {encrypt_train_type: SIGNDS, signds: {...}}``, and
 FederatedScope switches NbAFL on with ``nbafl.use True``. Both are understood as they stand; FederatedScope's other keys
-are in :mod:`tacit.config.federatedscope`. A section that has a name
-may be given by its name alone: ``data: digits``, ``model: cnn``, ``server: fedadam``.
+are in :mod:`tacit.config.federatedscope`. A section that has a name may be given by its name alone: ``data: digits``,
+``model: cnn``, ``server: fedadam``. ``dp: {noise: banded}`` names the kind of noise, and leaves its size to epsilon.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ from tacit.errors import ConfigError
 
 _TYPES = {"SIGNDS": "signds", "NOT_ENCRYPT": "plain"}
 _BLOCKS = ("signds", "pw_encrypt", "dp_encrypt")  # also of methods that were not chosen: MindSpore's files have all
+_CORRELATED = ("banded", "toeplitz", "blt")
 _NAMED = ("data", "model", "server")  # sections whose first key is a name
 
 
 def in_full(section: str, value: Any) -> Any:
     """Return the value of a section, in full where it is a name alone.
 
-    >>> in_full("data", "digits"), in_full("seed", 1)
-    ({'name': 'digits'}, 1)
+    >>> in_full("data", "digits"), in_full("seed", 1), in_full("dp", {"noise": "banded", "epsilon": 4})
+    ({'name': 'digits'}, 1, {'epsilon': 4, 'correlation': 'banded'})
     """
+    if section == "dp" and isinstance(value, Mapping) and "correlation" not in value:
+        noise = value.get("noise")
+        if isinstance(noise, str) and noise.lower() in _CORRELATED:
+            return {key: inner for key, inner in value.items() if key != "noise"} | {"correlation": noise.lower()}
     return {"name": value} if section in _NAMED and isinstance(value, str) else value
 
 

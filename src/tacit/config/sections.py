@@ -94,6 +94,9 @@ class Federate(Section):
     """Which share of the clients takes part in a round, rounded down, in the place of per_round."""
     sampling: Literal["all", "fixed", "poisson"] | None = None
     """How they are drawn; fixed where per_round is given."""
+    separation: Rounds | None = None
+    """Each client in every so many-th round, by a public schedule that it can check; nothing is drawn, and no sampling
+    is claimed."""
     rounds: Rounds = 6
     """How many rounds; 20 by default in mode dp-sgd."""
     minimum_clients: Clients | None = None
@@ -208,6 +211,13 @@ class Dp(Section):
     """Whether layers share the noise evenly or with the least total variance (needs per_layer)."""
     amplification: bool = True
     """Whether epsilon counts on nobody knowing a cohort; without it rounds cost more, and their true sizes are told."""
+    correlation: Annotated[Literal["none", "banded", "toeplitz", "blt"], Lower] = "none"
+    """Whether rounds take back noise of earlier ones: the best matrix with dp.bands bands, the best with constant bands
+    (toeplitz), or decaying exponentials (blt); needs federate.separation. `dp.noise=banded` is short for it."""
+    bands: Rounds | None = None
+    """How many rounds' noise is combined, and kept in memory: at most federate.separation, which is the default."""
+    buffers: Annotated[int, Between(1, 12)] | None = None
+    """How many vectors a BLT keeps in memory, 4 by default."""
     mechanism: Literal["analytic", "classical", "dp-opt", "zhao-1", "zhao-2", "extended"] | None = None
     """How local-dp calibrates a message to its share of epsilon; by the whole run's exact cost if left out."""
     clip_start: Scale = 0.1

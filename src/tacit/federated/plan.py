@@ -4,7 +4,7 @@ Mechanism (what differential privacy hides) and protocol (what encryption hides)
 choice of both, made in one place::
 
     plain    = WeightedMean x ClearSum
-    dp       = GaussianMechanism x ClearSum
+    dp       = GaussianMechanism x ClearSum, and with correlated noise CorrelatedMechanism x ClearSum
     local-dp = LocalGaussianMechanism x ClearSum
     paillier = BoundedMean x PaillierSum, and with differential privacy SkellamMechanism x PaillierSum
     dp-sgd   = WeightedMean x ClearSum, over clients that train with DP-SGD
@@ -43,7 +43,7 @@ class Sampler(Protocol):
         """The mean size of a cohort."""
         ...
 
-    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
+    def cohort(self, round_number: int, generator: np.random.Generator) -> list[ClientId]:
         """Return the clients of a round, in ascending order."""
         ...
 
@@ -59,9 +59,44 @@ class Everyone:
         """The mean size of a cohort."""
         return float(self.population)
 
-    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
+    def cohort(self, round_number: int, generator: np.random.Generator) -> list[ClientId]:
         """Return all clients."""
         return list(range(self.population))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Separated:
+    """Client i in round i + 1 and every ``separation`` rounds after it: a schedule that nothing is secret about.
+
+    Whoever knows its number knows its rounds, and can refuse to be asked in others.
+
+    >>> schedule = Separated(population=7, separation=3)
+    >>> [schedule.asked(round_number) for round_number in (1, 2, 3, 4)]
+    [[0, 3, 6], [1, 4], [2, 5], [0, 3, 6]]
+    """
+
+    population: int
+    separation: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.separation <= self.population:
+            raise ConfigError(
+                f"Expected 1 <= federate.separation={self.separation} <= clients={self.population}: with more there "
+                "would be rounds that nobody is in."
+            )
+
+    @property
+    def expected(self) -> float:
+        """The mean size of a cohort; where clients can't be shared out evenly, some have one more than others."""
+        return self.population / self.separation
+
+    def asked(self, round_number: int) -> list[ClientId]:
+        """Return the clients of a round."""
+        return list(range((round_number - 1) % self.separation, self.population, self.separation))
+
+    def cohort(self, round_number: int, generator: np.random.Generator) -> list[ClientId]:
+        """Return the clients of a round."""
+        return self.asked(round_number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +115,7 @@ class FixedSize:
         """The size of every cohort."""
         return float(self.size)
 
-    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
+    def cohort(self, round_number: int, generator: np.random.Generator) -> list[ClientId]:
         """Return ``size`` clients, every set of them equally likely."""
         return sorted(generator.choice(self.population, self.size, replace=False, shuffle=False).tolist())
 
@@ -105,7 +140,7 @@ class Poisson:
         """The mean size of a cohort, qN."""
         return self.rate * self.population
 
-    def cohort(self, generator: np.random.Generator) -> list[ClientId]:
+    def cohort(self, round_number: int, generator: np.random.Generator) -> list[ClientId]:
         """Return a cohort of random size."""
         size = int(generator.binomial(self.population, self.rate))
         return sorted(generator.choice(self.population, size, replace=False, shuffle=False).tolist())

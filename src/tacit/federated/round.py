@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from tacit import wire
 from tacit.federated.plan import Plan, State
 from tacit.flow import ClientId, Flow, Frames, Gather, Stopwatch, only
+from tacit.mechanisms.correlated.mechanism import CorrelatedMechanism
 from tacit.mechanisms.mechanism import Mechanism, Release, Work
 from tacit.protocols.protocol import Contribution, SumProtocol, Total
 from tacit.randomness import Randomness
@@ -89,6 +90,23 @@ def released(mechanism: Mechanism, total: Total, turn: Turn, randomness: Randomn
     own = randomness.within("server", turn.round_number, turn.attempt)
     with np.errstate(over="ignore", invalid="ignore"):  # whoever asked looks at the update
         return mechanism.on_server(total.vector, own, clients=len(total.clients))
+
+
+def recalled(mechanism: Mechanism, tries: Sequence[int], parameters: int, randomness: Randomness) -> Mechanism:
+    """Return the mechanism with the noise of past rounds in mind, where a seed can draw that again.
+
+    Elsewhere it is lost with the process that drew it, as it should be: the mechanism then begins anew.
+
+    Args:
+        mechanism: of the next round.
+        tries: of each round so far, which of its tries was released, from 0.
+        parameters: of the model.
+        randomness: the run's.
+    """
+    if not isinstance(mechanism, CorrelatedMechanism) or not randomness.simulation:
+        return mechanism
+    own = (randomness.within("server", number, attempt) for number, attempt in enumerate(tries, 1))
+    return mechanism.remembering(own, parameters)
 
 
 class Trainer(Protocol):

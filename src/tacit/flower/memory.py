@@ -65,7 +65,7 @@ class Memory:
                 )
         return replace(self, told={**self.told, **said})
 
-    def answering(self, turn: wire.Turn, *, rounds: int, retries: int) -> Memory:
+    def answering(self, turn: wire.Turn, *, rounds: int, retries: int, separation: int = 1) -> Memory:
         """Return the memory once a task is taken on, or refuse one that was answered or announced by nobody."""
         if not 1 <= turn.round_number <= rounds or turn.attempt > retries:
             raise RefusalError(
@@ -79,6 +79,12 @@ class Memory:
                 wire.Failure.REPEATED,
                 f"The server asks for round {asked[0]}, try {asked[1]}, after round {self.last[0]}, try "
                 f"{self.last[1]}: it was answered, or the time for it is over, and no noise is drawn twice",
+            )
+        if self.last[0] and 0 < asked[0] - self.last[0] < separation:
+            raise RefusalError(
+                wire.Failure.BEYOND,
+                f"The server asks for round {asked[0]} after round {self.last[0]}, and the run was announced with this "
+                f"client in every {separation}-th round",
             )
         return replace(self, last=asked)
 

@@ -99,7 +99,12 @@ class Party(ABC):
             raise WireError(f"Expected a request, got a {kind.name} frame")
         federate = request.config.federate
         request.memory.change(
-            lambda kept: kept.answering(request.frame.turn, rounds=federate.rounds, retries=federate.retries)
+            lambda kept: kept.answering(
+                request.frame.turn,
+                rounds=federate.rounds,
+                retries=federate.retries,
+                separation=federate.separation or 1,
+            )
         )
         return self._work(request)
 

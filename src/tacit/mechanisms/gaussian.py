@@ -148,7 +148,8 @@ class GaussianMechanism:
     def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Add the noise and divide by the expected cohort."""
         parameters = len(total) - (self.adaptive is not None)
-        update = (self._noised(total[:parameters], randomness) / self.expected_clients).astype(np.float32)
+        standard = randomness.normal(parameters, "updates") if self.noise_multiplier else np.zeros(parameters)
+        update = self.noised(total[:parameters], standard)
         std = self.update_noise * self.clip_bound / self.expected_clients
         if self.denoise == "james-stein":
             update = james_stein(update, std)
@@ -156,11 +157,12 @@ class GaussianMechanism:
             update = soft_threshold(update, std)
         return Release(update=update, train_loss=None, mechanism=self._next(total, randomness))
 
-    def _noised(self, total: NDArray[np.float64], randomness: Randomness) -> NDArray[np.float64]:
-        if self.noise_multiplier == 0.0:
-            return total
-        grid = Grid.of(bound=self._layer_bound if self.per_layer else self.clip_bound, size=len(total))
-        return grid.rounded(total) + grid.noise(randomness.normal(len(total), "updates"), self._stds())
+    def noised(self, total: NDArray[np.float64], standard: NDArray[np.float64]) -> Vector:
+        """Return the sum with standard normal numbers as its noise, each times its deviation, over the cohort."""
+        if self.noise_multiplier:
+            grid = Grid.of(bound=self._layer_bound if self.per_layer else self.clip_bound, size=len(total))
+            total = grid.rounded(total) + grid.noise(standard, self._stds())
+        return (total / self.expected_clients).astype(np.float32)
 
     @property
     def _layer_bound(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from tacit.accounting.ledger import Neighbours
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
-from tacit.federated.plan import Claim, Everyone, FixedSize, Plan, Poisson, Sampler, ServerOptimizer
+from tacit.federated.plan import Claim, Everyone, FixedSize, Plan, Poisson, Sampler, Separated, ServerOptimizer
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.protocols.clear import ClearSum
 from tacit.protocols.protocol import SumProtocol
@@ -59,6 +60,14 @@ def sampler_of(config: RunConfig, clients: int, default: str = "fixed") -> Sampl
             f"federate.per_round={per_round} is more than the {clients} clients there are. "
             "Lower it, or raise federate.clients."
         )
+    if federate.separation is not None:
+        given = [key for key in ("per_round", "share", "sampling") if getattr(federate, key) is not None]
+        if given:
+            raise ConfigError(
+                f"federate.separation={federate.separation} says who is in a round: each client in every "
+                f"{federate.separation}-th. Leave out federate.{' and federate.'.join(given)}."
+            )
+        return Separated(population=clients, separation=federate.separation)
     sampling = federate.sampling or ("all" if per_round in (None, clients) else default)
     if sampling == "all":
         if per_round not in (None, clients):
@@ -92,8 +101,23 @@ def minimum_clients(config: RunConfig, sampler: Sampler) -> int:
     return max(min(2, largest), -(-largest // 2), 1)
 
 
-def noise_multiplier(config: Resolved, *, rate: float, sampling: Sampling, neighbours: Neighbours) -> float:
-    """Return the noise multiplier that was asked for, or the least that keeps the budget."""
+def noise_multiplier(
+    config: Resolved,
+    *,
+    rate: float,
+    sampling: Sampling,
+    neighbours: Neighbours,
+    releases: float | None = None,
+) -> float:
+    """Return the noise multiplier that was asked for, or the least that keeps the budget.
+
+    Args:
+        config: the run's.
+        rate: the share of clients in a round.
+        sampling: how they are drawn.
+        neighbours: the relation.
+        releases: how many releases without sampling a client's costs add up to, where that is not the rounds' number.
+    """
     dp = config.dp
     if (dp.noise is None) == (dp.epsilon is None):
         given = "neither" if dp.noise is None else "both"
@@ -106,12 +130,15 @@ def noise_multiplier(config: Resolved, *, rate: float, sampling: Sampling, neigh
     calibrated = calibrate(
         epsilon=dp.epsilon,
         delta=dp.delta,
-        rounds=config.federate.rounds,
+        rounds=config.federate.rounds if releases is None else 1,
         rate=rate,
         sampling=sampling,
         neighbours=neighbours,
     )
-    return calibrated.noise_multiplier * (1.0 + 1e-9)  # so that no order of adding up the rounds exceeds the budget
+    grown = 1.0 if releases is None else math.sqrt(releases)
+    return (
+        calibrated.noise_multiplier * grown * (1.0 + 1e-9)
+    )  # so that no order of adding up the rounds exceeds the budget
 
 
 def clip_bound(config: RunConfig) -> float:

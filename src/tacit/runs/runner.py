@@ -23,7 +23,7 @@ from safetensors.torch import save
 import tacit
 from tacit.errors import BudgetError, ClientError, DropoutError, RunError, SpoiledError
 from tacit.federated.plan import Privacy, State
-from tacit.federated.round import Outcome, broadcast, release, sum_flow
+from tacit.federated.round import Outcome, broadcast, recalled, release, sum_flow
 from tacit.flow import Engine, Flow, Stopwatch, Traffic, drive
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.modes.dp_sgd import methods
@@ -77,6 +77,7 @@ class Runner:
         self._replied = self._asked = 0
         self._in_flight: int | None = None  # the round whose clients are asked just now
         self._plan = job.plan
+        self._mechanism = job.plan.mechanism  # of the next round, with what it remembers of the last ones
         self._tells = Disclosure(plan=job.plan)
         self._remarks = job.remarks + (() if book is None else book.notes())
 
@@ -112,6 +113,10 @@ class Runner:
         if self._folder is not None and start is None:
             self._folder.save(checkpoint)
         records = list(done)
+        tries = [record.attempts - 1 for record in records]
+        self._mechanism = recalled(
+            job.plan.mechanism.with_state(checkpoint.mechanism), tries, layout.size, self._randomness
+        )
         rounds = job.config.federate.rounds
         clients = range(len(job.holdings.rows))
         self._observer.doing("preparing the parties")
@@ -164,7 +169,7 @@ class Runner:
         start = time.perf_counter()
         self._stopwatch.restart()
         traffic = Traffic()
-        mechanism = self._job.plan.mechanism.with_state(before.mechanism)
+        mechanism = self._mechanism
         outcome, cohort, attempts = self._attempts(engine, number, before, mechanism, traffic)
         scores = self._evaluate(outcome.model, number, last=last)
         example_epsilon = None if self._examples is None else self._examples.epsilon
@@ -190,6 +195,7 @@ class Runner:
             record=self._tells.round(record, cohort, outcome.clients),
         )
         self._save(after)
+        self._mechanism = outcome.mechanism
         return after, record
 
     def _attempts(
@@ -200,7 +206,7 @@ class Runner:
         for attempt in range(retries + 1):
             turn = Turn(round_number=number, attempt=attempt)
             # Each try draws anew: clients that did not answer would most likely not answer again.
-            cohort = self._job.plan.sampler.cohort(self._randomness.secret("cohort", number, attempt))
+            cohort = self._job.plan.sampler.cohort(number, self._randomness.secret("cohort", number, attempt))
             self._charge(turn, cohort, mechanism)
             self._replied, self._asked, self._in_flight = 0, len(cohort), number
             self._observer.doing("training")

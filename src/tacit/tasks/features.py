@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.errors import ConfigError, StorageError
-from tacit.storage import write_atomically
+from tacit.storage import cache_folder, write_atomically
 from tacit.tasks.data import DataSet, Examples
 from tacit.tasks.scattering import Scattering
-from tacit.tasks.sources import cache_folder
 
 Kind = Literal["none", "scatter"]
 _FORMAT = b"scatter 1"  # changed with every change of the numbers

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.errors import DataError, StorageError
-from tacit.storage import write_atomically
+from tacit.storage import CACHE_VARIABLE, cache_folder, write_atomically
 from tacit.tasks.files import DataFile
 from tacit.tasks.remote import Remote
 
 DATA_VARIABLE = "TACIT_DATA"
-CACHE_VARIABLE = "TACIT_CACHE"
 _CACHE_ADVICE = f"Free some space, or choose a folder on another disk that you may write to with {CACHE_VARIABLE}."
 
 
@@ -74,17 +73,6 @@ class Obtained:
 
     origin: str
     contents: dict[str, bytes]
-
-
-def cache_folder() -> Path:
-    """Return the folder downloads are kept in."""
-    try:
-        if chosen := os.environ.get(CACHE_VARIABLE):
-            return Path(chosen).expanduser()
-        base = os.environ.get("XDG_CACHE_HOME")
-        return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "tacit"
-    except RuntimeError as error:
-        raise StorageError(f"{error} Name a folder for downloads with {CACHE_VARIABLE}.") from error
 
 
 def data_folders(folder: Path | None) -> list[Place]:
