@@ -174,7 +174,7 @@ EXPERIMENT = Experiment(
     "epsilon 10, 50 and 100 by delta 0.01, 0.17 and 0.76 (c = 3, 2, 1).",
     document="002_db2d91a2e6d390c6.txt",
     parts=("the nine accuracies", "the factor 2 of the noise", "the clip alone", "what the claims are worth"),
-    quick="about a minute",
+    quick="64 s of one core",
     full="16 min of one core; ConvNet2 and three seeds on a GPU",
     run=run,
 )
