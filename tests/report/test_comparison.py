@@ -212,6 +212,14 @@ def test_the_verdict_is_in_words_and_what_is_at_chance_is_marked() -> None:
     assert "Settings of training differ: server.lr." in summary.caption
 
 
+def test_there_is_no_verdict_where_the_plain_run_learned_nothing() -> None:
+    comparison = together(entry("plain", result((0.1, 0.11), **CHANCE)), NOISY)
+    notes = [part.text for part in report.overview(comparison) if isinstance(part, Note)]
+    assert notes[0].startswith("**At chance: plain.**")
+    assert notes[1].startswith("**No verdict.** Without protection (plain) the model learned nothing either")
+    assert not any("**Verdict.**" in note for note in notes)
+
+
 def test_results_come_first_and_settings_after() -> None:
     comparison = together(CLEAR, NOISY, differing={"server.lr": {"plain": "1.5", "dp": "1"}})
     titles = [section.title for section in report.page(comparison).sections]

@@ -126,6 +126,16 @@ def _verdict(comparison: Comparison) -> list[Part]:
                 tone="bad",
             )
         )
+    if baseline is not None and baseline in lost:  # whose distance to others would say nothing of protection
+        parts.append(
+            Note(
+                text=f"**No verdict.** Without protection ({baseline.name}) the model learned nothing either, so the "
+                "protections can't be told from the settings. Train longer (`--rounds`) or in larger steps (`--lr`), "
+                "until the plain run learns, then compare again.",
+                tone="warn",
+            )
+        )
+        return parts
     told = [_judged(entry, baseline) for entry in comparison.entries if entry not in lost and entry is not baseline]
     begin = (
         ""
