@@ -87,7 +87,9 @@ class Nodes:
         link = Link(engine=engine, config=job.config, parties=frozenset(parties), note=watch.note)
         link.assemble(minimum_clients=clients)
         if job.config.federate.drop:
-            link = _Losing(link, Unreliable(answer=link.exchange, rate=job.config.federate.drop, randomness=randomness))  # type: ignore[assignment]
+            rate, trips = job.config.federate.drop, job.plan.protocol.trips
+            losing = Unreliable(answer=link.exchange, rate=rate, randomness=randomness, trips=trips)
+            link = _Losing(link, losing)  # type: ignore[assignment]
         yield link
 
 
@@ -138,6 +140,8 @@ CASES: dict[str, dict[str, Any]] = {
     "paillier": {"mode": "paillier", "paillier": SMALL},
     "paillier threshold": {"mode": "paillier", "paillier": SMALL | {"keys": "threshold", "shares": "2/3"}},
     "paillier shared": {"mode": "paillier", "paillier": SMALL | {"keys": "shared"}},
+    "masks with drop-outs": {"mode": "masks", "federate": {"drop": 0.3}},
+    "masks dp": {"mode": "masks", "masks": {"dp": True, "signed": True}, "dp": {"epsilon": 8.0}},
     "paillier dp": {"mode": "paillier", "paillier": SMALL | {"dp": True}, "dp": {"epsilon": 8.0}},
 }
 HOLDERS = {"paillier": 1, "paillier dp": 1, "paillier threshold": 3}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tacit.modes.estimate import Estimate
 
 
-@options.configured(options.MODE, options.ENCRYPTED_DP, options.EPSILON, options.DELTA, options.ROUNDS)
+@options.configured(options.MODE, options.CLIENTS_NOISE, options.EPSILON, options.DELTA, options.ROUNDS)
 def estimate(
     asked: options.Asked,
     *,

@@ -75,7 +75,7 @@ class Flag:
 MODE = Flag(key="mode", panel=_PRIVACY)
 EPSILON = Flag(key="dp.epsilon", kind=float, panel=_PRIVACY)
 DELTA = Flag(key="dp.delta", kind=float, panel=_PRIVACY)
-ENCRYPTED_DP = Flag(key="paillier.dp", kind=bool, names=("--dp/--no-dp",), panel=_PRIVACY)
+CLIENTS_NOISE = Flag(key="paillier.dp", kind=bool, names=("--dp/--no-dp",), panel=_PRIVACY)
 ROUNDS = Flag(key="federate.rounds", kind=int, panel=_FEDERATION)
 DATA_FOLDER = Flag(key="data.folder", kind=Path, names=("--data-dir",))
 GPU = Flag(key="gpu", kind=int)
@@ -114,7 +114,7 @@ RUN = (  # what federations have
     Flag(key="train.batch_size", kind=int, panel=_TRAINING),
     Flag(key="dp.clip", names=("--C", "--clip"), panel=_PRIVACY),
     *_BUDGET,
-    ENCRYPTED_DP,
+    CLIENTS_NOISE,
     Flag(key="engine"),
     *_MACHINE,
 )
@@ -161,6 +161,9 @@ class Asked:
         mode = MODES.get(str(parsed.get("mode")).lower())
         if mode is not None and any(flag.key == "train.batch_size" for flag in self.flags):
             overrides.put(parsed, mode.batch_size, parsed["train"].pop("batch_size"))  # with DP-SGD it is a mean
+        if mode is not None and mode.noise_if is not None and CLIENTS_NOISE in self.flags:
+            section, _, name = CLIENTS_NOISE.key.partition(".")
+            overrides.put(parsed, mode.noise_if, parsed[section].pop(name))  # each such mode has its own
         return parsed
 
     def config(self) -> RunConfig:

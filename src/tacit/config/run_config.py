@@ -25,6 +25,7 @@ from tacit.config.sections import (
     File,
     Flower,
     Lower,
+    Masks,
     Model,
     Nbafl,
     Optimizer,
@@ -82,6 +83,7 @@ class RunConfig(Section):
     dp: Dp = Dp()
     dpsgd: DpSgd = DpSgd()
     paillier: Paillier = Paillier()
+    masks: Masks = Masks()
     signds: Signds = Signds()
     nbafl: Nbafl = Nbafl()
     flower: Flower = Flower()

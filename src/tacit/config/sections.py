@@ -287,6 +287,24 @@ class Paillier(Section):
     """With dp: how many clients may tell the server their noise without epsilon being broken."""
 
 
+class Masks(Section):
+    """Sums under masks, for the mode masks."""
+
+    corrupted: Annotated[float, Between(0, 0.5)] = 0.05
+    """The share of a round's clients that may side with the server; neighbours, threshold and noise are set by it."""
+    signed: bool | None = None
+    """Whether clients sign the list of those in a sum, against a server that lies; by default on Flower."""
+    clip: Scale = 1.0
+    """The largest magnitude of a coordinate of an update; what is beyond is clipped and counted."""
+    value_bits: Annotated[int, Between(8, 40)] | None = None
+    """Bits that a coordinate is rounded to; by default as many as leave a sum 32, and at most 24."""
+    weight_cap: Examples | None = None
+    """A public number of examples that counts as weight 1; by default the largest client's, or 10,000 where nobody
+    sees that, as on Flower."""
+    dp: bool = False
+    """Differential privacy under masks: Skellam noise from the clients, set by the section dp (`--dp`)."""
+
+
 class Flower(Section):
     """How a run lives on Flower, for the engine flower."""
 

@@ -229,11 +229,21 @@ class Parties:
 
 @dataclass(frozen=True, kw_only=True)
 class Unreliable:
-    """Drop-outs, simulated: loses each client with probability ``rate`` for a whole round, before it does any work."""
+    """Drop-outs, simulated: loses each client with probability ``rate`` for the rest of a round.
+
+    Where a round has several trips, which of them it does not see any more is drawn too.
+
+    Attributes:
+        answer: answers for the clients that are there.
+        rate: the probability.
+        randomness: draws.
+        trips: the kinds of requests of a round, in their order.
+    """
 
     answer: Answer
     rate: float
     randomness: Randomness
+    trips: tuple[wire.Kind, ...] = (wire.Kind.TASK,)
 
     def __call__(self, requests: Frames) -> Frames:
         """Answer for the clients that are there."""
@@ -242,10 +252,13 @@ class Unreliable:
 
     def _is_there(self, client: ClientId, request: bytes) -> bool:
         frame = wire.unpack(request)
-        if frame.kind is not wire.Kind.TASK:  # who answered its task is there to open the sum, too
+        if frame.kind not in self.trips:  # who answered its task is there to open the sum, too
             return True
-        drawn = self.randomness.number("drop", frame.turn.round_number, frame.turn.attempt, client)
-        return drawn >= self.rate * 2**63
+        who = (frame.turn.round_number, frame.turn.attempt, client)
+        if self.randomness.number("drop", *who) >= self.rate * 2**63:
+            return True
+        gone = self.randomness.number("drop at", *who) % len(self.trips)
+        return self.trips.index(frame.kind) < gone
 
 
 @dataclass(frozen=True, kw_only=True)

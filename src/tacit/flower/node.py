@@ -7,7 +7,7 @@ How a request is answered is in :mod:`tacit.flower.party`. What the node's opera
     tacit-key          the file of the key, or of a share of it, that this node holds (mode 0600)
     tacit-pin          the key that this client encrypts with: its fingerprint or its file, see operator.py
     tacit-identity     the file of this client's lasting identity (mode 0600)
-    tacit-clients      at a key holder, the file that lists the identities of all clients
+    tacit-clients      at a key holder, or at a client under masks, the file that lists the identities of all clients
     tacit-minimum      at a key holder, the fewest clients whose sum it opens; 2 unless it says otherwise
     tacit-data         the folder with this node's data files
     tacit-gpu          the number of the GPU this node trains on
@@ -178,6 +178,7 @@ class Node(Party):
         if self.own is not None and mode_of(request.config.mode).examples == "always":  # it sets the rate
             examples = str(len(job.holdings.rows[party]))
             memory.change(lambda kept: kept.held_to({"examples": examples}))
+        states = {party: memory.change(lambda kept: kept)[0].state}
         watch = Stopwatch()
         timed = Timed(trainer=job.trainer, stopwatch=watch)
         clients = LocalClients(
@@ -186,9 +187,10 @@ class Node(Party):
             trainer=timed,
             examples={party: len(job.holdings.rows[party])},
             randomness=randomness,
-            states={party: memory.change(lambda kept: kept)[0].state},  # which a task does not change
+            states=states,
         )
         replies = timed.answers(clients.answer)({party: request.call.frame})
+        memory.change(lambda kept: replace(kept, state=states[party]))
         seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
         return Answer(frame=without_details(replies[party]), seconds=seconds)
 

@@ -10,6 +10,7 @@ asked for, the same is done in the same order::
     4. HELLO              say who this node is, and what is wrong with its pin, before the first round
        KEY, ADMIT, OPEN   answer as a key holder, who knows what it has opened           key_holder.py
        ENROL              enrol as the client that this node is, and as nobody else
+       SHARE, LIST, REVEAL  take a step of the protocol, which is on disk before the answer leaves
        TASK               note the turn, which is answered once; train and protect       node.py, strategy/mod.py
 
 Of what goes wrong a code leaves the node, and the rest is in its log (:mod:`tacit.flower.refusals`).
@@ -28,13 +29,15 @@ from tacit.flower import key_holder
 from tacit.flower.envelope import Answer, Call
 from tacit.flower.hello import Introduction, Terms
 from tacit.flower.memory import InFile, InState, Memory, announce, kept_in
-from tacit.flower.operator import identity_of, key_of, pin_of, refuse_predictable
+from tacit.flower.operator import clients_of, identity_of, key_of, pin_of, refuse_predictable
 from tacit.flower.refusals import RefusalError, failure, without_details
 from tacit.flower.settings import promise
 from tacit.modes.catalogue import mode_of
+from tacit.protocols.masks import MaskedSum
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.protocol import SumProtocol
 
+_STEPS = (wire.Kind.ENROL, wire.Kind.SHARE, wire.Kind.LIST, wire.Kind.REVEAL)  # what a client answers beside a task
 _COUNTS = "the numbers of clients, of clients per round, and of rounds are"
 
 
@@ -93,8 +96,8 @@ class Party(ABC):
             raise RefusalError(
                 wire.Failure.PARTY, f"This node was asked as party {request.call.party}, which it is not"
             )
-        if kind is wire.Kind.ENROL:
-            return self._enrol(request)
+        if kind in _STEPS:
+            return self._step(request)
         if kind is not wire.Kind.TASK:
             raise WireError(f"Expected a request, got a {kind.name} frame")
         federate = request.config.federate
@@ -130,18 +133,20 @@ class Party(ABC):
             )
         return Answer(frame=frame, seconds={"recover": watch.seconds["recover"]})
 
-    def _enrol(self, request: Request) -> Answer:
-        """Enrol the client that this node is by its own settings: as nobody else, so that it counts once in a sum."""
-        protocol = self._as_client(request, self._encrypted(request))
+    def _step(self, request: Request) -> Answer:
+        """Answer as the client that this node is by its own settings: as nobody else, so that it counts once."""
+        protocol = self._as_client(request, self._protocol(request))
         replies: list[bytes] = []
 
-        def enrolled(kept: Memory) -> Memory:
+        def stepped(kept: Memory) -> Memory:
             state, reply = protocol.client(kept.state, request.frame, None, number=request.call.party)
             replies.append(reply)
             return replace(kept, state=state)
 
-        request.memory.change(enrolled)
-        return Answer(frame=without_details(replies[0]))
+        watch = Stopwatch()
+        with watch.measure("protect"):
+            request.memory.change(stepped)
+        return Answer(frame=without_details(replies[0]), seconds={"protect": watch.seconds["protect"]})
 
     def _encrypted(self, request: Request) -> PaillierSum:
         """Return the protocol of a run that has keys."""
@@ -153,6 +158,8 @@ class Party(ABC):
     def _as_client(self, request: Request, protocol: SumProtocol) -> SumProtocol:
         """Return the protocol with what this client's operator gave it: its pin, its identity, a key that all share."""
         node, settings = request.call.node, request.config.paillier
+        if isinstance(protocol, MaskedSum):
+            return replace(protocol, identity=identity_of(node), known=clients_of(node))
         if not isinstance(protocol, PaillierSum):
             return protocol
         if self._pins(request.call):

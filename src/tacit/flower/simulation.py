@@ -99,7 +99,8 @@ class _Unreliable:
 
     def __init__(self, engine: Engine, job: Job, randomness: Randomness) -> None:
         self.name = engine.name
-        self.exchange = Unreliable(answer=engine.exchange, rate=job.config.federate.drop, randomness=randomness)
+        rate, trips = job.config.federate.drop, job.plan.protocol.trips
+        self.exchange = Unreliable(answer=engine.exchange, rate=rate, randomness=randomness, trips=trips)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from tacit.federated.plan import Plan
 from tacit.modes.dp import DP
 from tacit.modes.dp_sgd import DP_SGD, with_examples
 from tacit.modes.local_dp import LOCAL_DP
+from tacit.modes.masks import MASKS
 from tacit.modes.mode import Mode
 from tacit.modes.nbafl import NBAFL
 from tacit.modes.paillier import PAILLIER
@@ -33,6 +34,7 @@ MODES: dict[str, Mode] = {
         LOCAL_DP,
         DP_SGD,
         PAILLIER,
+        MASKS,
         SIGNDS,
         NBAFL,
     )

@@ -44,6 +44,7 @@ class Mode:
         promise: what its settings promise of the noise, where that is not a budget.
         examples: whether clients may, or must, train with DP-SGD, which protects single examples.
         encrypted: whether clients encrypt what they send; the section paillier then says with which keys.
+        hidden: in a word, how a client's update is hidden from the server, which learns sums alone; empty elsewhere.
         central: whether the server adds the noise. It is then complete without the clients: every round is released,
             however many reply, and whom a round asks decides what is hidden.
         defaults: settings that suit it, by dotted keys, where others were not given.
@@ -70,6 +71,7 @@ class Mode:
     promise: Callable[[RunConfig], str] | None = None
     examples: Literal["never", "optional", "always"] = "never"
     encrypted: bool = False
+    hidden: str = ""
     central: bool = False
     defaults: Callable[[RunConfig], Mapping[str, Any]] = lambda _: {}
     images: Mapping[str, Any] = field(default_factory=dict)

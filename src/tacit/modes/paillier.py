@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tacit.accounting import accountant
-from tacit.accounting.calibration import calibrate_skellam
-from tacit.accounting.events import RepeatedEvent
-from tacit.accounting.ledger import Ledger, Neighbours
 from tacit.config.resolved import Resolved
-from tacit.errors import ConfigError
 from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.skellam import SkellamMechanism
@@ -20,12 +14,22 @@ from tacit.modes.keys import holder_numbers, key_notes
 from tacit.modes.mode import Mode
 from tacit.modes.parts import (
     BUDGET,
-    clip_bound,
     joined,
     limit,
     minimum_clients,
     refuse_weights,
     sampler_of,
+)
+from tacit.modes.summed import (
+    CHARGED,
+    FIXED,
+    epsilon_alone,
+    largest_cohort,
+    mean_of,
+    noise_of,
+    relation,
+    smallest_cohort,
+    weighted,
 )
 from tacit.protocols.protocol import SumProtocol
 
@@ -33,20 +37,19 @@ if TYPE_CHECKING:
     from tacit.crypto.paillier import Layout
 
 _SEES = "ciphertexts, and sums that already hold the clients' noise"
-_WEIGHT_CAP = 10_000  # examples that weigh 1 where nobody sees how many the largest client has
-_RELATION: Neighbours = "zero-out"
-_FIXED = "differential privacy under encryption, which has a fixed clip bound for the whole update and no weights."
+_WHERE = "under encryption"
 
 
 def plan(config: Resolved, clients: int) -> Plan:
     """Return the plan of the encrypted sum, of bounded means or of updates under the clients' own noise."""
     sampler = sampler_of(config, clients)
-    minimum = _smallest_cohort(config, sampler, minimum_clients(config, sampler))
+    minimum = smallest_cohort(config, sampler, minimum_clients(config, sampler), noisy=config.paillier.dp)
     if not config.paillier.dp:
         mean = _mean_of(config)
         return joined(config, sampler, mean, protocol=_protocol_of(config, mean, sampler, clients, minimum))
     refuse_weights(config)
-    mechanism = _noise_of(config, sampler, minimum)
+    colluding = config.paillier.colluding
+    mechanism = noise_of(config, sampler, minimum=minimum, colluding=colluding, where=_WHERE)
     return joined(
         config,
         sampler,
@@ -59,9 +62,7 @@ def plan(config: Resolved, clients: int) -> Plan:
 
 def fitted(config: Resolved, plan: Plan, sizes: Sequence[int]) -> tuple[Resolved, Plan]:
     """Return the plan with weights by the largest client, where no public number was given."""
-    if isinstance(plan.mechanism, BoundedMean) and config.paillier.weight_cap is None:
-        plan = replace(plan, mechanism=replace(plan.mechanism, weight_cap=max(sizes)))
-    return config, plan
+    return config, weighted(plan, sizes, config.paillier.weight_cap)
 
 
 def _mean_of(config: Resolved) -> BoundedMean:
@@ -69,51 +70,13 @@ def _mean_of(config: Resolved) -> BoundedMean:
     from tacit.crypto.paillier import Layout
 
     bits, clip = config.paillier.value_bits, config.paillier.clip
-    return BoundedMean(
-        clip=clip,
-        weighting=config.federate.weighting or "examples",
-        weight_cap=config.paillier.weight_cap or _WEIGHT_CAP,
-        rounding=Layout.floats(length=1, clip=clip, bits=bits, summands=1, key_bits=config.paillier.bits).error(1),
-    )
-
-
-def _noise_of(config: Resolved, sampler: Sampler, minimum: int) -> SkellamMechanism:
-    """Return the clients' noise, sized for the smallest cohort whose sum may be opened."""
-    dp = config.dp
-    if dp.clip == "adaptive":
-        raise ConfigError(f"dp.clip=adaptive is not for {_FIXED} Leave it out, or set dp.clip to a number.")
-    if (dp.noise is None) == (dp.epsilon is None):
-        given = "neither" if dp.noise is None else "both"
-        raise ConfigError(
-            "Differential privacy under encryption needs dp.noise (--sigma) or dp.epsilon (--epsilon), one of them; "
-            f"{given} was given."
-        )
-    mechanism = SkellamMechanism(
-        clip_bound=clip_bound(config),
-        noise_multiplier=dp.noise or 0.0,
-        smallest_cohort=minimum,
-        colluding=config.paillier.colluding,
-        expected_clients=sampler.expected,
-    )
-    if dp.epsilon is None:
-        return mechanism
-    calibrated = calibrate_skellam(
-        epsilon=dp.epsilon,
-        delta=dp.delta,
-        rounds=config.federate.rounds,
-        sensitivity=mechanism.rounding.norm,
-        neighbours=_relation(config),
-    )
-    return replace(mechanism, noise_multiplier=calibrated.noise_multiplier)
+    rounding = Layout.floats(length=1, clip=clip, bits=bits, summands=1, key_bits=config.paillier.bits).error(1)
+    return mean_of(config, clip=clip, weight_cap=config.paillier.weight_cap, rounding=rounding)
 
 
 def _claim_of(config: Resolved, mechanism: SkellamMechanism) -> Claim:
     """Return what the run promises, and what is left of it where server and key holders break their rules together."""
-    settings, rounds = config.paillier, config.federate.rounds
-    single = Ledger(unit="client", neighbours="replace-one").charged(
-        RepeatedEvent(event=mechanism.alone, count=rounds), round_number=rounds
-    )
-    left = accountant.epsilon(single, config.dp.delta).epsilon
+    settings, left = config.paillier, epsilon_alone(config, mechanism)
     holders, needed = holder_numbers(settings)
     who = {
         "authority": "a server and the key authority together",
@@ -124,7 +87,7 @@ def _claim_of(config: Resolved, mechanism: SkellamMechanism) -> Claim:
     return Claim(
         delta=config.dp.delta,
         unit="client",
-        neighbours=_relation(config),
+        neighbours=relation(config),
         against="the server, the key holders, and everyone who sees opened sums or models",
         max_epsilon=limit(config),
         notes=(
@@ -134,29 +97,9 @@ def _claim_of(config: Resolved, mechanism: SkellamMechanism) -> Claim:
             f"only, epsilon {left:.3g}.",
             f"It holds while {_tellers(settings.colluding)} in a round{more}. Clients that a server invents "
             "count among them: key holders with a list of the true ones (tacit-clients) admit nobody else.",
-            "A client is charged for every round: no amplification by sampling is claimed, and who takes part is not "
-            "hidden, only what it contributed: a client that stays away takes its share of the noise along, which can "
-            "be seen.",
+            CHARGED,
         ),
     )
-
-
-def _relation(config: Resolved) -> Neighbours:
-    """Return the neighbouring relation of noise that the clients themselves bring: any but add-remove."""
-    if config.dp.neighbours == "add-remove":
-        raise ConfigError(
-            "dp.neighbours=add-remove does not hold for noise that the clients add: a client that is absent takes its "
-            "share of the noise with it, and the variance of the sum tells so. Use zero-out (the default) or "
-            "replace-one, or --mode dp, where the server adds the noise."
-        )
-    return config.dp.neighbours or _RELATION
-
-
-def _smallest_cohort(config: Resolved, sampler: Sampler, usual: int) -> int:
-    """Return how many clients a sum needs: with noise nine tenths of the cohort, as fewer would each need more."""
-    if not config.paillier.dp or config.federate.minimum_clients is not None:
-        return usual
-    return max(usual, -(-9 * round(sampler.expected) // 10))
 
 
 def _protocol_of(
@@ -167,12 +110,7 @@ def _protocol_of(
 
     settings = config.paillier
     holders, needed = holder_numbers(settings)
-    largest = min(clients, round(sampler.expected + 12 * sampler.expected**0.5))  # more is a Poisson draw nobody sees
-    if largest < 2:
-        raise ConfigError(
-            "A round has one client, and the sum of one is that client's update: no key holder opens it. Let at least "
-            "two take part (federate.clients, federate.per_round), or use --mode plain or local-dp."
-        )
+    largest = largest_cohort(sampler, clients, instead="no key holder opens it")
     return PaillierSum(
         minimum_clients=minimum,
         rounds=config.federate.rounds,
@@ -215,11 +153,13 @@ PAILLIER = Mode(
     images=images.ENCRYPTED,
     section="paillier",
     dp=BUDGET | {"neighbours"},
-    advice=f"By itself it adds no noise: leave it out, or add --dp (paillier.dp=true) for {_FIXED}",
+    advice=f"By itself it adds no noise: leave it out, or add --dp (paillier.dp=true) for "
+    f"differential privacy {_WHERE}, which {FIXED}.",
     adds_noise=True,
     noise_if="paillier.dp",
     budget=("dp",),
     encrypted=True,
+    hidden="encrypted",
     fitted=fitted,
     notes=lambda config: key_notes(config.paillier),
 )

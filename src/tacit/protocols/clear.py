@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ class OneTrip(ABC):
     """
 
     minimum_clients: int
+    trips: ClassVar[tuple[wire.Kind, ...]] = (wire.Kind.TASK,)
 
     def setup(self, cohort: Sequence[ClientId]) -> Flow[Self]:
         """Return at once: there is nothing to set up."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.errors import ClientError, DropoutError
 from tacit.flow import ClientId, Flow
 from tacit.vectors import Integers, Vector
-from tacit.wire import Frame, Task
+from tacit.wire import Frame, Kind, Task
 
 Contribution = Vector | Integers  # what a client adds: floats, or whole numbers that are summed exactly
 
@@ -63,6 +63,11 @@ class SumProtocol(Protocol):
     @property
     def guarantee(self) -> Guarantee:
         """Who sees what."""
+        ...
+
+    @property
+    def trips(self) -> tuple[Kind, ...]:
+        """The kinds of requests that a client answers in a round, in their order."""
         ...
 
     def setup(self, cohort: Sequence[ClientId]) -> Flow[Self]:

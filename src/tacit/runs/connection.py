@@ -61,7 +61,8 @@ class InProcess:
         )
         answer = timed.answers(clients.answer)
         if job.config.federate.drop:
-            answer = Unreliable(answer=answer, rate=job.config.federate.drop, randomness=randomness)
+            trips = job.plan.protocol.trips
+            answer = Unreliable(answer=answer, rate=job.config.federate.drop, randomness=randomness, trips=trips)
         if self._keys is not None:
             opened = {
                 number: watch.stopwatch.timing("recover", holder.answer)

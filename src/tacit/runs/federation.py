@@ -222,11 +222,11 @@ class Federation:
     def evaluate_clients(self, *, metrics: Any = None) -> dict[str, dict[str, float]]:
         """Return loss, accuracy and metrics on each client's own examples, by the clients' names.
 
-        Only where nothing is hidden from whoever reads them: not in a mode that encrypts or adds noise.
+        Only where nothing is hidden from whoever reads them: not in a mode that encrypts, masks or adds noise.
         """
         config = RunConfig(**self._settings)
         mode = mode_of(config.mode)
-        if mode.private(config) or mode.encrypted or _asks_dpsgd(config):
+        if mode.private(config) or mode.hidden or _asks_dpsgd(config):
             raise ConfigError(jobs.of_one_client(config.mode))
         asked = self._metrics if metrics is None else metrics
         seen = self._as_seen()

@@ -97,8 +97,8 @@ class Entry:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is protected: no privacy is claimed, and nothing is encrypted."""
-        return bool(self.results) and not self.claims and not mode_of(self.mode).encrypted
+        """Whether nothing is protected: no privacy is claimed, and nothing is hidden."""
+        return bool(self.results) and not self.claims and not mode_of(self.mode).hidden
 
     @property
     def test_loss(self) -> Spread | None:

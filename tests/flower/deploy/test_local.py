@@ -1,6 +1,6 @@
-"""Real processes on the loopback address: a SuperLink and three SuperNodes, with TLS and node authentication.
+"""Real processes on the loopback address: a SuperLink and four SuperNodes, with TLS and node authentication.
 
-Two of the nodes also hold a share of a key each, so that three of them serve all runs here.
+Two of the nodes also hold a share of a key each, so that four of them serve all runs here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from tacit.runs.run import execute, run
 from tests.runs.common import Watching, digits, weights
 
 pytestmark = pytest.mark.xdist_group("deployment")
-LOST = 2
 
 
 @dataclass
@@ -55,13 +54,13 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
         keyfile.save(keys / f"share-{share.index}.key", share)
     pin: dict[str, bool | int | str] = {"tacit-pin": str(keys / "public.key"), "tacit-simulation": True}
     told: dict[str, dict[str, bool | int | str]] = {}
-    for number in range(3):
+    for number in range(4):
         told[f"client-{number}"] = {"partition-id": number, **pin}
     for number in range(2):
         told[f"client-{number}"]["tacit-key"] = str(keys / f"share-{number + 1}.key")
     with federation(told, note=lambda _: None) as up:
         groups = up.processes.look()
-        assert len(groups) == 5  # the SuperLink, what it starts, and three nodes
+        assert len(groups) == 6  # the SuperLink, what it starts, and four nodes
         yield Real(up)
     assert not [group for group in groups if alive(group)]
     assert not _mentioning(str(up.folder))
@@ -83,34 +82,44 @@ def test_real_nodes_come_to_the_model_of_one_process(real: Real, tmp_path: Path)
         np.testing.assert_allclose(there[name], tensor, atol=1e-6)
 
 
-def test_without_a_client_that_is_killed_the_encrypted_sum_is_that_of_the_others_bit_for_bit(
-    real: Real, tmp_path: Path
+@pytest.mark.parametrize(("mode", "lost"), [("masks", 3), ("paillier", 2)])
+def test_without_a_client_that_is_killed_a_hidden_sum_is_that_of_the_others_bit_for_bit(
+    mode: str, lost: int, real: Real, tmp_path: Path
 ) -> None:
-    config = _config(tmp_path / "nodes", mode="paillier", flower={"deadline": 10 + 2 * real.trip})
-    killer = _Killer(real.up, f"client-{LOST}")
+    """The last client is killed over its task, each time one more of the four."""
+    config = _config(tmp_path / "nodes", mode=mode, clients=lost + 1, flower={"deadline": 10 + 2 * real.trip})
+    # what a client is sent before it is killed: a greeting, the enrolment, a cohort to share secrets with, the task
+    killer = _Killer(real.up, f"client-{lost}", after=4 if mode == "masks" else 3)
     result = real.up.run(resolve(config), killer)
     assert killer.killed
-    assert [(record.clients_asked, record.clients_replied) for record in result.rounds] == [(3, 2)]
-    assert any(f"Client {LOST}" in note and "dropped out" in note for note in killer.notes)
+    assert [(record.clients_asked, record.clients_replied) for record in result.rounds] == [(lost + 1, lost)]
+    assert any(f"Client {lost}" in note and "dropped out" in note for note in killer.notes)
     alone = config.model_copy(update={"engine": "in-process", "out": tmp_path / "alone"})
     randomness = Randomness.of(seed=config.seed)
-    execute(lambda: jobs.build(resolve(alone), randomness, Silent()), randomness, alone.out, Silent(), connect=_Losing)
+    execute(
+        lambda: jobs.build(resolve(alone), randomness, Silent()),
+        randomness,
+        alone.out,
+        Silent(),
+        connect=lambda job: _Losing(job, lost),
+    )
     assert weights(tmp_path / "nodes") == weights(tmp_path / "alone")
     run(alone.model_copy(update={"out": tmp_path / "whole"}))  # shows that the lost client would have made a difference
     assert weights(tmp_path / "nodes") != weights(tmp_path / "whole")
 
 
-def _config(out: Path, **changes: object) -> RunConfig:
+def _config(out: Path, clients: int = 3, **changes: object) -> RunConfig:
     encrypted = {"keys": "threshold", "shares": "2/2", "bits": 512, "insecure_key_size": True}
     keys = {"paillier": encrypted} if changes.get("mode") == "paillier" else {}
-    return digits(out=out, engine="flower", federate={"clients": 3, "rounds": 1}, **keys, **changes)
+    return digits(out=out, engine="flower", federate={"clients": clients, "rounds": 1}, **keys, **changes)
 
 
 class _Killer(Watching):
     """Kills a node, with all it has started, once it has been given its task of the first round."""
 
-    def __init__(self, nodes: LocalFederation, name: str) -> None:
+    def __init__(self, nodes: LocalFederation, name: str, *, after: int) -> None:
         super().__init__()
+        self._after = after
         self._log = nodes.processes.log(name)
         self._group = nodes.processes.group(name)
         self._before = self._received()
@@ -124,7 +133,7 @@ class _Killer(Watching):
         self._thread.join()
 
     def _kill(self) -> None:
-        while self._received() < self._before + 3:  # a greeting, the enrolment, then the task
+        while self._received() < self._before + self._after:
             if self._over:
                 return
             time.sleep(0.05)
@@ -140,22 +149,22 @@ class _Losing:
 
     name = InProcess.name
 
-    def __init__(self, job: Job) -> None:
-        self._all = InProcess(job)
+    def __init__(self, job: Job, lost: int) -> None:
+        self._all, self._lost = InProcess(job), lost
 
     @contextmanager
     def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
         with self._all.open(job, randomness, watch) as engine:
-            yield _Lossy(engine)
+            yield _Lossy(engine, self._lost)
 
 
 class _Lossy:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, lost: int) -> None:
         self.name = engine.name
-        self._engine = engine
+        self._engine, self._lost = engine, lost
 
     def exchange(self, requests: Frames) -> Frames:
-        return self._engine.exchange({client: frame for client, frame in requests.items() if client != LOST})
+        return self._engine.exchange({client: frame for client, frame in requests.items() if client != self._lost})
 
 
 def _mentioning(text: str) -> list[str]:

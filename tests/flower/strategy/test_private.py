@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
 from scipy import optimize, stats
@@ -73,6 +73,52 @@ def test_an_encrypted_mean_is_the_plain_one_within_its_rounding(keys: str) -> No
     result = encrypted.start(federation(), start(), num_rounds=2)
     np.testing.assert_allclose(floats(result.arrays), floats(plain.arrays), rtol=0, atol=4 * 2.0**-23)
     assert encrypted.privacy is None
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_masked_mean_is_the_plain_one_within_its_rounding(signed: bool) -> None:
+    plain = Private(quiet(), mode="plain").start(federation(), start(), num_rounds=2)
+    masked = Private(quiet(), mode="masks", masks={"signed": signed, "weight_cap": 40})
+    grid = federation()
+    result = masked.start(grid, start(), num_rounds=2)
+    np.testing.assert_allclose(floats(result.arrays), floats(plain.arrays), rtol=0, atol=4 * 2.0**-23)
+    assert masked.privacy is None
+    kinds = [envelope.frame_of(answer)[4] for answer in grid.answers]  # four greetings and enrolments, then two rounds
+    assert kinds[:8] == [9] * 4 + [10] * 4
+    assert kinds[8:] == ([12] * 4 + [13] * 4 + [14] * 4 * signed + [15] * 4) * 2
+
+
+@pytest.mark.parametrize("lost", [wire.Kind.SHARE, wire.Kind.TASK, wire.Kind.LIST, wire.Kind.REVEAL])
+def test_under_masks_a_node_may_die_at_any_message(lost: wire.Kind) -> None:
+    grid = federation(5)
+
+    def dying(answer: Message) -> Message:
+        kind = wire.unpack(envelope.frame_of(answer)).kind
+        if answer.metadata.src_node_id == 103 and kind is (wire.Kind.MASKED if lost is wire.Kind.TASK else lost):
+            grid.dead = {103}
+            return Message(Error(code=8, reason="the app crashed"), reply_to=grid.sent[-1])
+        return answer
+
+    grid.tamper = dying
+    wrapped = Private(quiet(), mode="masks", federate={"minimum_clients": 4}, masks={"value_bits": 30})
+    result = wrapped.start(grid, start(), num_rounds=1)
+    counted = [0, 1, 3, 4] if lost in (wire.Kind.SHARE, wire.Kind.TASK) else [0, 1, 2, 3, 4]
+    assert floats(result.arrays) - floats(start()) == pytest.approx(mean_shift(counted, 1), rel=1e-4)
+
+
+def test_under_masks_too_few_shares_lose_the_round_and_keep_the_model(tmp_path: Path) -> None:
+    grid = federation()
+    wrapped = Private(quiet(), mode="masks", federate={"rounds": 2, "retries": 1}, out=tmp_path)
+
+    def dying(answer: Message) -> Message:
+        if wire.unpack(envelope.frame_of(answer)).kind is wire.Kind.ENROL:
+            grid.dead = {102, 103, 104}
+        return answer
+
+    grid.tamper = dying
+    assert wrapped.configure_train(1, start(), ConfigRecord(), grid) == []
+    assert wrapped.aggregate_train(1, []) == (None, None)
+    assert [record["round"] for record in _records(tmp_path) if record["type"] == "failed"] == [1]
 
 
 def test_numbers_beyond_the_range_of_encryption_are_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:

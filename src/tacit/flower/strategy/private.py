@@ -75,7 +75,7 @@ class Private(Strategy):
 
         Args:
             strategy: any strategy of Flower's Message API that averages.
-            mode: the protection: plain, dp, local-dp, paillier, signds or nbafl.
+            mode: the protection: plain, dp, local-dp, paillier, masks, signds or nbafl.
             config: instead of the mode and sections, the run's config, with keys such as ``tacit.mode``.
             out: a folder for the ledger, which is written before anything is sent.
             **sections: what the configuration has, such as ``dp={"noise": 1.0}``, ``federate={"clients": 10}``.
@@ -184,6 +184,9 @@ class Private(Strategy):
         except BudgetError as error:
             kept = "Not one round fits" if self.arrays is None else "The last round's model is in strategy.arrays"
             raise BudgetError(f"{error} Nothing was sent. {kept}.") from error
+        except RemoteError as error:
+            self._lose(error, session, server_round)
+            return []
         more = self._terms().to_record()
         records = {frame: envelope.record_of(frame) for frame in set(requests.values())}
         asked = [message for message in messages if message.metadata.dst_node_id in requests]  # others did not enrol
@@ -213,19 +216,10 @@ class Private(Strategy):
         try:
             total, release = session.release(frames)
         except RemoteError as error:
-            session.record(Failed(round=server_round, attempt=0, reason=str(error)))
-            if not isinstance(error, DropoutError):
-                raise
-            self._lost += 1
-            if self._lost > self._config.federate.retries:
-                raise DropoutError(
-                    f"{error} That was {self._lost} rounds in a row; the last model is in strategy.arrays."
-                ) from error
-            _note(f"round {server_round} is lost, and the model stays as it was: {error}", logging.WARNING)
+            self._lose(error, session, server_round)
             return None, None
         self._lost = 0
-        clipped = f"{release.clipped} numbers of the updates were beyond paillier.clip={self._config.paillier.clip:g}"
-        for note in (*total.notes, *([f"{clipped}, and were cut off there"] if release.clipped else ())):
+        for note in (*total.notes, *self._cut_off(release.clipped)):
             _note(note, logging.WARNING)
         mean = RecordDict(
             {
@@ -237,6 +231,26 @@ class Private(Strategy):
         if arrays is not None:
             arrays = self.arrays = session.shape.restored(arrays, asked.sent)
         return arrays, self._told(session, server_round, len(total.clients), len(asked.cohort), metrics)
+
+    def _cut_off(self, numbers: int | None) -> list[str]:
+        """Return what is to be said of numbers beyond the clip."""
+        section = mode_of(self._config.mode).section
+        if not numbers or section is None:
+            return []
+        bound = f"{section}.clip={getattr(self._config, section).clip:g}"
+        return [f"{numbers} numbers of the updates were beyond {bound}, and were cut off there"]
+
+    def _lose(self, error: RemoteError, session: Session, server_round: int) -> None:
+        """Go on without a round that had too few replies, unless it was one of too many; raise what else went wrong."""
+        session.record(Failed(round=server_round, attempt=0, reason=str(error)))
+        if not isinstance(error, DropoutError):
+            raise error
+        self._lost += 1
+        if self._lost > self._config.federate.retries:
+            raise DropoutError(
+                f"{error} That was {self._lost} rounds in a row; the last model is in strategy.arrays."
+            ) from error
+        _note(f"round {server_round} is lost, and the model stays as it was: {error}", logging.WARNING)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

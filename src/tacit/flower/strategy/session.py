@@ -110,6 +110,8 @@ class Session:
         drive(self._plan.protocol.setup(cohort), self._engine)  # for clients that were away before
         self._flow = self._round(cohort, turn)
         self._requests = next(self._flow)
+        while not _tasks(self._requests):  # what comes before them, such as shares of masks
+            self._requests = self._flow.send(self._engine.exchange(self._requests))
         return self._requests
 
     def release(self, replies: Frames) -> tuple[Total, Release]:
@@ -134,6 +136,10 @@ class Session:
         length = mechanism.length(sum(self.shape.layers))
         total = yield from self._plan.protocol.server(cohort, task, length)
         return total, released(mechanism, total, turn, self._randomness)
+
+
+def _tasks(requests: Frames) -> bool:
+    return all(wire.unpack(request).kind is wire.Kind.TASK for request in requests.values())
 
 
 def resumed(flow: Flow[Result], requests: Frames, replies: Frames, engine: Engine) -> Result:

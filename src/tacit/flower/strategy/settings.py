@@ -117,7 +117,7 @@ def plan(text: str, numbers: Numbers) -> Plan:
             "rounds": numbers.rounds,
         }
     )
-    made = plan_of(resolve(config.model_copy(update={"federate": federate})), clients)
+    made = plan_of(resolve(config.model_copy(update={"federate": federate, "engine": "flower"})), clients)
     return made if made.claim is None else replace(made, claim=replace(made.claim, notes=made.claim.notes + notes))
 
 

@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -84,6 +85,15 @@ class ClientHalf:
         if self.signed and hood.quorum > hood.minimum:
             return Neighbourhood.of(clients=clients, minimum=hood.quorum, corrupted=liars)
         return hood
+
+    @property
+    def trips(self) -> tuple[wire.Kind, ...]:
+        """What a client is asked in a round."""
+        return _STEPS if self.signed else tuple(kind for kind in _STEPS if kind is not wire.Kind.LIST)
+
+    def with_quorum(self) -> Self:
+        """Return the half whose minimum is a cohort's quorum, where lists are signed."""
+        return replace(self, minimum_clients=self.hood(max(self.expected, self.minimum_clients, 2)).minimum)
 
     def statement(self, run: bytes, client: ClientId) -> bytes:
         """Return what a client's keys are signed for."""

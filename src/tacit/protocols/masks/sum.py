@@ -15,7 +15,7 @@ from tacit.flow import ClientId, Flow, Gather
 from tacit.protocols.masks import secrets
 from tacit.protocols.masks.client import RUN_BYTES, ClientHalf
 from tacit.protocols.masks.field import Field, Words, add_masks
-from tacit.protocols.masks.graph import Circle, Members, Places, pack_clients, pack_members
+from tacit.protocols.masks.graph import SECURITY, Circle, Members, Places, pack_clients, pack_members
 from tacit.protocols.masks.member import check_secret, keys_digest, mask_seed, own_seed, statement_of, wrapping
 from tacit.protocols.masks.secrets import CHECK_BYTES, ENTRY_BYTES, KEY_BYTES, SEALED_BYTES, SHARE_BYTES
 from tacit.protocols.protocol import Guarantee, Refusals, Total
@@ -50,10 +50,11 @@ class MaskedSum(ClientHalf):
             if self.signed
             else "a server that keeps to the protocol and looks (masks.signed=true adds one that lies)"
         )
+        chance = f", but for one round in 2^{SECURITY}" if hood.stretch else ""
         return Guarantee(
             server=f"masked vectors it cannot read, and the sum of each round; a client's vector is in one sum, of at "
             f"least {hood.minimum} of {hood.clients} clients, and together with up to {hood.corrupted} of them the "
-            f"server learns no more, but for one round in 2^40. Each client has {hood.neighbours} neighbours, "
+            f"server learns no more{chance}. Each client has {hood.neighbours} neighbours, "
             f"{hood.threshold} of which open a mask of one round. It holds against {against}",
             clients="the global model of each round; shares of neighbours' masks that open nothing below the threshold",
             outsider="nothing: updates travel under masks that only the whole sum takes off, and nobody has a key",

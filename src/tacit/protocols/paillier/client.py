@@ -6,6 +6,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -52,6 +53,8 @@ class ClientHalf:
         identity: on a client, its lasting identity, where it has one.
         own: the client's own source of noise, on a client that has the private key; never on the server.
     """
+
+    trips: ClassVar[tuple[wire.Kind, ...]] = (wire.Kind.TASK,)
 
     minimum_clients: int
     rounds: int

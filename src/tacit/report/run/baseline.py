@@ -83,10 +83,10 @@ def _likeness(history: History) -> tuple[str, str, str, int]:
 
 
 def _protected(history: History) -> bool:
-    return history.plan.private or mode_of(history.config.mode).encrypted
+    return history.plan.private or bool(mode_of(history.config.mode).hidden)
 
 
 def _protects(name: str, folder: Path) -> bool:
-    """Return whether a run hid anything, by noise or by encryption."""
+    """Return whether a run hid anything, by noise, encryption or masks."""
     mode = mode_of(name)
-    return mode.encrypted or mode.examples == "always" or mode.noisy(config_of(folder))
+    return bool(mode.hidden) or mode.examples == "always" or mode.noisy(config_of(folder))

@@ -12,10 +12,10 @@ from tacit.runs.journal import Disclosure
 
 _MEANING = {
     "train": "local training, all clients of a round",
-    "protect": "noise, clipping and encryption on the clients",
+    "protect": "noise, clipping, encryption and masks on the clients",
     "travel": "messages on their way",
     "aggregate": "adding up, and what the server does meanwhile",
-    "recover": "decryption, noise on the server, the step of the model",
+    "recover": "decryption, masks taken off, noise on the server, the step of the model",
     "evaluate": "testing",
     "other": "journal, checkpoint, and what is in no other stage",
 }

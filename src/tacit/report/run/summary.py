@@ -141,7 +141,8 @@ def ending(result: Result) -> list[Part]:
     rows.append(("randomness", randomness(result.seed, simulation=result.simulation)))
     clipped = sum(record.clipped or 0 for record in result.rounds)
     if clipped:
-        rows.append(("clipped", f"{clipped:,} coordinates of updates: raise paillier.clip to keep them whole"))
+        key = f"{mode_of(result.mode).section}.clip"
+        rows.append(("clipped", f"{clipped:,} coordinates of updates: raise {key} to keep them whole"))
     if result.form_reason:
         rows.append(("trained by", f"{result.form}, because {result.form_reason}"))
     if result.folder is not None:
@@ -218,8 +219,8 @@ def drawing(history: History) -> Drawing:
     """Return who sees what, and what travels between them."""
     mode, config, sees = mode_of(history.config.mode), history.config, history.plan.guarantee
     sent = "what a client sends"
-    if mode.encrypted:
-        sent = "an update, encrypted"
+    if mode.hidden:
+        sent = f"an update, {mode.hidden}"
     elif mode.noisy(config) and not mode.central:
         sent = "an update, with the client's noise"
     elif mode.central:
