@@ -13,6 +13,8 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, DropoutError
 from tacit.mechanisms.skellam import SkellamMechanism
 from tacit.modes.catalogue import plan_of, resolve
+from tacit.modes.estimate import estimate_of
+from tacit.modes.estimate_masks import MaskedEstimate
 from tacit.protocols.masks import MaskedSum
 from tacit.runs.run import run
 from tests.modes.test_paillier import _model
@@ -142,3 +144,29 @@ def test_the_flag_dp_turns_on_the_noise_of_the_mode_that_was_named(mode: str) ->
         "masks": mode == "masks",
         "paillier": mode == "paillier",
     }
+
+
+def test_the_estimates_bytes_are_those_of_the_run(tmp_path: Path) -> None:
+    for signed in (False, True):
+        config = _config(out=tmp_path / str(signed), masks={"signed": signed})
+        expected = estimate_of(config, parameters=650, clients=CLIENTS)
+        assert isinstance(expected, MaskedEstimate)
+        (record,) = run(config).rounds
+        assert record.bytes_up == CLIENTS * expected.upload_bytes
+        assert record.bytes_down == CLIENTS * expected.download_bytes
+
+
+def test_there_is_nothing_to_estimate_where_nothing_is_hidden() -> None:
+    with pytest.raises(ConfigError, match="Mode 'plain' hides no update"):
+        estimate_of(_config("plain"), parameters=10, clients=5)
+    with pytest.raises(ConfigError, match="at least one parameter"):
+        estimate_of(_config(), parameters=0, clients=5)
+
+
+def test_an_estimate_is_for_the_drop_outs_that_are_simulated() -> None:
+    config = _config(federate={"clients": 40, "drop": 0.3})
+    found = estimate_of(config, parameters=1_000_000, clients=40)
+    assert isinstance(found, MaskedEstimate)
+    assert (found.dropped, found.neighbours, found.threshold) == (12, 39, 19)
+    assert found.round_seconds == 40 * found.client_seconds + found.server_seconds
+    assert 4.0 < found.upload_bytes / 1_000_000 < 4.3

@@ -1,4 +1,4 @@
-"""What encryption will cost a round, before the run: the arithmetic timed for a second on this machine."""
+"""What hiding updates will cost a round, before the run: the arithmetic timed for a second on this machine."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tacit.crypto.ring import Rows, cores, random_below
 from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
 from tacit.modes.catalogue import mode_of, plan_of, resolve
+from tacit.modes.estimate_masks import MaskedEstimate
+from tacit.modes.estimate_masks import estimate as masked_estimate
 from tacit.modes.keys import holder_numbers, key_options
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.binding import SEAL_BYTES
@@ -68,6 +70,16 @@ class Estimate:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return asdict(self) | {"round_seconds": self.round_seconds}
+
+
+def estimate_of(config: RunConfig, *, parameters: int, clients: int) -> Estimate | MaskedEstimate:
+    """Return what a round of a mode that hides updates costs beyond training, for a model of ``parameters``."""
+    mode = mode_of(config.mode)
+    if not mode.hidden:
+        raise ConfigError(
+            f"Mode {config.mode!r} hides no update, so there is nothing to estimate. Use --mode paillier or masks."
+        )
+    return (estimate if mode.encrypted else masked_estimate)(config, parameters=parameters, clients=clients)
 
 
 def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:

@@ -212,7 +212,7 @@ def assemble(
     if plan.private:
         check_normalisation(module, why=OF_CLIENTS if plan.examples is None else OF_EXAMPLES)
     mode = mode_of(config.mode)
-    if config.evaluate.clients and (plan.private or mode.encrypted):
+    if config.evaluate.clients and (plan.private or mode.hidden):
         raise ConfigError(of_one_client(config.mode))
     config, plan = mode.fitted(config, plan, [len(row) for row in rows])
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)

@@ -25,7 +25,7 @@ from tacit.randomness import system_bytes
 SETUP = wire.Turn(round_number=0)
 
 _ASKS = 3  # times a client that does not answer is asked to sign or reveal
-_DEALT_BYTES = KEY_BYTES + SEALED_BYTES + 2 * CHECK_BYTES  # for one neighbour
+DEALT_BYTES = KEY_BYTES + SEALED_BYTES + 2 * CHECK_BYTES  # for one neighbour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +191,8 @@ class Round:
         for client, reply in sorted(replies.items()):
             try:
                 body = bytes(wire.expect(wire.Kind.SHARE, self.turn, client, reply))
-                if len(body) != size + k * _DEALT_BYTES:
-                    raise self.blame(client, f"{len(body)} bytes of shares, expected {size + k * _DEALT_BYTES}")
+                if len(body) != size + k * DEALT_BYTES:
+                    raise self.blame(client, f"{len(body)} bytes of shares, expected {size + k * DEALT_BYTES}")
             except ClientError as error:
                 self.refusals.add(client, error)
                 if error.failure is wire.Failure.NOT_ENROLLED:
@@ -200,7 +200,7 @@ class Round:
                 continue
             place = self.place(client)
             self._checks[place] = body[:size]
-            self._dealt[place] = np.frombuffer(body, np.uint8, offset=size).reshape(k, _DEALT_BYTES)
+            self._dealt[place] = np.frombuffer(body, np.uint8, offset=size).reshape(k, DEALT_BYTES)
             self.sharers[place] = True
 
     def check(self, members: Members, asked: int) -> None:
