@@ -143,10 +143,8 @@ class Party(ABC):
             replies.append(reply)
             return replace(kept, state=state)
 
-        watch = Stopwatch()
-        with watch.measure("protect"):
-            request.memory.change(stepped)
-        return Answer(frame=without_details(replies[0]), seconds={"protect": watch.seconds["protect"]})
+        request.memory.change(stepped)
+        return Answer(frame=without_details(replies[0]))
 
     def _encrypted(self, request: Request) -> PaillierSum:
         """Return the protocol of a run that has keys."""

@@ -383,11 +383,13 @@ def test_nothing_but_a_frame_leaves_a_client() -> None:
     protections: list[dict[str, Any]] = [
         {"mode": "dp", "dp": {"noise": 1.0}},
         {"mode": "paillier", "paillier": ENCRYPTED},
+        {"mode": "masks"},
     ]
+    answers = {"dp": 12, "paillier": 16, "masks": 40}  # with four enrolments, and four messages to each in a round
     for settings in protections:
         grid = federation()
         Private(quiet(), **settings).start(grid, start(), num_rounds=2)
-        assert len(grid.answers) == (16 if settings["mode"] == "paillier" else 12)  # with four enrolments
+        assert len(grid.answers) == answers[settings["mode"]]
         for answer in grid.answers:
             assert list(answer.content) == [envelope.FRAME, "tacit.seconds"]
             assert not answer.content.metric_records["tacit.seconds"], "how long it trained tells how much it has"
