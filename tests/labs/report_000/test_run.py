@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,16 +15,16 @@ from tacit.config.run_config import from_mapping
 from tacit.crypto import paillier
 from tacit.crypto.paillier import Ciphertext, PrivateKey
 from tacit.modes.catalogue import resolve
-from tacit.report.page import Lines, Surface
+from tacit.report.page import Bars, Lines, Surface
 from tacit.studies.plan import with_values
 from tacit_labs.harness import files
 from tacit_labs.harness.checks import judge
-from tacit_labs.harness.encrypted import Way
+from tacit_labs.harness.encrypted import WAYS, EncryptedEpoch, Epoch, Way
 from tacit_labs.harness.epsilons import coded, composed
 from tacit_labs.harness.experiment import Reproduction, Settings, silent
 from tacit_labs.harness.paillier_jobs import MODES
 from tacit_labs.harness.record import perform
-from tacit_labs.report_000 import mechanisms, page_private, panels, private, quoted
+from tacit_labs.report_000 import mechanisms, page_paillier, page_private, panels, private, quoted
 from tacit_labs.report_000 import run as report
 from tacit_labs.report_000.checks import OPERATIONS, check
 from tests.labs.common import charts, tables
@@ -232,3 +233,17 @@ def test_the_grids_last_line_is_there_with_other_clients_and_models(made: Reprod
     assert rows[0]["parameters"] == 17_226
     table = tables(made, "C and sigma, noise as coded")[1]
     assert [row[:2] for row in table.rows] == [("3", "logistic, 650 parameters"), ("2", "mlp, 17,226 parameters")]
+
+
+def test_every_bar_of_the_stages_has_a_look_of_its_own() -> None:
+    shared: dict[str, Any] = {"parameters": 1, "clients": 2, "rounds": 1, "epoch_seconds": 2.0, "train_seconds": 1.0}
+    shared |= {"sum_added": 0.1, "client_bytes": 9.0, "test_accuracy": 0.5, "curve": {}}
+    plain, *encrypted = WAYS
+    epochs = [Epoch(way=plain.name, **shared)]
+    for way in encrypted:
+        stage = {"key_bits": way.key_bits, "shared": way.shared, "client_encrypts": 1.0, "sum_decrypted": 1.0}
+        epochs.append(EncryptedEpoch(way=way.name, **shared, **stage))
+    drawing = page_paillier._stages(epochs).panels[0].drawing
+    assert isinstance(drawing, Bars)
+    looks = [one.style for one in drawing.series]
+    assert len(set(looks)) == len(looks) == 4
