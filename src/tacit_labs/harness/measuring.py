@@ -15,7 +15,6 @@ from tacit_labs.bench.worker import Worker, WorkerError
 from tacit_labs.harness.experiment import Progress
 
 T = TypeVar("T")
-LAB = "the lab's report (quoted)"
 
 
 class Row(Protocol):
