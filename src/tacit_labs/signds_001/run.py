@@ -133,7 +133,7 @@ def _said(task: Task, parts: list[Part], *, missing: bool) -> str:
 def _smaller(task: Task) -> str:
     return (
         f"MNIST instead of the document's FEMNIST, and {task.rounds} rounds instead of {WRITERS.rounds}: the curves "
-        "are those of the beginning. Upload sizes are those of the full run."
+        "are those of the beginning, and uploads those of LeNet with ten classes instead of 62."
     )
 
 
