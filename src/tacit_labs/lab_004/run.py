@@ -58,6 +58,6 @@ EXPERIMENT = Experiment(
         "randomness and products",
     ),
     quick="30 s of one core",
-    full="20 min of one core",
+    full="15 min of one core",
     run=run,
 )
