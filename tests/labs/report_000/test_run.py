@@ -241,7 +241,12 @@ def test_every_bar_of_the_stages_has_a_look_of_its_own() -> None:
     plain, *encrypted = WAYS
     epochs = [Epoch(way=plain.name, **shared)]
     for way in encrypted:
-        stage = {"key_bits": way.key_bits, "shared": way.shared, "client_encrypts": 1.0, "sum_decrypted": 1.0}
+        stage: dict[str, Any] = {
+            "key_bits": way.key_bits,
+            "shared": way.shared,
+            "client_encrypts": 1.0,
+            "sum_decrypted": 1.0,
+        }
         epochs.append(EncryptedEpoch(way=way.name, **shared, **stage))
     drawing = page_paillier._stages(epochs).panels[0].drawing
     assert isinstance(drawing, Bars)
