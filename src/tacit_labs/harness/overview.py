@@ -24,7 +24,8 @@ from tacit_labs.harness.record import duration_words
 NAME = "overview"
 _LARGEST = 1 << 28  # bytes of a reproduction's JSON
 BEGIN, END = "<!-- headlines: python benchmarks/overview.py -->", "<!-- end of headlines -->"
-_TABLE = re.compile(r"(<!-- table: (\S+) -->)\n.*?(<!-- end of table -->)", re.DOTALL)
+_TABLE_END = "<!-- end of table -->"
+_TABLE = re.compile(rf"(<!-- table: (\S+) -->)\n.*?({_TABLE_END})", re.DOTALL)
 _FLOAT = re.compile(r"-?\d+(\.\d+(e[+-]?\d+)?|e[+-]?\d+)")
 _COLUMNS = ("What", "The source", "Ours", "Why")
 
@@ -116,6 +117,8 @@ def filled(text: str, folder: Path) -> str:
     """
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise ConfigError(f"Expected the page to have the lines {BEGIN} and {END} once each.")
+    if text.count("<!-- table: ") != text.count(_TABLE_END):
+        raise ConfigError(f"Expected every `<!-- table: NAME -->` of the page to have a {_TABLE_END} below it.")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     made = f"{before}{BEGIN}\n\n{markdown(sources(folder))}\n{END}{after}"

@@ -84,6 +84,8 @@ def test_a_table_comes_from_its_csv_file_rounded(tmp_path: Path) -> None:
     assert overview.filled(made, tmp_path) == made
     with pytest.raises(ConfigError, match=r"no-such\.csv"):
         overview.filled(marks.replace("lab-004-keys", "no-such"), tmp_path)
+    with pytest.raises(ConfigError, match="below it"):
+        overview.filled(marks.replace("<!-- end of table -->", ""), tmp_path)
 
 
 def test_the_documentation_has_what_the_committed_files_say() -> None:
