@@ -178,9 +178,7 @@ def test_a_private_run_on_a_file_tells_no_counts_and_no_names(path: Path) -> Non
 
 
 def test_what_is_for_files_is_refused_for_other_data() -> None:
-    with pytest.raises(
-        ConfigError, match=r"data\.label, data\.drop is for CSV files, and data\.name=digits is not"
-    ):
+    with pytest.raises(ConfigError, match=r"data\.label, data\.drop is for CSV files, and data\.name=digits is not"):
         tacit.run(tacit.RunConfig(data={"name": "digits", "label": "x", "drop": "a,b"}), quiet=True)
 
 
