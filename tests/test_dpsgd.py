@@ -231,3 +231,18 @@ def _unprotected() -> PrivateTraining:
     training = private(noise_multiplier=0.0, seed=None)
     training.fit(steps=1)
     return training
+
+
+def test_scattering_features_of_images_are_what_the_model_is_trained_on() -> None:
+    images = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(81 * 2 * 2, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    private = make_private(
+        model, optimizer, (images, torch.arange(12) % 3), noise_multiplier=1.0, features="scatter", seed=1
+    )
+    for batch in private.batches(steps=2):
+        private.step(batch)
+    assert model(private.features(images)).shape == (12, 3)
+    assert torch.equal(private.features(images[:1]), private.features(images)[:1])  # of each image alone
+    with pytest.raises(ConfigError, match="Unknown features 'x'"):
+        make_private(model, optimizer, (images, torch.arange(12) % 3), noise_multiplier=1.0, features="x")  # type: ignore[arg-type]

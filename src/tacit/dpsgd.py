@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.errors import ConfigError
 from tacit.randomness import Randomness
 from tacit.rounding import epsilon_text
+from tacit.tasks.features import Features, Kind
 from tacit.training.examples import UserData, tensors
 from tacit.training.private.clipping import Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
@@ -66,6 +67,7 @@ def make_private(
     micro_batch: int | None = None,
     loss: str | Loss = "cross-entropy",
     form: Form = "auto",
+    features: Kind = "none",
     seed: int | None = None,
 ) -> PrivateTraining:
     """Make the training of ``model`` by ``optimizer`` on ``data`` differentially private.
@@ -84,13 +86,19 @@ def make_private(
         micro_batch: how many examples go through the model at once, to save memory.
         loss: ``cross-entropy``, ``squared-error``, or a function from outputs and labels to one loss per example.
         form: ``book-keeping``, ``functional``, or the faster of them that fits.
+        features: ``scatter`` trains on scattering features of images, a fixed transform that costs no privacy; what the
+            model then sees of other images is :meth:`PrivateTraining.features`.
         seed: makes a simulation that can be repeated; without it batches and noise come from the system.
 
     Raises:
         ConfigError: a value is out of its domain, or the model can't be clipped example by example.
         DataError: the data hold NaN or infinity, or can't be stacked.
     """
-    features, labels = tensors(data, "the data set")
+    if features not in get_args(Kind):
+        raise ConfigError(f"Unknown features {features!r}. Choose one of {', '.join(get_args(Kind))}.")
+    seen = Features(kind=features)
+    examples, labels = tensors(data, "the data set")
+    examples = seen.of(examples, "the data set")
     trained = [p for p in model.parameters() if p.requires_grad]
     held = [p for group in optimizer.param_groups for p in group["params"]]
     if {id(p) for p in trained} != {id(p) for p in held if p.requires_grad}:
@@ -99,7 +107,7 @@ def make_private(
             f"{len(held)}. Build it with {type(optimizer).__name__}(model.parameters(), ...)."
         )
     function = loss_named(loss)
-    check_fit(model, function, features, labels)
+    check_fit(model, function, examples, labels)
     batches = PoissonBatches(
         examples=len(labels), expected=min(_BATCH, len(labels)) if batch_size is None else batch_size
     )
@@ -112,12 +120,12 @@ def make_private(
         steps = batches.steps(epochs)
         noise_multiplier = calibrate(epsilon=epsilon, delta=delta, rounds=steps, rate=batches.rate).noise_multiplier
     bound = Clipping(bound=clip, rule=clipping)
-    gradient = PrivateGradient(model=model, loss=function, clipping=bound, example=(features, labels), form=form)
+    gradient = PrivateGradient(model=model, loss=function, clipping=bound, example=(examples, labels), form=form)
     device = gradient.parameters[0].device
     steps_of = PrivateSteps(
         gradient=gradient,
         optimizer=optimizer,
-        features=features.to(device),
+        features=examples.to(device),
         labels=labels.to(device),
         batches=batches,
         noise_multiplier=noise_multiplier,
@@ -126,7 +134,7 @@ def make_private(
         micro_batch=micro_batch,
     )
     return PrivateTraining(
-        steps=steps_of, gradient=gradient, noise_multiplier=noise_multiplier, simulation=seed is not None
+        steps=steps_of, gradient=gradient, noise_multiplier=noise_multiplier, seen=seen, simulation=seed is not None
     )
 
 
@@ -142,15 +150,26 @@ class PrivateTraining:
     """
 
     def __init__(
-        self, *, steps: PrivateSteps, gradient: PrivateGradient, noise_multiplier: float, simulation: bool
+        self,
+        *,
+        steps: PrivateSteps,
+        gradient: PrivateGradient,
+        noise_multiplier: float,
+        simulation: bool,
+        seen: Features = Features(),  # noqa: B008 - it is frozen
     ) -> None:
         self._steps = steps
+        self._seen = seen
         self._gradient = gradient
         self.noise_multiplier = noise_multiplier
         self.form, self.form_reason = gradient.form, gradient.reason
         self.simulation = simulation
         self._taken = 0
         self._drawn: Batch | None = None
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return what the model sees of images: their features where it was trained on those, or themselves."""
+        return self._seen.of(images, "the images")
 
     @property
     def rate(self) -> float:
