@@ -129,7 +129,7 @@ CASES: dict[str, dict[str, Any]] = {
     "dp": {"mode": "dp", "dp": {"noise": 0.5, "clip": "adaptive"}},
     "dp with correlated noise": {
         "mode": "dp",
-        "federate": {"separation": 2, "rounds": 4},
+        "federate": {"separation": 2, "rounds": 3},
         "dp": {"correlation": "banded", "epsilon": 8.0},
     },
     "local-dp": {"mode": "local-dp", "dp": {"noise": 0.1}},

@@ -28,7 +28,7 @@ MODES: dict[str, dict[str, Any]] = {
     "dp": {"dp": {"noise": 0.2, "clip": "adaptive"}},
     "correlated": {
         "mode": "dp",
-        "federate": {"clients": 3, "rounds": 4, "separation": 2},
+        "federate": {"clients": 3, "rounds": 3, "separation": 2},
         "dp": {"noise": 0.2, "correlation": "banded"},
     },
     "local-dp": {"dp": {"noise": 0.1}},
