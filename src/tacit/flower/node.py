@@ -124,7 +124,7 @@ class Node(Party):
             config = _told(self.virtual.settings)
         else:
             own = {key: call.node[name] for name, key in _OWN.items() if name in call.node}
-            config = resolve(from_dotted({**call.run, **own}))
+            config = resolve(from_dotted({**call.run, **own, "engine": "flower"}))
         terms.agree(config)
         return config
 

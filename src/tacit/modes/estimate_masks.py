@@ -28,7 +28,7 @@ from tacit.modes.catalogue import plan_of, resolve
 from tacit.protocols.masks import Field, MaskedSum
 from tacit.protocols.masks.field import add_masks
 from tacit.protocols.masks.graph import pack_clients
-from tacit.protocols.masks.secrets import ENTRY_BYTES, SEALED_BYTES, SHARE_BYTES
+from tacit.protocols.masks.secrets import ENTRY_BYTES, SEALED_BYTES, SHARE_BYTES, Identity
 from tacit.protocols.masks.sum import DEALT_BYTES
 from tacit.protocols.protocol import Contribution
 from tacit.protocols.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, verified
@@ -118,7 +118,7 @@ def _upload(protocol: MaskedSum, inside: Field, k: int, length: int) -> int:
 
 def _download(protocol: MaskedSum, k: int, n: int, parameters: int) -> int:
     members, listed = (n + 7) // 8, len(pack_clients(np.arange(n, dtype=np.uint64)))
-    sharing = _frame() + listed + PUBLIC_BYTES + k * ENTRY_BYTES
+    sharing = _frame() + listed + k * ENTRY_BYTES + (n * PUBLIC_BYTES if protocol.signed else 0)
     task = wire.task_bytes(parameters, extras=members)
     revealing = _frame() + members + k * SEALED_BYTES
     if not protocol.signed:
@@ -140,6 +140,8 @@ def _measure(protocol: MaskedSum, inside: Field, count: int) -> Speed:
     def add() -> None:
         np.add(total, inside.unpack(packed, count), out=total)
 
+    signer = Identity(secret=bytes(32)).signing
+    public, signature = signer.public_key().public_bytes_raw(), signer.sign(b"a list")
     client, server = _steps(replace(protocol, minimum_clients=_FEW // 2, expected=_FEW, signed=False))
     return Speed(
         mask=_timed(lambda: add_masks(total, seeds)) / (_MASKS * count),
@@ -147,7 +149,7 @@ def _measure(protocol: MaskedSum, inside: Field, count: int) -> Speed:
         add=_timed(add) / count,
         client=client,
         server=server,
-        check=_timed(lambda: verified(bytes([9]) * 32, bytes(64), b"")),
+        check=_timed(lambda: verified(public, signature, b"a list")),
     )
 
 

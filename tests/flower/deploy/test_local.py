@@ -69,12 +69,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 
 
 def test_real_nodes_come_to_the_model_of_one_process(real: Real, tmp_path: Path) -> None:
-    config = _config(tmp_path / "nodes")
+    config = _config(tmp_path / "nodes", clients=4)
     watching = Watching()
     result = real.up.run(resolve(config), watching)
     real.trip = result.rounds[0].lasted
-    assert (result.engine, result.rounds[0].clients_replied) == ("flower", 3)
-    assert (watching.title, watching.result) == ("Digits (8x8), logistic, 3 clients (iid)", result)
+    assert (result.engine, result.rounds[0].clients_replied) == ("flower", 4)
+    assert (watching.title, watching.result) == ("Digits (8x8), logistic, 4 clients (iid)", result)
     run(config.model_copy(update={"engine": "in-process", "out": tmp_path / "alone"}))
     here, there = load_file(tmp_path / "alone" / MODEL), load_file(tmp_path / "nodes" / MODEL)
     assert here.keys() == there.keys()
@@ -108,7 +108,7 @@ def test_without_a_client_that_is_killed_a_hidden_sum_is_that_of_the_others_bit_
     assert weights(tmp_path / "nodes") != weights(tmp_path / "whole")
 
 
-def _config(out: Path, clients: int = 3, **changes: object) -> RunConfig:
+def _config(out: Path, clients: int, **changes: object) -> RunConfig:
     encrypted = {"keys": "threshold", "shares": "2/2", "bits": 512, "insecure_key_size": True}
     keys = {"paillier": encrypted} if changes.get("mode") == "paillier" else {}
     return digits(out=out, engine="flower", federate={"clients": clients, "rounds": 1}, **keys, **changes)

@@ -121,6 +121,17 @@ def test_keys_swapped_for_the_servers_own_before_the_signatures_are_seen() -> No
     _refused(_reveal(federation, 1, [], signatures), words="not those that the round began with", code=wire.Failure.KEY)
 
 
+@pytest.mark.parametrize(("place", "words"), [(1, "its own key is not among"), (3, "client 3 may sign")])
+def test_keys_of_the_servers_own_in_the_place_of_clients_are_refused(place: int, words: str) -> None:
+    """Else it could sign any list for everybody, and show each client another."""
+    federation = Federation(masked(minimum=3, signed=True), vectors(range(4)))
+    federation.sum(task())
+    own = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+    frame = _share(federation, sign=lambda keys: keys[: 32 * place] + own + keys[32 * place + 32 :])
+    _refused(frame, words=words, code=wire.Failure.KEY)
+    assert wire.unpack(_share(federation)).kind is Kind.SHARE
+
+
 # Both kinds of share
 
 
@@ -216,8 +227,8 @@ def test_a_second_task_with_another_cohort_in_the_same_turn_is_refused() -> None
     session = federation.protocol.session
     assert session is not None
     listed = pack_clients(np.arange(5, dtype=np.uint64))
-    keys = keys_digest(b"".join(session.entries[c][32:64] for c in range(5)))
-    circle = Circle.of(session.run, TURN, listed, keys, federation.protocol.hood(5))
+    keys = b"".join(session.entries[c][32:64] for c in range(5))
+    circle = Circle.of(session.run, TURN, listed, keys_digest(keys), federation.protocol.hood(5))
     entries = b"".join(session.entries[int(c)] for c in circle.neighbours(1))
     _refused(
         federation.step(1, wire.pack(Kind.SHARE, TURN, listed + keys + entries)),
@@ -238,7 +249,11 @@ def test_rounds_beyond_those_announced_and_requests_before_enrolment_are_refused
 # Keys and invented clients
 
 
-def _share(federation: Federation, change: Callable[[dict[int, bytes]], None]) -> bytes:
+def _share(
+    federation: Federation,
+    change: Callable[[dict[int, bytes]], None] = lambda _: None,
+    sign: Callable[[bytes], bytes] = lambda keys: keys,
+) -> bytes:
     """Ask client 1 to share in round 2, with entries that the server has changed."""
     session, turn = federation.protocol.session, Turn(round_number=2)
     assert session is not None
@@ -246,8 +261,9 @@ def _share(federation: Federation, change: Callable[[dict[int, bytes]], None]) -
     entries = dict(session.entries)
     change(entries)
     listed = pack_clients(np.arange(n, dtype=np.uint64))
-    keys = keys_digest(b"".join(entries[c][32:64] for c in range(n)))
-    circle = Circle.of(session.run, turn, listed, keys, federation.protocol.hood(n))
+    keys = b"".join(entries[c][32:64] for c in range(n)) if federation.protocol.signed else b""
+    keys = sign(keys)
+    circle = Circle.of(session.run, turn, listed, keys_digest(keys), federation.protocol.hood(n))
     body = listed + keys + b"".join(entries[int(c)] for c in circle.neighbours(1))
     return federation.step(1, wire.pack(Kind.SHARE, turn, body))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,15 +162,20 @@ def test_a_client_that_signs_or_opens_wrongly_is_named_and_done_without(kind: Ki
     assert "lient 2 " in total.notes[0]
 
 
-def test_a_client_whose_shares_do_not_fit_is_named_and_the_round_is_lost() -> None:
+def test_a_client_whose_shares_do_not_fit_loses_the_round_and_is_left_out_from_then_on() -> None:
     def meddle(kind: Kind, replies: Frames) -> Frames:
         if kind is not Kind.SHARE:
             return replies
         frame = wire.unpack(replies[1])
         return {**replies, 1: wire.pack(frame.kind, frame.turn, bytes(32) + bytes(frame.body)[32:])}
 
-    with pytest.raises(DropoutError, match="client 1 dealt do not fit"):
-        Federation(masked(minimum=3), vectors(range(4)), after=meddle).sum(task())
+    federation = Federation(masked(minimum=3), vectors(range(4)), after=meddle)
+    with pytest.raises(DropoutError, match="Client 1 dealt shares that do not fit together"):
+        federation.sum(task())
+    federation.after = losing({})
+    total = federation.sum(task(1, attempt=1))
+    assert total.clients == (0, 2, 3)
+    assert "Client 1 dealt shares" in total.notes[0]
 
 
 def test_a_client_that_lies_about_its_vector_spoils_the_sum_and_that_is_seen() -> None:
@@ -179,14 +185,57 @@ def test_a_client_that_lies_about_its_vector_spoils_the_sum_and_that_is_seen() -
         federation.sum(task())
 
 
-def test_a_client_that_forgot_the_run_enrols_again_and_others_refuse_its_new_key() -> None:
+def test_a_client_that_deals_garbage_stops_nobody_from_opening_the_others_shares() -> None:
+    def meddle(kind: Kind, replies: Frames) -> Frames:
+        if kind is not Kind.SHARE or 1 not in replies:
+            return replies
+        frame = wire.unpack(replies[1])
+        return {**replies, 1: wire.pack(frame.kind, frame.turn, bytes(frame.body)[:64] + bytes(144 * 5))}
+
+    federation = Federation(masked(minimum=3), vectors(range(6)), after=meddle)
+    with pytest.raises(DropoutError, match="Client 1 dealt shares that 5 of its neighbours could not open"):
+        federation.sum(task())
+    assert federation.sum(task(1, attempt=1)).clients == (0, 2, 3, 4, 5)
+
+
+def test_a_client_that_forgot_the_run_is_out_of_it_and_stops_nobody() -> None:
     federation = Federation(masked(minimum=2), vectors(range(5)))
     federation.sum(task())
     del federation.states[1]
-    assert _checked(federation, 2) == (0, 2, 3, 4)
-    with pytest.raises(DropoutError) as caught:
-        federation.sum(task(3))
-    assert "client 1 was shown with a key that is refused: it is another than in an earlier round" in str(caught.value)
+    for number in (2, 3):
+        total = federation.sum(task(number))
+        assert total.clients == (0, 2, 3, 4)
+        assert "lient 1 " in total.notes[0]
+    assert "forgotten the keys that it first came with" in total.notes[0]
+
+
+def _enrols_with(entry: bytes) -> Meddle:
+    def meddle(kind: Kind, replies: Frames) -> Frames:
+        if kind is not Kind.ENROL:
+            return replies
+        return {**replies, 1: wire.pack(Kind.ENROL, wire.unpack(replies[1]).turn, entry)}
+
+    return meddle
+
+
+@pytest.mark.parametrize("other", [None, bytes(32), (1).to_bytes(32, "little")])
+def test_keys_that_others_would_refuse_keep_a_client_out_and_stop_nobody(other: bytes | None) -> None:
+    """A key of small order, and another client's, rightly signed by whoever sends it."""
+    federation = Federation(masked(minimum=2), vectors(range(4)))
+    key = Ed25519PrivateKey.generate()
+
+    def meddle(kind: Kind, replies: Frames) -> Frames:
+        if kind is not Kind.ENROL:
+            return replies
+        run = wire.unpack(next(f for k, _, f in federation.frames if k is Kind.ENROL)).body
+        agreeing = bytes(wire.unpack(replies[0]).body)[:32] if other is None else other
+        signed = key.sign(b"tacit masks keys 1\n" + federation.protocol.statement(bytes(run), 1) + agreeing)
+        return _enrols_with(agreeing + key.public_key().public_bytes_raw() + signed)(kind, replies)
+
+    federation.after = meddle
+    total = federation.sum(task())
+    assert total.clients == (0, 2, 3)
+    assert "Client 1 could not enrol" in total.notes[0]
 
 
 def test_the_ends_of_the_range_add_up() -> None:

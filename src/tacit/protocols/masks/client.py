@@ -166,13 +166,14 @@ class ClientHalf:
         """Share this round's two secrets among the neighbours, whose keys are checked first."""
         turn = request.turn
         clients, listed, rest = unpack_clients(bytes(request.body))
-        keys, entries = rest[:PUBLIC_BYTES], rest[PUBLIC_BYTES:]
+        size = len(clients) * PUBLIC_BYTES if self.signed else 0
+        keys, entries = rest[:size], rest[size:]
         place = place_of(clients, member.number)
         if place < 0:
             raise RefusedError("it was asked for a cohort that it is not in.")
         if len(clients) < max(self.minimum_clients, 2):
             raise RefusedError(f"the cohort has {len(clients)} clients, {max(self.minimum_clients, 2)} needed.")
-        circle = Circle.of(member.run, turn, listed, keys, self.hood(len(clients)))
+        circle = Circle.of(member.run, turn, listed, keys_digest(keys), self.hood(len(clients)))
         if (turn.round_number, turn.attempt) <= (member.turn.round_number, member.turn.attempt):
             if turn != member.turn or member.circle != circle.digest or member.listed or member.sharers:
                 raise RefusedError("it has answered this round and try, or a later one, before.", wire.Failure.REPEATED)
@@ -182,6 +183,8 @@ class ClientHalf:
         if len(entries) != len(neighbours) * ENTRY_BYTES:
             raise WireError(f"Expected the keys of {len(neighbours)} neighbours, got {len(entries)} bytes.")
         mine, pins, agreed, seen = member.keys(self.identity), dict(member.pins), [], set[bytes]()
+        if self.signed and _key_at(keys, place) != mine.signing.public_key().public_bytes_raw():
+            raise RefusedError("its own key is not among those that may sign the round's list.", _KEY)
         for point, neighbour in enumerate(neighbours):
             other = int(clients[neighbour])
             entry = entries[point * ENTRY_BYTES : (point + 1) * ENTRY_BYTES]
@@ -194,10 +197,12 @@ class ClientHalf:
             if both & seen:
                 raise RefusedError(f"client {other} was shown with a key of another client.", _KEY)
             seen |= both
+            if self.signed and _key_at(keys, int(neighbour)) not in both:
+                raise RefusedError(f"client {other} may sign the round's list with a key that is not its own.", _KEY)
         member = replace(
             member,
             circle=circle.digest,
-            shown=keys,
+            shown=keys_digest(keys),
             clients=len(clients),
             place=place,
             agreed=tuple(agreed),
@@ -258,7 +263,10 @@ class ClientHalf:
                 shares.append(bytes(SHARE_BYTES))
                 continue
             key = sealing(member.agreed[point], circle.digest, int(neighbour))
-            pair = secrets.unsealed(key, seals[point * SEALED_BYTES : (point + 1) * SEALED_BYTES])
+            try:
+                pair = secrets.unsealed(key, seals[point * SEALED_BYTES : (point + 1) * SEALED_BYTES])
+            except CipherError:  # who dealt it, or the server, is to blame, and others' shares are not lost for that
+                pair = bytes(2 * SHARE_BYTES)
             shares.append(pair[:SHARE_BYTES] if members[neighbour] else pair[SHARE_BYTES:])
         return member, wire.pack(wire.Kind.REVEAL, request.turn, b"".join(shares))
 
@@ -307,7 +315,7 @@ class ClientHalf:
         message = statement_of(member.circle, member.sharers, listed)
         right = set[bytes]()
         for place, signature in zip(np.flatnonzero(signers), cut(signatures, SIGNATURE_BYTES), strict=True):
-            key = keys[place * PUBLIC_BYTES : (place + 1) * PUBLIC_BYTES]
+            key = _key_at(keys, int(place))
             if self.known is not None and key not in self.known:
                 continue
             if verified(key, signature, message):
@@ -332,3 +340,7 @@ class ClientHalf:
 
     def _circle(self, member: Member) -> Circle:
         return Circle.drawn(member.circle, self.hood(member.clients))
+
+
+def _key_at(keys: bytes, place: int) -> bytes:
+    return keys[place * PUBLIC_BYTES : (place + 1) * PUBLIC_BYTES]

@@ -41,6 +41,7 @@ Members = NDArray[np.bool_]
 
 SECURITY = 40  # a round fails with probability 2^-40
 _EVENTS = 4
+_SMALL = 32  # clients that are all neighbours, whatever would do: it costs next to nothing
 _FACTS = struct.Struct(">32sIHI32s")  # run, round, attempt, clients, keys
 _LIST = struct.Struct(">IB")  # clients, bytes of a difference
 
@@ -81,7 +82,7 @@ class Neighbourhood:
                 f"Expected corrupted={corrupted} at most {minimum - 2}: of {minimum} clients two must be honest, or "
                 "the sum is one client's."
             )
-        few, enough = 0, (clients - 1) // 2  # of seats in a stretch
+        few, enough = 0, (clients - 1) // 2 if clients > _SMALL else 0  # of seats in a stretch
         while enough - few > 1:
             middle = (few + enough) // 2
             few, enough = (few, middle) if cls._sparse(middle, clients, minimum, corrupted) else (middle, enough)

@@ -17,7 +17,7 @@ from tacit.protocols.masks.client import RUN_BYTES, ClientHalf
 from tacit.protocols.masks.field import Field, Words, add_masks
 from tacit.protocols.masks.graph import SECURITY, Circle, Members, Places, pack_clients, pack_members
 from tacit.protocols.masks.member import check_secret, keys_digest, mask_seed, own_seed, statement_of, wrapping
-from tacit.protocols.masks.secrets import CHECK_BYTES, ENTRY_BYTES, KEY_BYTES, SEALED_BYTES, SHARE_BYTES
+from tacit.protocols.masks.secrets import CHECK_BYTES, ENTRY_BYTES, KEY_BYTES, SEALED_BYTES, SHARE_BYTES, Identity
 from tacit.protocols.protocol import Guarantee, Refusals, Total
 from tacit.protocols.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, verified
 from tacit.randomness import system_bytes
@@ -63,7 +63,7 @@ class MaskedSum(ClientHalf):
     def setup(self, cohort: Sequence[ClientId]) -> Flow[MaskedSum]:
         """Have those of a cohort enrol that have not."""
         session = self.session or Session(run=system_bytes(RUN_BYTES))
-        new = [client for client in cohort if client not in session.entries]
+        new = [client for client in cohort if client not in session.entries and not session.excluded(client)]
         if new:
             replies = yield dict.fromkeys(new, wire.pack(wire.Kind.ENROL, SETUP, session.run))
             for client, reply in sorted(replies.items()):
@@ -114,28 +114,53 @@ class MaskedSum(ClientHalf):
 class Session:
     """A run of the masked sum at the server: who has enrolled in it. Whoever came first under a number stays.
 
+    What other clients would refuse is refused here, so that one client's keys never stop the others.
+
     Attributes:
         run: the identity of the run, drawn for it.
         entries: the public keys of each client, signed.
+        first: those that it came with first; it takes part with no others.
         reasons: why clients take no part.
     """
 
     run: bytes
     entries: dict[ClientId, bytes] = field(default_factory=dict)
+    first: dict[ClientId, bytes] = field(default_factory=dict)
     reasons: dict[ClientId, str] = field(default_factory=dict)
+    _checking: Identity = field(default_factory=lambda: Identity(secret=system_bytes(KEY_BYTES)), repr=False)
 
     def enrol(self, client: ClientId, reply: bytes, half: ClientHalf) -> None:
         """Take in a client, or note why not."""
         try:
             entry = bytes(wire.expect(wire.Kind.ENROL, SETUP, client, reply))
-            secrets.checked_entry(entry, half.statement(self.run, client))
+            both = secrets.checked_entry(entry, half.statement(self.run, client))
+            self._checking.agreed(both[0], self.run)
+            self._check_new(client, entry, both)
         except ClientError as error:
             self.reasons[client] = str(error)
         except KeysError as error:
             self.reasons[client] = f"Client {client} could not enrol: {error}."
         else:
-            self.entries[client] = entry
+            self.entries[client] = self.first[client] = entry
             self.reasons.pop(client, None)
+
+    def exclude(self, client: ClientId, why: str) -> None:
+        """Do without a client for the rest of the run."""
+        self.entries.pop(client, None)
+        self.first[client] = b""
+        self.reasons[client] = why
+
+    def excluded(self, client: ClientId) -> bool:
+        """Return whether a client was left out for good."""
+        return self.first.get(client) == b""
+
+    def _check_new(self, client: ClientId, entry: bytes, both: tuple[bytes, bytes]) -> None:
+        if self.first.get(client, entry) != entry:
+            raise KeysError("it has forgotten the keys that it first came with, or is another, or was left out before")
+        others = [known for number, known in self.first.items() if number != client]
+        used = {known[start : start + PUBLIC_BYTES] for known in others for start in (0, PUBLIC_BYTES)}
+        if used & set(both):
+            raise KeysError("it came with a key of another client")
 
 
 class Round:
@@ -161,13 +186,13 @@ class Round:
         self._places = {client: place for place, client in enumerate(members)}
         self._list = pack_clients(np.array(members, np.uint64))
         entries = [session.entries[client] for client in members]
-        self._keys = b"".join(entry[PUBLIC_BYTES : 2 * PUBLIC_BYTES] for entry in entries)
-        self._shown = keys_digest(self._keys)
+        self._keys = b"".join(entry[PUBLIC_BYTES : 2 * PUBLIC_BYTES] for entry in entries) if half.signed else b""
         self._entries = np.frombuffer(b"".join(entries), np.uint8).reshape(len(members), ENTRY_BYTES)
-        self.circle = Circle.of(session.run, turn, self._list, self._shown, half.hood(len(members)))
+        self.circle = Circle.of(session.run, turn, self._list, keys_digest(self._keys), half.hood(len(members)))
         self._dealt: dict[int, NDArray[np.uint8]] = {}
         self._checks: dict[int, bytes] = {}
         self._opened: dict[int, dict[int, bytes]] = {}
+        self._unopened: dict[int, int] = {}
         self._proof = b""
         self.sharers: Members = np.zeros(len(members), np.bool_)
         self.listed: Members = self.sharers
@@ -179,7 +204,7 @@ class Round:
 
     def sharing(self) -> dict[ClientId, bytes]:
         """Return what asks every client to share its secrets."""
-        head = self._list + self._shown
+        head = self._list + self._keys
         return {
             client: wire.pack(wire.Kind.SHARE, self.turn, head + self._entries[self.circle.neighbours(place)].tobytes())
             for place, client in enumerate(self._members)
@@ -270,9 +295,12 @@ class Round:
             if self._complete() or not waiting:
                 break
         if not self._complete():
-            short = sum(len(shares) < self.circle.hood.threshold for shares in self._opened.values())
+            short = [place for place, shares in self._opened.items() if len(shares) < self.circle.hood.threshold]
+            for place in short:
+                if self._unopened.get(place):
+                    self._exclude(place, f"dealt shares that {self._unopened[place]} of its neighbours could not open")
             raise self._failed(
-                f"{short} masks could not be taken off: {self.circle.hood.threshold} of a client's "
+                f"{len(short)} masks could not be taken off: {self.circle.hood.threshold} of a client's "
                 f"{self.circle.hood.neighbours} neighbours have to open their shares, and fewer did."
             )
 
@@ -287,7 +315,8 @@ class Round:
             inside = bool(self.listed[place])
             checks = self._checks[place]
             if check_secret(secret) != (checks[:KEY_BYTES] if inside else checks[KEY_BYTES:]):
-                raise self._failed(f"the shares that client {self._members[place]} dealt do not fit together.")
+                self._exclude(place, "dealt shares that do not fit together")
+                raise self._failed("one client's shares open nothing.")
             if inside:
                 minus.append(own_seed(secret, told))
                 continue
@@ -331,10 +360,18 @@ class Round:
             start = KEY_BYTES + SEALED_BYTES + (0 if self.listed[neighbour] else CHECK_BYTES)
             if secrets.check_of(share) == self._dealt[neighbour][own, start : start + CHECK_BYTES].tobytes():
                 self._opened[neighbour][own] = share
+            elif share == bytes(SHARE_BYTES):
+                self._unopened[neighbour] = self._unopened.get(neighbour, 0) + 1
             else:
                 wrong += 1
         if wrong:
             self.remarks.append(f"Client {client} opened {wrong} shares that were not dealt; they were not used.")
+
+    def _exclude(self, place: int, what: str) -> None:
+        """Do without a client from now on, whose shares lost this round."""
+        client = self._members[place]
+        self.remarks.insert(0, f"Client {client} {what}, and is left out from now on.")
+        self._session.exclude(client, f"Client {client} {what} in round {self.turn.round_number}.")
 
     def _complete(self) -> bool:
         return all(len(shares) >= self.circle.hood.threshold for shares in self._opened.values())

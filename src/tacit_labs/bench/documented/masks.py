@@ -1,0 +1,260 @@
+"""What sums under masks cost, beside Flower's SecAgg+, Paillier and CKKS, on one job.
+
+* job: clients with vectors of many numbers, a part of which drop out after they have shared their secrets: processor
+  time of a client and of the server, and bytes up per number; the sum is compared with the clear one;
+* Flower's SecAgg+ on the same job, with the same number of neighbours: its own functions, timed for a few clients and
+  a few masks, and multiplied by how many the job has;
+* Paillier by `tacit estimate`, and TenSEAL's CKKS (where an interpreter has it) on a part of the vector, likewise;
+* rounds: a default round of MNIST under masks over a plain one, in turn;
+* scale: thousands of clients in one process, and `tacit estimate` beside it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import tacit
+from tacit import wire
+from tacit.config.run_config import RunConfig
+from tacit.flow import ClientId, Frames, Gather, InProcessEngine, drive
+from tacit.modes.catalogue import plan_of, resolve
+from tacit.modes.estimate import estimate
+from tacit.modes.estimate_masks import estimate as masked_estimate
+from tacit.protocols.masks import MaskedSum
+from tacit_labs.bench.documented.common import in_a_child, processor
+from tacit_labs.bench.environments import first_with
+
+_MODULE = "tacit_labs.bench.documented.masks"
+PARTS = ("unsigned", "signed", "secagg", "paillier", "ckks", "rounds", "scale")
+_DROP = 0.3
+_CKKS = 1 << 16  # numbers that TenSEAL is timed on
+_TENSEAL = """
+import json, sys, time, tenseal
+count, clients = int(sys.argv[1]), 8
+context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, 8192, coeff_mod_bit_sizes=[60, 40, 40, 60], n_threads=1)
+context.global_scale = 2**40
+parts = [[(number % 97) / 97 for number in range(first, first + 4096)] for first in range(0, count, 4096)]
+start = time.process_time()
+vectors = [tenseal.ckks_vector(context, part) for part in parts]
+data = [vector.serialize() for vector in vectors]
+encrypt = time.process_time() - start
+start = time.process_time()
+for _ in range(clients):
+    vectors = [vector + tenseal.ckks_vector_from(context, one) for vector, one in zip(vectors, data)]
+add = (time.process_time() - start) / clients
+start = time.process_time()
+for vector in vectors:
+    vector.decrypt()
+decrypt = time.process_time() - start
+print(json.dumps({"client": encrypt / count, "add": add / count, "open": decrypt / count,
+                  "bytes": sum(map(len, data)) / count}))
+"""
+
+
+def _settings(clients: int, drop: float, *, signed: bool) -> RunConfig:
+    minimum = clients - round(drop * clients)
+    return RunConfig(
+        mode="masks",
+        federate={"clients": clients, "minimum_clients": minimum, "rounds": 2, "drop": drop},
+        masks={"signed": signed},
+    )
+
+
+def job(clients: int, numbers: int, drop: float, *, signed: bool = False) -> dict[str, Any]:
+    """Sum vectors in this process and return what each side took."""
+    config = _settings(clients, drop, signed=signed)
+    protocol = plan_of(resolve(config), clients).protocol
+    assert isinstance(protocol, MaskedSum)
+    vector = np.random.default_rng(1).uniform(-1, 1, numbers).astype(np.float32)
+    gone = set(range(0, clients, max(1, round(1 / drop)))) if drop else set()
+    gone = set(sorted(gone)[: clients - protocol.hood(clients).minimum])
+    states: dict[ClientId, bytes] = {}
+    spent, up = dict.fromkeys(range(clients), 0.0), dict.fromkeys(range(clients), 0)
+
+    def step(client: ClientId, request: bytes) -> bytes:
+        start = time.process_time()
+        frame = wire.unpack(request)
+        own = vector if frame.kind is wire.Kind.TASK else None
+        states[client], reply = protocol.client(states.get(client, b""), frame, own, number=client)
+        spent[client] += time.process_time() - start
+        up[client] += len(reply)
+        return reply
+
+    def answer(requests: Frames) -> Frames:
+        late = wire.unpack(next(iter(requests.values()))).kind not in (wire.Kind.ENROL, wire.Kind.SHARE)
+        there = [client for client in requests if not (late and client in gone)]
+        if not isinstance(requests, Gather):
+            return {client: step(client, requests[client]) for client in there}
+        for client in there:
+            requests.receive(client, step(client, requests[client]))
+        return {}
+
+    engine = InProcessEngine(answer=answer)
+    ready = drive(protocol.setup(range(clients)), engine)
+    spent, up = dict.fromkeys(range(clients), 0.0), dict.fromkeys(range(clients), 0)
+    task = wire.Task(turn=wire.Turn(round_number=1), model=np.zeros(1, np.float32))
+    start, wall = time.process_time(), time.perf_counter()
+    total = drive(ready.server(range(clients), task, numbers), engine)
+    whole = time.process_time() - start
+    field = protocol.fields(numbers)
+    clear = field.integers(field.encode(vector)) * len(total.clients)
+    assert field.step is not None
+    assert (total.vector == clear.astype(np.float64) * field.step).all(), "the sum is not the clear one"
+    left = [client for client in spent if client not in gone]
+    expected = masked_estimate(config, parameters=numbers, clients=clients)
+    hood = protocol.hood(clients)
+    return {
+        "clients": clients,
+        "numbers": numbers,
+        "dropped": len(gone),
+        "signed": signed,
+        "neighbours": hood.neighbours,
+        "threshold": hood.threshold,
+        "client_seconds": float(np.mean([spent[client] for client in left])),
+        "slowest_client_seconds": max(spent[client] for client in left),
+        "server_seconds": whole - sum(spent.values()),
+        "wall_seconds": time.perf_counter() - wall,
+        "bytes_per_number": max(up[client] for client in left) / numbers,
+        "trips": len(protocol.trips),
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "estimated": {"client_seconds": expected.client_seconds, "server_seconds": expected.server_seconds},
+    }
+
+
+def secagg(clients: int, numbers: int, dropped: int, neighbours: int, threshold: int) -> dict[str, Any]:
+    """Time Flower's SecAgg+ by its own functions: one client in full, and one mask at the server."""
+    from flwr.app import ConfigRecord
+    from flwr.common import ndarrays_to_parameters
+    from flwr.common.secure_aggregation import secaggplus_utils as utils
+    from flwr.common.secure_aggregation.crypto import shamir
+    from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_mod, parameters_subtraction
+    from flwr.common.secure_aggregation.secaggplus_constants import Key
+
+    theirs = importlib.import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")  # not the function in it
+    group = neighbours + 1  # its numbers of shares count the client itself
+    settings = {
+        Key.SAMPLE_NUMBER: clients,
+        Key.SHARE_NUMBER: group,
+        Key.THRESHOLD: threshold,
+        Key.CLIPPING_RANGE: 8.0,
+        Key.TARGET_RANGE: 1 << 22,
+        Key.MOD_RANGE: 1 << 32,
+        Key.MAX_WEIGHT: 1000.0,
+    }
+    states = [theirs.SecAggPlusState(nid=number) for number in range(1, group + 1)]
+    spent = processor(lambda: theirs._setup(states[0], ConfigRecord(dict(settings))))
+    for state in states[1:]:
+        theirs._setup(state, ConfigRecord(dict(settings)))
+    keys = {str(state.nid): [state.pk1, state.pk2] for state in states}
+    sealed: list[dict[str, Any]] = []
+    spent += processor(lambda: sealed.append(theirs._share_keys(states[0], ConfigRecord(dict(keys)))))
+    sealed += [theirs._share_keys(state, ConfigRecord(dict(keys))) for state in states[1:]]
+    first = states[0]
+    sent = [
+        (state.nid, dealt[Key.CIPHERTEXT_LIST][dealt[Key.DESTINATION_LIST].index(1)])
+        for state, dealt in zip(states[1:], sealed[1:], strict=True)
+    ]
+    parameters = ndarrays_to_parameters([np.random.default_rng(1).uniform(-1, 1, numbers).astype(np.float32)])
+    record = ConfigRecord({Key.CIPHERTEXT_LIST: [text for _, text in sent], Key.SOURCE_LIST: [who for who, _ in sent]})
+    masked: list[dict[str, Any]] = []
+    spent += processor(lambda: masked.append(theirs._collect_masked_vectors(first, record, 1000, parameters)))
+    alive = [number for number in range(1, group + 1) if number > round(group * dropped / clients)] or [1]
+    dead = [number for number in range(1, group + 1) if number not in alive]
+    asked = ConfigRecord({Key.ACTIVE_NODE_ID_LIST: alive, Key.DEAD_NODE_ID_LIST: dead})
+    spent += processor(lambda: theirs._unmask(first, asked))
+    shares = shamir.create_shares(first.rd_seed, threshold, group)[:threshold]
+    combine = processor(lambda: shamir.combine_shares(shares))
+    total = [np.zeros(numbers, np.int64)]
+    mask = processor(lambda: parameters_subtraction(total, utils.pseudo_rand_gen(first.rd_seed, 1 << 32, [(numbers,)])))
+    add = processor(lambda: parameters_mod(total, 1 << 32))
+    left = clients - dropped
+    masks = left + dropped * neighbours  # it makes a dropped client's masks with all its neighbours
+    upload = sum(map(len, masked[0][Key.MASKED_PARAMETERS])) + sum(map(len, sealed[0][Key.CIPHERTEXT_LIST]))
+    return {
+        "client_seconds": spent,
+        "server_seconds": masks * mask + clients * (combine + add),
+        "bytes_per_number": upload / numbers,
+        "trips": 4,
+        "seconds_per_mask": mask,
+    }
+
+
+def paillier(clients: int, numbers: int) -> dict[str, Any]:
+    """Return what Tacit's Paillier sum costs, as `tacit estimate` has it."""
+    found = estimate(RunConfig(mode="paillier", federate={"clients": clients}), parameters=numbers, clients=clients)
+    return {
+        "client_seconds": found.client_seconds,
+        "server_seconds": found.aggregate_seconds,
+        "open_seconds": found.recover_seconds,
+        "bytes_per_number": found.upload_bytes / numbers,
+        "trips": 1,
+        "backend": found.backend,
+    }
+
+
+def ckks(clients: int, numbers: int, pythons: Sequence[str]) -> dict[str, Any]:
+    """Time TenSEAL's CKKS on a part of the vector, or return nothing where no interpreter has it."""
+    python = first_with(["tenseal"], pythons)
+    if python is None:
+        return {}
+    done = subprocess.run([python, "-c", _TENSEAL, str(_CKKS)], stdout=subprocess.PIPE, check=True)
+    each = json.loads(done.stdout)
+    return {
+        "client_seconds": each["client"] * numbers,
+        "server_seconds": each["add"] * numbers * clients,
+        "open_seconds": each["open"] * numbers,
+        "bytes_per_number": each["bytes"],
+        "trips": 1,
+    }
+
+
+def rounds(repeats: int) -> dict[str, Any]:
+    """Time default rounds of MNIST, plain and under masks in turn, without evaluation; the fastest of each counts."""
+    times: dict[str, list[float]] = {"plain": [], "masks": []}
+    for _ in range(repeats):
+        for mode, found in times.items():
+            config = RunConfig(mode=mode, seed=1, federate={"rounds": 4}, evaluate={"every": 100, "train": False})
+            result = tacit.run(config)
+            found.append(min(record.lasted - record.seconds["evaluate"] for record in result.rounds[1:]))
+    best = {mode: min(found) for mode, found in times.items()}
+    return {"seconds": best, "all": times, "ratio": best["masks"] / best["plain"]}
+
+
+def measure(*, quick: bool, parts: Sequence[str] = PARTS, pythons: Sequence[str] = ()) -> dict[str, Any]:
+    """Return some parts of the measurement, each job in a process of its own."""
+    clients, numbers = (20, 20_000) if quick else (100, 1_000_000)
+    many, few = (300, 1_000) if quick else (10_000, 100_000)
+    config = _settings(clients, _DROP, signed=False)
+    rules = plan_of(resolve(config), clients).protocol
+    assert isinstance(rules, MaskedSum)
+    hood = rules.hood(clients)
+    made: dict[str, Callable[[], Any]] = {
+        "unsigned": lambda: _in_a_child(clients, numbers, _DROP, "unsigned"),
+        "signed": lambda: _in_a_child(clients, numbers, _DROP, "signed"),
+        "secagg": lambda: secagg(clients, numbers, clients - hood.minimum, hood.neighbours, hood.threshold),
+        "paillier": lambda: paillier(clients, numbers),
+        "ckks": lambda: ckks(clients, numbers, pythons),
+        "rounds": lambda: rounds(1 if quick else 5),
+        "scale": lambda: _in_a_child(many, few, 0.1, "unsigned"),
+    }
+    return {part: made[part]() | {"load": os.getloadavg()[0]} for part in parts}
+
+
+def _in_a_child(clients: int, numbers: int, drop: float, kind: str) -> Any:
+    return in_a_child(_MODULE, "job", str(clients), str(numbers), str(drop), kind, settings={"OMP_NUM_THREADS": "1"})
+
+
+if __name__ == "__main__":
+    import sys
+
+    _, _, count, length, share, kind = sys.argv
+    print(json.dumps(job(int(count), int(length), float(share), signed=kind == "signed")))
