@@ -313,6 +313,14 @@ def test_one_key_for_two_clients_is_refused() -> None:
     _refused(_share(federation, change), words="was shown with a key of another client", code=wire.Failure.KEY)
 
 
+def test_a_cohort_larger_than_a_sum_has_room_for_is_refused_before_anything_is_computed() -> None:
+    federation = Federation(masked(minimum=3), vectors(range(4)))
+    federation.sum(task())
+    listed = pack_clients(np.arange(1_000_000, dtype=np.uint64))
+    frame = federation.step(1, wire.pack(Kind.SHARE, Turn(round_number=2), listed))
+    _refused(frame, words="1000000 clients, and sums have room for 64")
+
+
 def test_short_keys_are_refused() -> None:
     federation = Federation(masked(minimum=3), vectors(range(4)))
     federation.sum(task(), [0, 1, 2])

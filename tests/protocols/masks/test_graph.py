@@ -32,7 +32,8 @@ def _tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
 
 
 @pytest.mark.parametrize(
-    ("clients", "minimum", "corrupted"), [(100, 70, 5), (100, 90, 5), (1000, 700, 50), (10_000, 9000, 500)]
+    ("clients", "minimum", "corrupted"),
+    [(100, 70, 5), (100, 90, 5), (1000, 700, 50), (10_000, 9000, 500), (100_000, 90_000, 5000)],
 )
 def test_the_promises_hold_with_probability_two_to_the_minus_forty(clients: int, minimum: int, corrupted: int) -> None:
     hood = Neighbourhood.of(clients=clients, minimum=minimum, corrupted=corrupted)
@@ -46,8 +47,7 @@ def test_the_promises_hold_with_probability_two_to_the_minus_forty(clients: int,
         _tail(clients, gone, hood.stretch, hood.stretch - hood.least + 1),  # drop-outs leave one that is too thin
     ]
     assert clients * sum(failures) <= Fraction(1, 2**40)
-    smaller = Neighbourhood._sparse(hood.stretch - 1, clients, minimum, corrupted)
-    assert smaller is None
+    assert Neighbourhood._sparse(hood.stretch - 1, clients, minimum, corrupted) is None
 
 
 def test_small_cohorts_are_complete_and_leave_nothing_to_chance() -> None:

@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.errors import CipherError, ConfigError, KeysError, WireError
@@ -26,6 +27,7 @@ from tacit.protocols.masks.graph import (
     unpack_members,
 )
 from tacit.protocols.masks.member import (
+    DAMAGED,
     NOBODY,
     Member,
     RefusedError,
@@ -168,11 +170,7 @@ class ClientHalf:
         clients, listed, rest = unpack_clients(bytes(request.body))
         size = len(clients) * PUBLIC_BYTES if self.signed else 0
         keys, entries = rest[:size], rest[size:]
-        place = place_of(clients, member.number)
-        if place < 0:
-            raise RefusedError("it was asked for a cohort that it is not in.")
-        if len(clients) < max(self.minimum_clients, 2):
-            raise RefusedError(f"the cohort has {len(clients)} clients, {max(self.minimum_clients, 2)} needed.")
+        place = self._placed(member, clients)
         circle = Circle.of(member.run, turn, listed, keys_digest(keys), self.hood(len(clients)))
         if (turn.round_number, turn.attempt) <= (member.turn.round_number, member.turn.attempt):
             if turn != member.turn or member.circle != circle.digest or member.listed or member.sharers:
@@ -219,6 +217,17 @@ class ClientHalf:
             parts += [wrapped, seal, *checks]
         return member, wire.pack(wire.Kind.SHARE, turn, b"".join(parts))
 
+    def _placed(self, member: Member, clients: NDArray[np.uint64]) -> int:
+        """Return this client's place in a cohort, or refuse a cohort that is without it, too small or too large."""
+        place = place_of(clients, member.number)
+        if place < 0:
+            raise RefusedError("it was asked for a cohort that it is not in.")
+        if len(clients) > (room := self.fields(1).summands):
+            raise RefusedError(f"the cohort has {len(clients)} clients, and sums have room for {room}.")
+        if len(clients) < max(self.minimum_clients, 2):
+            raise RefusedError(f"the cohort has {len(clients)} clients, {max(self.minimum_clients, 2)} needed.")
+        return place
+
     def _masked(self, member: Member, request: wire.Frame, vector: Contribution) -> tuple[Member, bytes]:
         """Hide the vector, for a sum of those who have shared."""
         told = wire.unpack_task(request).told
@@ -228,8 +237,6 @@ class ClientHalf:
         sharers = unpack_members(told, member.clients)
         self._check(circle, member, sharers, "has shared")
         inside = self.fields(len(vector))
-        if member.clients > inside.summands:
-            raise RefusedError(f"the cohort has {member.clients} clients, and sums have room for {inside.summands}.")
         residues = inside.encode(vector)
         own, _ = secrets.constants(member.polynomials(circle.hood.threshold))
         plus, minus = [own_seed(own, told)], list[bytes]()
@@ -339,7 +346,10 @@ class ClientHalf:
             raise KeysError("it is another than in an earlier round")
 
     def _circle(self, member: Member) -> Circle:
-        return Circle.drawn(member.circle, self.hood(member.clients))
+        hood = self.hood(member.clients)
+        if len(member.agreed) != hood.neighbours:
+            raise RefusedError(DAMAGED)
+        return Circle.drawn(member.circle, hood)
 
 
 def _key_at(keys: bytes, place: int) -> bytes:

@@ -82,7 +82,10 @@ class Neighbourhood:
                 f"Expected corrupted={corrupted} at most {minimum - 2}: of {minimum} clients two must be honest, or "
                 "the sum is one client's."
             )
-        few, enough = 0, (clients - 1) // 2 if clients > _SMALL else 0  # of seats in a stretch
+        most = (clients - 1) // 2 if clients > _SMALL else 0  # of seats in a stretch
+        few, enough = 0, min(8, most)
+        while enough < most and cls._sparse(enough, clients, minimum, corrupted) is None:  # numbers grow with it
+            few, enough = enough, min(2 * enough, most)
         while enough - few > 1:
             middle = (few + enough) // 2
             few, enough = (few, middle) if cls._sparse(middle, clients, minimum, corrupted) else (middle, enough)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tacit import wire
+from tacit import limits, wire
 from tacit.errors import TacitError
 from tacit.flow import ClientId
 from tacit.protocols.masks import secrets
@@ -19,7 +19,7 @@ _MEMBER = struct.Struct(">32sQ32sIH32s32s32sIIIIB")  # as the attributes stand, 
 _PIN = struct.Struct(">Q16s")
 _NEVER = wire.Turn(round_number=0)
 NOBODY = b""
-_DAMAGED = "its memory of the run is damaged, and it can take no part in it."
+DAMAGED = "its memory of the run is damaged, and it can take no part in it."
 
 
 class RefusedError(TacitError):
@@ -108,9 +108,10 @@ class Member:
             both, rest = rest[: lists * width], rest[lists * width :]
             pins = dict(_PIN.iter_unpack(rest))
         except struct.error as error:
-            raise RefusedError(_DAMAGED) from error
-        if len(agreed) != k * KEY_BYTES or len(pins) != pinned or lists > 2:
-            raise RefusedError(_DAMAGED)
+            raise RefusedError(DAMAGED) from error
+        whole = len(agreed) == k * KEY_BYTES and len(both) == lists * width and len(pins) == pinned
+        if not whole or lists > 2 or not k <= n <= limits.CLIENTS or not place < max(n, 1):
+            raise RefusedError(DAMAGED)
         return cls(
             run=run,
             number=number,
