@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import tacit
 from tacit import wire
@@ -30,6 +31,7 @@ from tacit.modes.catalogue import plan_of, resolve
 from tacit.modes.estimate import estimate
 from tacit.modes.estimate_masks import estimate as masked_estimate
 from tacit.protocols.masks import MaskedSum
+from tacit.randomness import Randomness
 from tacit_labs.bench.documented.common import in_a_child, processor
 from tacit_labs.bench.environments import first_with
 
@@ -69,12 +71,16 @@ def _settings(clients: int, drop: float, *, signed: bool) -> RunConfig:
     )
 
 
+def _vector(numbers: int) -> NDArray[np.float32]:
+    return (2.0 * Randomness.of(seed=1).uniform(numbers, "vector") - 1.0).astype(np.float32)
+
+
 def job(clients: int, numbers: int, drop: float, *, signed: bool = False) -> dict[str, Any]:
     """Sum vectors in this process and return what each side took."""
     config = _settings(clients, drop, signed=signed)
     protocol = plan_of(resolve(config), clients).protocol
     assert isinstance(protocol, MaskedSum)
-    vector = np.random.default_rng(1).uniform(-1, 1, numbers).astype(np.float32)
+    vector = _vector(numbers)
     gone = set(range(0, clients, max(1, round(1 / drop)))) if drop else set()
     gone = set(sorted(gone)[: clients - protocol.hood(clients).minimum])
     states: dict[ClientId, bytes] = {}
@@ -163,7 +169,7 @@ def secagg(clients: int, numbers: int, dropped: int, neighbours: int, threshold:
         (state.nid, dealt[Key.CIPHERTEXT_LIST][dealt[Key.DESTINATION_LIST].index(1)])
         for state, dealt in zip(states[1:], sealed[1:], strict=True)
     ]
-    parameters = ndarrays_to_parameters([np.random.default_rng(1).uniform(-1, 1, numbers).astype(np.float32)])
+    parameters = ndarrays_to_parameters([_vector(numbers)])
     record = ConfigRecord({Key.CIPHERTEXT_LIST: [text for _, text in sent], Key.SOURCE_LIST: [who for who, _ in sent]})
     masked: list[dict[str, Any]] = []
     spent += processor(lambda: masked.append(theirs._collect_masked_vectors(first, record, 1000, parameters)))
