@@ -132,6 +132,43 @@ def test_keys_of_the_servers_own_in_the_place_of_clients_are_refused(place: int,
     assert wire.unpack(_share(federation)).kind is Kind.SHARE
 
 
+# Different sharers
+
+
+def _told(federation: Federation, client: ClientId, gone: Iterable[int]) -> bytes:
+    """Ask a client for its vector, and tell it who has shared."""
+    members = pack_members(_members(len(federation.vectors), gone))
+    return federation.step(client, wire.pack_task(replace(task(), told=members)))
+
+
+def test_other_sharers_for_the_victim_alone_leave_it_a_mask_that_nobody_opens() -> None:
+    """Its masks with who is not on the list are opened, and its own: so who signs has to be among its sharers."""
+    federation = _until(Kind.TASK)
+    assert wire.unpack(_told(federation, VICTIM, gone=[4, 5])).kind is Kind.MASKED
+    for client in range(1, 6):
+        assert wire.unpack(_told(federation, client, gone=[])).kind is Kind.MASKED
+    gone = [1, 2, 3]  # all with whom the victim has masked
+    _refused(_list(federation, 4, gone), words="3 of 6 clients are left, 4 needed")
+    gone = [1, 2]
+    signatures = {c: bytes(wire.unpack(_list(federation, c, gone)).body) for c in (3, 4, 5)}
+    _refused(_reveal(federation, 4, gone, signatures), words="3 clients have signed the list, 4 needed")
+    other = bytes(wire.unpack(_list(federation, VICTIM, [4, 5])).body)
+    _refused(_reveal(federation, 4, gone, signatures | {VICTIM: other}), words="3 clients have signed the list")
+
+
+@pytest.mark.parametrize("corrupted", [0.0, 0.05, 0.3, 0.5])
+def test_where_lists_are_signed_all_are_neighbours_and_sharers_and_signers_have_honest_clients_in_common(
+    corrupted: float,
+) -> None:
+    """On a sparse graph a server can part the two among the victim's neighbours, and read its vector."""
+    for clients in (2, 3, 4, 5, 7, 10, 60, 99, 100, 1000):
+        for minimum in (2, clients // 2 + 1, clients):
+            hood = masked(minimum=minimum, signed=True, expected=clients, corrupted=corrupted).hood(clients)
+            assert (hood.neighbours, hood.stretch, hood.threshold) == (clients - 1, 0, hood.minimum - 1)
+            assert hood.minimum + hood.quorum - clients > hood.corrupted  # the victim itself does not sign that list
+            assert hood.threshold > hood.corrupted
+
+
 # Both kinds of share
 
 
@@ -319,6 +356,17 @@ def test_a_cohort_larger_than_a_sum_has_room_for_is_refused_before_anything_is_c
     listed = pack_clients(np.arange(1_000_000, dtype=np.uint64))
     frame = federation.step(1, wire.pack(Kind.SHARE, Turn(round_number=2), listed))
     _refused(frame, words="1000000 clients, and sums have room for 64")
+
+
+def test_a_client_is_not_shown_itself_under_another_number() -> None:
+    """Its lasting identity may have enrolled under that number before; counted twice, a sum would be of one less."""
+    identity = Ed25519PrivateKey.generate()
+    federation = Federation(masked(minimum=3, signed=True), vectors(range(4)))
+    federation.halves = {1: replace(federation.protocol, identity=identity)}
+    federation.sum(task(), [0, 1, 2])
+    twice = _entry(federation.protocol, federation, 3, lasting=identity)
+    frame = _share(federation, lambda entries: entries.update({3: twice}))
+    _refused(frame, words="client 3 was shown with a key of another client", code=wire.Failure.KEY)
 
 
 def test_short_keys_are_refused() -> None:

@@ -23,6 +23,7 @@ from tacit.protocols.masks.graph import (
     Members,
     Neighbourhood,
     place_of,
+    quorum_of,
     unpack_clients,
     unpack_members,
 )
@@ -83,10 +84,12 @@ class ClientHalf:
     def hood(self, clients: int) -> Neighbourhood:
         """Return the neighbourhood in a cohort of so many."""
         liars = min(math.ceil(self.corrupted * max(clients, self.expected)), max(self.minimum_clients - 2, 0))
-        hood = Neighbourhood.of(clients=clients, minimum=max(self.minimum_clients, 2), corrupted=liars)
-        if self.signed and hood.quorum > hood.minimum:
-            return Neighbourhood.of(clients=clients, minimum=hood.quorum, corrupted=liars)
-        return hood
+        minimum = max(self.minimum_clients, 2)
+        if not self.signed:
+            return Neighbourhood.of(clients=clients, minimum=minimum, corrupted=liars)
+        return Neighbourhood.of(
+            clients=clients, minimum=max(minimum, quorum_of(clients, liars)), corrupted=liars, everyone=True
+        )
 
     @property
     def trips(self) -> tuple[wire.Kind, ...]:
@@ -180,8 +183,9 @@ class ClientHalf:
         neighbours = circle.neighbours(place)
         if len(entries) != len(neighbours) * ENTRY_BYTES:
             raise WireError(f"Expected the keys of {len(neighbours)} neighbours, got {len(entries)} bytes.")
-        mine, pins, agreed, seen = member.keys(self.identity), dict(member.pins), [], set[bytes]()
-        if self.signed and _key_at(keys, place) != mine.signing.public_key().public_bytes_raw():
+        mine, pins, agreed = member.keys(self.identity), dict(member.pins), []
+        seen = {mine.signing.public_key().public_bytes_raw()}
+        if self.signed and _key_at(keys, place) not in seen:
             raise RefusedError("its own key is not among those that may sign the round's list.", _KEY)
         for point, neighbour in enumerate(neighbours):
             other = int(clients[neighbour])

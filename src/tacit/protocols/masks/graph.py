@@ -18,6 +18,13 @@ Together a round fails one of them with probability at most :math:`2^{-40}`, who
 settled before the order was drawn. k is the least, by bisection, for which such t and w exist; tails are
 hypergeometric and counted exactly, in whole numbers. Where no k below n - 1 will do, all are neighbours: then t = m - 1
 and nothing is left to chance.
+
+**Against a server that lies** all are neighbours, always. The order follows from numbers that the server chooses, and
+it can try as many as it likes. And it could tell one client alone of other sharers S', and all others of a list L: the
+masks that this client has with neighbours outside of L are opened, as those dropped out, and so is its own, as it is on
+L. What is left are its masks with who is in S' and L. Signers of L are at least q, and not this client, and S' has m of
+the cohort in it, m being at least q: together more than n + c, so one of them is honest, and has a mask with this
+client that nobody opens. Among a few neighbours no such one has to be.
 """
 
 from __future__ import annotations
@@ -73,8 +80,8 @@ class Neighbourhood:
 
     @classmethod
     @functools.lru_cache(maxsize=256)
-    def of(cls, *, clients: int, minimum: int, corrupted: int) -> Neighbourhood:
-        """Return the smallest neighbourhood that keeps all three promises."""
+    def of(cls, *, clients: int, minimum: int, corrupted: int, everyone: bool = False) -> Neighbourhood:
+        """Return the smallest neighbourhood that keeps all three promises, or that of ``everyone``."""
         if not 2 <= minimum <= clients:
             raise ConfigError(f"Expected a sum of at least 2 and at most {clients} clients, got minimum={minimum}.")
         if not 0 <= corrupted <= minimum - 2:
@@ -82,7 +89,7 @@ class Neighbourhood:
                 f"Expected corrupted={corrupted} at most {minimum - 2}: of {minimum} clients two must be honest, or "
                 "the sum is one client's."
             )
-        most = (clients - 1) // 2 if clients > _SMALL else 0  # of seats in a stretch
+        most = (clients - 1) // 2 if clients > _SMALL and not everyone else 0  # of seats in a stretch
         few, enough = 0, min(8, most)
         while enough < most and cls._sparse(enough, clients, minimum, corrupted) is None:  # numbers grow with it
             few, enough = enough, min(2 * enough, most)
@@ -119,7 +126,12 @@ class Neighbourhood:
     @property
     def quorum(self) -> int:
         """How many have to sign a list: two lists can't both have so many where an honest client signs one."""
-        return (self.clients + self.corrupted) // 2 + 1
+        return quorum_of(self.clients, self.corrupted)
+
+
+def quorum_of(clients: int, corrupted: int) -> int:
+    """Return the least number of which two sets have more clients in common than may be corrupted."""
+    return (clients + corrupted) // 2 + 1
 
 
 def _most(population: int, marked: int, drawn: int, clients: int) -> int:
