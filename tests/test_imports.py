@@ -50,6 +50,7 @@ MAY_IMPORT = {
     | {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "config", "modes", "runs"}
     | {"studies", "report", "flower", "tacit"},
     "dpsgd": BASE | {"accounting", "tasks", "training"},  # the Python way into DP-SGD; features are of tasks
+    "__main__": {"cli"},  # `python -m tacit`
     "tacit": BASE | {"config", "runs", "training", "dpsgd"},  # the names of `import tacit`
 }
 _CORE = {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "tacit"}

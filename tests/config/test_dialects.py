@@ -30,6 +30,15 @@ encrypt:
 """
 
 
+@pytest.mark.parametrize(
+    ("section", "name"), [("data", "digits"), ("model", "mlp"), ("optimizer", "adam"), ("server", "fedadam")]
+)
+def test_a_section_may_be_given_by_its_name_alone(section: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(f"{section}: {name}")
+    config = from_mapping(overrides.parse([str(tmp_path / "job.yaml")]))
+    assert getattr(config, section).name == name
+
+
 def test_mindspores_block_is_understood_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(MINDSPORE)
     config = from_mapping(overrides.parse([str(tmp_path / "job.yaml"), "signds.sign_eps=8"]))

@@ -3,7 +3,9 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from rich.console import Console
 
 from tacit.federated.plan import Privacy
@@ -295,6 +297,30 @@ def test_the_summary_without_what_there_is_not() -> None:
     assert "many small clients" in text
 
 
+@pytest.mark.parametrize(
+    ("run", "following"),
+    [
+        ({"mode": "paillier"}, "tacit run --mode paillier --dp --data digits --split dirichlet:0.3"),
+        ({"mode": "dp"}, "tacit run --mode dp --data digits --split dirichlet:0.3"),
+        (
+            {"mode": "dp", "at_chance": True},
+            "tacit run --mode dp --data digits --model logistic --clients 100 --lr 0.5",
+        ),
+        (
+            {"mode": "dp", "at_chance": True, "dataset": "mnist"},
+            "tacit run --mode dp --data mnist    # with the mode's",
+        ),
+    ],
+)
+def test_what_to_try_next_keeps_the_protection_and_helps_where_nothing_was_learned(
+    run: dict[str, Any], following: str
+) -> None:
+    claim = Privacy(
+        epsilon=1.0, delta=1e-5, unit="client", neighbours="add-remove", accountant="pld", against="the clients"
+    )
+    assert following in _words(summary(replace(RESULT, privacy=claim, **run)))
+
+
 def test_a_claim_is_printed_with_all_it_depends_on() -> None:
     claim = Privacy(
         epsilon=1.234, delta=1e-5, unit="client", neighbours="add-remove", accountant="pld", against="the clients"
@@ -307,6 +333,6 @@ def test_a_claim_is_printed_with_all_it_depends_on() -> None:
 def test_the_summary_says_where_the_time_of_encrypted_rounds_went() -> None:
     seconds = {"train": 2.0, "protect": 0.51, "aggregate": 0.31, "recover": 0.62, "evaluate": 0.1}
     record = replace(RESULT.rounds[0], seconds=seconds, wall_seconds=3.6, clipped=12)
-    text = _words(summary(replace(RESULT, rounds=(record,), stage_seconds=seconds)))
+    text = _words(summary(replace(RESULT, mode="paillier", rounds=(record,), stage_seconds=seconds)))
     assert "of it protect 510 ms, aggregate 310 ms, recover 620 ms" in text
     assert "12 coordinates of updates: raise paillier.clip" in text

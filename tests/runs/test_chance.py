@@ -24,6 +24,12 @@ def test_chance_is_the_most_frequent_class() -> None:
     assert [chance.holds(accuracy) for accuracy in (0.1, 0.6, 0.74, 0.75)] == [True, True, True, False]
 
 
+def test_weights_that_are_noise_are_at_chance_though_their_accuracy_strays() -> None:
+    chance = Chance(share=0.1, examples=355)
+    assert [chance.holds(accuracy, loss=2258.0) for accuracy in (0.05, 0.17, 0.2)] == [True, True, False]
+    assert [chance.holds(0.17, loss=loss) for loss in (2.2, 23.0, 23.1, float("nan"))] == [False, False, True, True]
+
+
 @pytest.mark.parametrize("labels", [torch.rand(5), torch.zeros((3, 2), dtype=torch.int64), torch.tensor([-1, 2])])
 def test_labels_that_are_no_classes_have_none(labels: torch.Tensor) -> None:
     assert Chance.of(labels) is None

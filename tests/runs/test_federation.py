@@ -365,3 +365,10 @@ def test_a_result_prints_as_a_short_table_and_renders_in_a_notebook() -> None:
 def test_the_package_shows_its_names() -> None:
     assert {"Federation", "Result", "RunConfig", "dpsgd", "fix", "resume", "run"} <= set(dir(tacit))
     assert not [name for name in dir(tacit) if not hasattr(tacit, name)]
+
+
+@pytest.mark.parametrize("name", ["quiet", "rounds", "callbacks"])
+def test_what_belongs_to_a_fit_is_told_where_to_go(name: str) -> None:
+    clients = [(np.eye(2, dtype=np.float32), np.array([0, 1]))] * 2
+    with pytest.raises(ConfigError, match=rf"federation\.fit\({name}="):
+        tacit.Federation(model=nn.Linear(2, 2), clients=clients, **dict[str, Any]({name: 1}))

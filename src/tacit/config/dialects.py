@@ -3,7 +3,8 @@
 MindSpore Federated switches SignDS on in its YAML with ``encrypt: {encrypt_train_type: SIGNDS, signds: {...}}``, and
 FederatedScope switches NbAFL on with ``nbafl.use True``. Both are understood as they stand; FederatedScope's other keys
 are in :mod:`tacit.config.federatedscope`. A section that has a name may be given by its name alone: ``data: digits``,
-``model: cnn``, ``server: fedadam``. ``dp: {noise: banded}`` names the kind of noise, and leaves its size to epsilon.
+``model: cnn``, ``optimizer: adam``, ``server: fedadam``. ``dp: {noise: banded}`` names the kind of noise, and leaves
+its size to epsilon.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tacit.errors import ConfigError
 _TYPES = {"SIGNDS": "signds", "NOT_ENCRYPT": "plain"}
 _BLOCKS = ("signds", "pw_encrypt", "dp_encrypt")  # also of methods that were not chosen: MindSpore's files have all
 _CORRELATED = ("banded", "toeplitz", "blt")
-_NAMED = ("data", "model", "server")  # sections whose first key is a name
+_NAMED = ("data", "model", "optimizer", "server")  # sections whose first key is a name
 
 
 def in_full(section: str, value: Any) -> Any:

@@ -74,7 +74,7 @@ class Party(ABC):
             config = self._config(call, terms)
             if not self._plays(call):
                 refuse_predictable(config.seed)
-            _hold(terms, config, memory)
+            _hold(terms, config, memory, counted=self._counted(terms))
             answer = self._answer(Request(call=call, frame=frame, terms=terms, config=config, memory=memory))
         except Exception as error:  # whatever it is, its words could tell of this node's data
             answer = Answer(frame=failure(turn, error))
@@ -174,6 +174,10 @@ class Party(ABC):
         """Return whether this client encrypts to the key that its operator pinned, and to no other."""
         return True
 
+    def _counted(self, terms: Terms) -> bool:
+        """Return whether the settings already say how many clients and rounds there are."""
+        return True
+
     def _examples(self, request: Request) -> int | None:
         """Return how many examples this client holds, where that has to be public."""
         return None
@@ -199,9 +203,9 @@ class Party(ABC):
         """Train and answer what protects the update; the turn is on disk already."""
 
 
-def _hold(terms: Terms, config: Resolved, memory: InFile | InState) -> None:
-    """Hold the server to what it said of the run first, and leave that in the node's log."""
-    said, about = {"settings": terms.settings}, "settings"
+def _hold(terms: Terms, config: Resolved, memory: InFile | InState, *, counted: bool) -> None:
+    """Hold the server to what it said of the run first, and leave that in the node's log once it is complete."""
+    said, about = {"settings": terms.settings}, "settings" if counted else _COUNTS
     if terms.weighted_by:
         said["weights by"] = terms.weighted_by
     if terms.numbers is not None:

@@ -61,8 +61,8 @@ def _papers(config: Resolved, clients: int) -> Plan:
     claim = _claim_of(
         config,
         mechanism.nominal,
-        f"Noise up {mechanism.up:.4g}, noise down {mechanism.down:.4g} a weight (C {mechanism.clip_bound:g}, smallest "
-        f"client {mechanism.smallest}, exposures {mechanism.exposures}).",
+        f"Noise up {mechanism.up:.4g}, noise down {mechanism.down:.4g} per weight (C {mechanism.clip_bound:g}, "
+        f"smallest client {mechanism.smallest}, exposures {mechanism.exposures}).",
         "The certified epsilon takes 2C for the sensitivity: trained weights are no average over examples.",
     )
     sees = "every client's clipped weights under that client's own noise"
@@ -93,7 +93,7 @@ def _federatedscopes(config: Resolved, clients: int) -> Plan:
     claim = _claim_of(
         config,
         mechanism.nominal,
-        f"FederatedScope's noise: up {mechanism.up(1):.4g} a weight over a client's number of examples, down "
+        f"FederatedScope's noise: up {mechanism.up(1):.4g} per weight over a client's number of examples, down "
         f"{mechanism.down:.4g}. Its server clips each coordinate to {mechanism.clip_bound:g} once it has seen all "
         "weights, which protects nobody from it.",
         infinite="FederatedScope's clients add noise to weights that they do not clip: nothing bounds how far a "

@@ -29,6 +29,7 @@ from tacit.modes import images
 # Ten clients of the CNN at epsilon 8 (0.11) end at chance, a thousand of a linear model in mode local-dp (0.19) at 74%.
 DROWNED = 0.15
 _ENOUGH = 0.6  # where models that were tried learn
+_SMALLEST = 10  # parameters of a model that is worth proposing
 
 
 def ratio(mechanism: Mechanism, *, parameters: int, rounds: int) -> float | None:
@@ -62,15 +63,19 @@ def warning(plan: Plan, config: Resolved, *, parameters: int, examples: ExampleP
         return None
     more = _ENOUGH / found
     central = not isinstance(plan.mechanism, LocalGaussianMechanism)
-    helps = [f"{_people(more if central else more**2)} times as many clients"] if examples is None else []
-    helps.append(f"a model of at most {_rounded(parameters / more**2):,} parameters")
+    helps = []
+    if examples is None:
+        helps.append(f"{_people(more if central else more**2)} times as many clients with as many examples each")
+    if (most := _rounded(parameters / more**2)) >= _SMALLEST:
+        helps.append(f"a model of at most {most:,} parameters")
     if (budget := _epsilon(plan, rounds, more)) is not None:
         helps.append(f"epsilon {budget:.3g}")
     if config.data.name in images.SETS and config.data.features == "none" and config.data.split != "given":
         helps.append("features before noise (leave model and features out, and the mode chooses them)")
     return (
         f"The noise of this run is {_people(1.0 / found)} times as long as all that its clients can add together, so "
-        f"expect little more than chance. What would help, each by itself: {'; '.join(helps)}."
+        "expect far less than without noise, perhaps no more than chance. "
+        f"What would help, each by itself: {'; '.join(helps)}."
     )
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ERRORS = 3.0  # standard errors within which an accuracy is not told apart from chance
+# Weights that are noise name classes at random, but all of a kind alike, so that their accuracy strays further than
+# test data of this size would let it. Their loss gives them away.
+_STRAY, _LOSS = 0.1, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +22,8 @@ class Chance:
     """The level of chance on test data.
 
     >>> chance = Chance(share=0.1, examples=10_000)
-    >>> chance.holds(0.108), chance.holds(0.112)
-    (True, False)
+    >>> chance.holds(0.108), chance.holds(0.112), chance.holds(0.112, loss=2258.0)
+    (True, False, True)
 
     Attributes:
         share: of the most frequent class among the labels.
@@ -43,6 +46,12 @@ class Chance:
         """The standard error of an accuracy at this level."""
         return math.sqrt(self.share * (1.0 - self.share) / self.examples)
 
-    def holds(self, accuracy: float) -> bool:
-        """Return whether an accuracy is at chance: no more than three standard errors above it."""
+    def holds(self, accuracy: float, *, loss: float | None = None) -> bool:
+        """Return whether an accuracy is at chance: no more than three standard errors above it.
+
+        Or no more than a tenth of the way from chance to one, with a loss over ten times that of a model that knows
+        nothing but how frequent the most frequent class is: such weights are noise.
+        """
+        if loss is not None and not loss <= _LOSS * -math.log(self.share):  # NaN too
+            return accuracy <= self.share + max(ERRORS * self.error, _STRAY * (1.0 - self.share))
         return accuracy <= self.share + ERRORS * self.error

@@ -36,6 +36,7 @@ from tacit.training.metrics import metrics_named
 from tacit.training.outputs import as_tensors
 from tacit.training.settings import Loss, loss_named
 
+_OF_FIT = {"rounds", "quiet", "observer", "callbacks", "early_stopping"}
 _PARTS = {"train", "test", "validation", "valid", "dev", "unsupervised", "all"}  # what they are called
 
 
@@ -97,6 +98,8 @@ class Federation:
             schedule: a function from the round, counted from 1, to its learning rate.
             **settings: sections and keys of the configuration, such as ``mode="dp"``, ``dp={"epsilon": 8.0}``.
         """
+        for name in _OF_FIT & settings.keys():
+            raise ConfigError(f"{name!r} belongs to a fit, not to the federation: federation.fit({name}=...).")
         self._settings = settings
         self._loss = loss_named(loss)
         self._own = self._training(optimizer, schedule)

@@ -120,7 +120,7 @@ class Result:
     example_privacy: Privacy | None = None  # beside ``privacy``, where that is about clients
     chance: float | None = None  # the share of the test data's most frequent class, which needs no learning
     test_examples: int | None = None  # how many there are
-    at_chance: bool | None = None  # whether the test accuracy is within three standard errors of chance, or below
+    at_chance: bool | None = None  # whether the test accuracy is no better than chance, see tacit.runs.chance
     client_names: tuple[str, ...] = ()  # by their numbers, where they have names that may be told
     # of the final model on each client's own data, with evaluate.clients; by names, or numbers as text
     client_scores: dict[str, dict[str, float]] = field(default_factory=dict)

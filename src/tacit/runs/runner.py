@@ -346,7 +346,7 @@ class Runner:
             folder=None if self._folder is None else str(self._folder.path),
             chance=None if chance is None else chance.share,
             test_examples=None if chance is None else chance.examples,
-            at_chance=None if chance is None or accuracy is None else chance.holds(accuracy),
+            at_chance=None if chance is None or accuracy is None else chance.holds(accuracy, loss=rounds[-1].test_loss),
             client_names=job.told_names,
             client_scores=scores,
         )

@@ -93,7 +93,10 @@ class Entry:
     @property
     def at_chance(self) -> bool:
         """Whether the mean accuracy is what chance gives."""
-        return self.chance is not None and self.accuracy is not None and self.chance.holds(self.accuracy.mean)
+        if self.chance is None or self.accuracy is None:
+            return False
+        losses = Spread.of(result.test_loss for result in self.results)
+        return self.chance.holds(self.accuracy.mean, loss=None if losses is None else losses.mean)
 
     @property
     def plain(self) -> bool:

@@ -105,6 +105,9 @@ class Guard(Party):
             terms.agree(ours, theirs=theirs, advice=_ADVICE)
         return resolve(theirs if terms.numbers is None else settings.with_numbers(theirs, terms.numbers))
 
+    def _counted(self, terms: Terms) -> bool:
+        return terms.numbers is not None  # the server counts after it has greeted
+
     def _parties(self, request: Request) -> tuple[ClientId, ...]:
         holds = key_holder.numbers(request.call.node, request.config)
         client = not holds or "partition-id" in request.call.node

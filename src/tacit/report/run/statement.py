@@ -6,6 +6,7 @@ from tacit.modes.catalogue import mode_of
 from tacit.report.page import Cell, Note, Page, Part, Section, Table, Text
 from tacit.report.run import risk
 from tacit.report.run.page import banner
+from tacit.report.run.summary import RunOutcome
 from tacit.report.words import percent, relation_text, short, time_text
 from tacit.rounding import epsilon_text
 from tacit.runs.history import History
@@ -58,10 +59,11 @@ def _facts(history: History) -> list[tuple[Cell, ...]]:
         ("parties", "one data holder" if history.alone else f"{history.clients:,} clients and a server"),
         ("training", done),
     ]
-    tested = [record.test_accuracy for record in history.rounds if record.test_accuracy is not None]
-    if tested:
+    outcome = RunOutcome.read(history, full=False)
+    if outcome.test_accuracy is not None:
+        marked = ", which is no better than chance" if outcome.at_chance else ""
         chance = "" if history.chance is None else f"; chance is {percent(history.chance.share)}"
-        rows.append(("test accuracy", f"{percent(tested[-1])}{chance}"))
+        rows.append(("test accuracy", f"{percent(outcome.test_accuracy)}{marked}{chance}"))
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tacit.modes import images
 from tacit.modes.catalogue import mode_of
 from tacit.report.page import Card, Cards, Cell, Drawing, Note, Part, Party, Section, Table, Tone
 from tacit.report.run import risk
@@ -41,6 +42,7 @@ _KEYS = {
 }
 _PROTECTION = ("protect", "aggregate", "recover")  # stages that a protection adds to
 _UNBOUNDED = "nothing bounds what the models tell about a client"
+_MANY = 100  # clients over which the noise of central privacy is small
 _FEW = 20  # clients whose scores are told one by one
 _NOTABLE = 0.05  # share of the time from which on they are told
 
@@ -59,6 +61,7 @@ class RunOutcome:
 
     rounds: tuple[RoundRecord, ...]
     test_accuracy: float | None
+    test_loss: float | None
     train_accuracy: float | None
     seconds: float | None
     setup_seconds: float | None
@@ -77,6 +80,7 @@ class RunOutcome:
         return cls(
             rounds=result.rounds,
             test_accuracy=result.test_accuracy,
+            test_loss=result.test_loss,
             train_accuracy=result.train_accuracy,
             seconds=result.seconds,
             setup_seconds=result.setup_seconds,
@@ -93,12 +97,13 @@ class RunOutcome:
     def read(cls, history: History, *, full: bool, baseline: Baseline | None = None) -> RunOutcome:
         """Return the outcome of a run as far as it got; what may not be passed on only with ``full``."""
         result = history.result
-        tested = [record.test_accuracy for record in history.rounds if record.test_accuracy is not None]
+        tested = [record for record in history.rounds if record.test_accuracy is not None]
         told = [record.wall_seconds for record in history.rounds if record.wall_seconds is not None]
         kept = result is None or keeps_training_scores(history, full=full)
         return cls(
             rounds=history.rounds,
-            test_accuracy=tested[-1] if tested else None,
+            test_accuracy=tested[-1].test_accuracy if tested else None,
+            test_loss=tested[-1].test_loss if tested else None,
             train_accuracy=None if result is None or kept else result.train_accuracy,
             seconds=result.seconds if result is not None else sum(told) if len(told) == len(history.rounds) else None,
             setup_seconds=None if result is None else result.setup_seconds,
@@ -118,7 +123,9 @@ class RunOutcome:
     @property
     def at_chance(self) -> bool:
         """Whether the test accuracy is what chance gives."""
-        return self.chance is not None and self.test_accuracy is not None and self.chance.holds(self.test_accuracy)
+        if self.chance is None or self.test_accuracy is None:
+            return False
+        return self.chance.holds(self.test_accuracy, loss=self.test_loss)
 
 
 def ending(result: Result) -> list[Part]:
@@ -172,10 +179,17 @@ def verdict(outcome: RunOutcome) -> Note | None:
     if accuracy is None:
         return None
     if chance is not None and outcome.at_chance:
-        text = (
-            f"**At chance.** A test accuracy of {percent(accuracy)} is what naming the most frequent class every time "
-            f"would give ({percent(chance.share)}): the model has learned nothing that this test can show."
-        )
+        naming = f"naming the most frequent class every time would give ({percent(chance.share)})"
+        if chance.holds(accuracy):
+            text = (
+                f"**At chance.** A test accuracy of {percent(accuracy)} is what {naming}: "
+                "the model has learned nothing that this test can show."
+            )
+        else:
+            text = (
+                f"**At chance.** A test accuracy of {percent(accuracy)} is little more than what {naming}, and the "
+                f"test loss of {outcome.test_loss:,.4g} is that of weights which are noise."
+            )
         if outcome.protected:
             text += (
                 " Most likely the noise outweighs what the clients' updates say. More clients per round help most, "
@@ -227,7 +241,7 @@ def drawing(history: History) -> Drawing:
         sent = "an update, clipped"
     elif not mode.noisy(config):
         sent = "an update"
-    beside = [Party(name="An outsider on the network", sees=sees.outsider, icon="eye")]
+    beside = [Party(name="An outsider on the network", sees=f"It sees {sees.outsider}.", icon="eye")]
     if mode.encrypted:
         beside.append(Party(name="Who holds a key", sees=_KEYS[config.paillier.keys], icon="key"))
     told = " ".join(risk.sentence(level.privacy).replace("**", "") for level in history.levels)
@@ -329,7 +343,13 @@ def _next(result: Result) -> str | None:
         return f"tacit ledger {result.folder}    # what was released" if result.folder else "tacit run --mode dp-sgd"
     if is_own(result.dataset):
         return f"tacit report {result.folder} --open    # this run as a page" if result.folder else None
-    same = f"tacit run --mode {result.mode} --data {result.dataset}"
+    mode = mode_of(result.mode)
+    same = f"tacit run --mode {mode.name}{' --dp' if mode.noise_if and result.privacy else ''} --data {result.dataset}"
+    if result.at_chance and result.privacy:
+        if result.dataset in images.SETS and mode.images:
+            return f"{same}    # with the mode's own choice of model, features and clients"
+        clients = max(result.clients, _MANY)
+        return f"{same} --model logistic --clients {clients} --lr 0.5    # fewer parameters, more clients"
     if result.split == "iid":
         return f"{same} --split dirichlet:0.3    # clients whose data differ"
     return f"{same} --clients 100 --per-round 20 --rounds 30    # many small clients"

@@ -7,6 +7,7 @@ import copy
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 
 from tacit.errors import ConfigError
 
@@ -41,6 +42,10 @@ def fix(model: nn.Module) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"Expected a torch.nn.Module to fix, got {getattr(model, '__name__', type(model).__name__)}.")
+    if any(is_lazy(value) for value in (*model.parameters(), *model.buffers())):
+        raise ConfigError(
+            "The model has lazy layers whose sizes are not known yet. Call it on a batch before fixing it."
+        )
     return without_batch_norm(model)
 
 
