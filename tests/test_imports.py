@@ -43,12 +43,14 @@ MAY_IMPORT = {
     | {"config", "modes", "tacit"},
     "studies": BASE | {"accounting", "federated", "config", "modes", "runs", "tacit"},
     "report": BASE | {"config", "modes", "runs", "studies"},
+    "audit": BASE  # the real rounds, attacked
+    | {"accounting", "mechanisms", "protocols", "training", "federated", "config", "modes", "runs"},
     "flower": BASE  # everything of Flower: runs on it, people's own Flower apps, deployments
     | {"crypto", "mechanisms", "protocols", "federated", "training", "tasks", "config", "modes", "runs", "report"}
-    | {"tacit"},
+    | {"accounting", "audit", "tacit"},
     "cli": BASE
     | {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "config", "modes", "runs"}
-    | {"studies", "report", "flower", "tacit"},
+    | {"studies", "report", "flower", "audit", "tacit"},
     "dpsgd": BASE | {"accounting", "tasks", "training"},  # the Python way into DP-SGD; features are of tasks
     "__main__": {"cli"},  # `python -m tacit`
     "tacit": BASE | {"config", "runs", "training", "dpsgd"},  # the names of `import tacit`
@@ -74,7 +76,7 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
 LOADS_FLOWER = "tacit/runs/run.py"  # where a run asks for that engine
 LOADS_LABS = "tacit/cli/labs.py"  # when one of their commands is named
 OUTSIDERS = {  # packages that only some rooms may import
-    "torch": {"training", "tasks", "runs", "dpsgd", "flower", "labs.bench.documented"},
+    "torch": {"audit", "training", "tasks", "runs", "dpsgd", "flower", "labs.bench.documented"},
     "dp_accounting": {"accounting"},
     "flwr": {"flower", "labs.bench.documented"},
     "gmpy2": {"crypto", "labs.baselines"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 _ROUNDING = 1e-9  # of epsilon: what a budget that is spent to the last may be exceeded by in floats
 
@@ -23,3 +23,15 @@ def epsilon_text(value: float, *, digits: int = 3) -> str:
         return f"{math.ceil(least):,}"
     up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(least)
     return f"{float(up):.{digits}g}"
+
+
+def bound_text(value: float, *, digits: int = 3) -> str:
+    """Return a lower bound on an epsilon, rounded down, so that nobody reads more than was shown.
+
+    >>> bound_text(0.37775), bound_text(1350.9), bound_text(float("inf"))
+    ('0.377', '1.35e+03', 'infinite')
+    """
+    if value == math.inf:
+        return "infinite"
+    down = Context(prec=digits, rounding=ROUND_FLOOR).create_decimal_from_float(value)
+    return f"{float(down):.{digits}g}"

@@ -11,6 +11,7 @@ import typer
 import tacit
 from tacit.cli import (
     addition,
+    audit,
     calibrate,
     combine,
     compare,
@@ -54,6 +55,7 @@ app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 app.command("estimate", cls=Configured)(estimate.estimate)
 app.command("ledger")(ledger.ledger)
+app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("watch")(watch.watch)
 app.command("sweep", cls=Configured)(sweep.sweep)

@@ -56,6 +56,8 @@ class Mode:
         warnings: what they should know of its plan for a model of so many parameters.
         refuse_apart: refuses what would be read off everybody's data, for parties that do not share a machine.
         by_examples: whether a client's number of examples sets its noise.
+        replayed: settings, by dotted keys, with which an audit plays its rounds faster, and what they release stays the
+            same.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Mode:
     warnings: Callable[[Plan, int], tuple[str, ...]] = lambda *_: ()
     refuse_apart: Callable[[RunConfig], None] = lambda _: None
     by_examples: Callable[[RunConfig], bool] = lambda _: False
+    replayed: Mapping[str, Any] = field(default_factory=dict)
 
     def noisy(self, settings: Settings | RunConfig) -> bool:
         """Return whether it adds noise under these settings."""
