@@ -73,6 +73,10 @@ def test_noise_is_sized_for_the_honest_of_the_smallest_sum() -> None:
     mechanism = plan.mechanism
     assert isinstance(mechanism, SkellamMechanism)
     assert (mechanism.smallest_cohort, mechanism.colluding) == (90, 5) == (protocol.minimum_clients, 5)
+    for clients in (90, 99, 100, 101, 119, 150, 220):  # a server may ask more than it said, and have more of its own
+        hood = protocol.hood(clients)
+        assert hood.corrupted >= clients // 20
+        assert hood.minimum - hood.corrupted >= mechanism.smallest_cohort - mechanism.colluding
     assert plan.claim.neighbours == "zero-out"
     assert "that lies" in plan.claim.notes[2]
     field = protocol.fields(650)

@@ -83,10 +83,10 @@ def test_memory_that_is_lost_makes_no_pattern_dearer(kind: Kind, rounds: int, se
 
 
 @pytest.mark.parametrize(("kind", "rounds", "separation", "bands"), CASES)
-def test_a_try_that_was_released_and_repeated_is_covered_by_its_second_charge(
+def test_a_try_that_was_released_before_a_crash_and_repeated_is_covered_by_its_second_charge(
     kind: Kind, rounds: int, separation: int, bands: int
 ) -> None:
-    """The failed try is one row more, about the same past rounds and a vector of its own."""
+    """It is one row more, about past rounds, which are forgotten then, and a vector of its own."""
     _, strategy = _made(kind, rounds, separation, bands)
     matrix = strategy.matrix()
     for again in range(rounds):
@@ -94,11 +94,23 @@ def test_a_try_that_was_released_and_repeated_is_covered_by_its_second_charge(
         grown[:rounds, :rounds] = matrix
         grown[rounds, :again] = matrix[again, :again]
         grown[rounds, rounds] = matrix[again, again]
+        kept = grown.copy()
+        grown[again:rounds, :again] = 0.0
         for pattern in _patterns(rounds, separation):
-            if again in pattern:
-                number = pattern.index(again)
-                charged = sum(strategy.price(each) for each in range(len(pattern))) + strategy.price(number)
-                assert _largest(grown, (*pattern, rounds)) <= charged * (1 + 1e-9), (again, pattern)
+            charged = sum(strategy.price(each) for each in range(len(pattern)))
+            if again not in pattern:  # who was in earlier rounds is not charged for the repetition
+                assert _largest(grown, pattern) <= charged * (1 + 1e-9), (again, pattern)
+                continue
+            charged += strategy.price(pattern.index(again))
+            for matrix_of in (grown, kept):
+                assert _largest(matrix_of, (*pattern, rounds)) <= charged * (1 + 1e-9), (again, pattern)
+
+
+def test_a_repetition_with_the_same_memory_would_cost_more_than_clients_of_earlier_rounds_paid() -> None:
+    """So a try is repeated only if nothing of it was released, or if what came before is forgotten."""
+    _, strategy = _made("banded", 9, 3, 3)
+    matrix = strategy.matrix()
+    assert _largest(np.vstack([matrix, matrix[1]]), (0,)) > 1.05 * strategy.price(0)
 
 
 @pytest.mark.parametrize(("kind", "rounds", "separation", "bands"), CASES)

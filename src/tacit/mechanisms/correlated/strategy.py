@@ -20,10 +20,13 @@ part of :math:`Cx` is :math:`\sum_p C_{:p} g_p` over its rounds p.
 begins anew: entries of C below and left of that place become zero. Columns get shorter and, all entries being taken by
 their magnitude, no inner product grows. So nothing is charged for that; the model has a little more noise.
 
-**What is repeated.** A round that is tried again draws anew, and what was charged stays charged. Were the failed try
-released as well, :math:`Cx` had one row more, in which the client's part is at most :math:`e = \sum_i c_{ib}` (with at
-most b bands: one entry, at most 1). A participation is charged :math:`\max(f(j) - f(j-1), e^2)`, so that the second
-charge covers it.
+**What is repeated.** A round that is tried again draws anew, and what was charged stays charged. A try that failed was
+not released, and changes nothing. One that a crash cut short may have been: then :math:`Cx` has one row more. Of those
+who are in both tries its part is at most :math:`e = \sum_i c_{ib}` (with at most b bands: one entry, at most 1); a
+participation is charged :math:`\max(f(j) - f(j-1), e^2)`, so that the second charge covers it. Those of earlier rounds
+are not charged again, and need not be: the noise before the crash is forgotten, so their columns end with that row,
+where they had an entry anyway. A release and its repetition with the same memory would cost them more than they paid:
+whoever keeps the memory must not repeat what was released.
 """
 
 from __future__ import annotations

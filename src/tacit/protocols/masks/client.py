@@ -82,9 +82,17 @@ class ClientHalf:
     known: frozenset[bytes] | None = None
 
     def hood(self, clients: int) -> Neighbourhood:
-        """Return the neighbourhood in a cohort of so many."""
-        liars = min(math.ceil(self.corrupted * max(clients, self.expected)), max(self.minimum_clients - 2, 0))
-        minimum = max(self.minimum_clients, 2)
+        """Return the neighbourhood in a cohort of so many.
+
+        Where there are more than expected, more of them may be the server's, and a sum needs as many more: so it has
+        never fewer honest clients in it than noise was sized for.
+        """
+        least = max(self.minimum_clients, 2)
+        expected = max(self.expected, least)
+        usual, liars = (
+            min(math.ceil(self.corrupted * count), least - 2) for count in (expected, max(clients, expected))
+        )
+        minimum = least + liars - usual
         if not self.signed:
             return Neighbourhood.of(clients=clients, minimum=minimum, corrupted=liars)
         return Neighbourhood.of(
