@@ -187,3 +187,27 @@ def test_a_client_is_not_asked_before_its_next_round_is_due() -> None:
         with pytest.raises(RefusalError, match=rf"round {soon} after round 2, .* every 3-th round"):
             again.answering(wire.Turn(round_number=soon), rounds=9, retries=1, separation=3)
     assert again.answering(wire.Turn(round_number=5), rounds=9, retries=1, separation=3).last == (5, 1)
+
+
+def test_an_announced_epsilon_is_not_spent_twice_by_tries_of_every_round() -> None:
+    """It is that of one release per round: with three tries of each a lying server would have three."""
+    memory = Memory()
+    for number, attempt in [(1, 0), (1, 1), (2, 0)]:
+        turn = wire.Turn(round_number=number, attempt=attempt)
+        memory = memory.answering(turn, rounds=3, retries=2, most=3)
+    with pytest.raises(RefusalError, match="after 3 answers: the epsilon that was announced is spent"):
+        memory.answering(wire.Turn(round_number=3), rounds=3, retries=2, most=3)
+    assert memory.answering(wire.Turn(round_number=3), rounds=3, retries=2).answered == 4  # by noise: each is charged
+
+
+def test_a_node_that_was_told_an_epsilon_answers_as_often_as_that_lasts() -> None:
+    run = {key: value for key, value in RUN.items() if key != "dp.noise"} | {"dp.epsilon": 8.0, "federate.rounds": 2}
+    answers = [_said(_ask(_task(number, attempt), run=run)) for number in (1, 2) for attempt in (0, 1)]
+    assert answers == [None, None, wire.Failure.BEYOND, wire.Failure.BEYOND]
+
+
+def test_a_task_does_not_undo_what_was_asked_while_it_was_worked_on() -> None:
+    memory = Memory(state=b"shared")
+    assert memory.worked(b"shared", b"masked").state == b"masked"
+    with pytest.raises(RefusalError, match="while this task was worked on"):
+        Memory(state=b"a later turn").worked(b"shared", b"masked")

@@ -2,7 +2,8 @@
 
 A server says in its messages what a run is: its mode, noise, numbers and rounds. A node writes down what it was told
 first, before it answers, and refuses a message that says anything else. It writes down the turn of a task before it
-works on it: turns only rise, each is answered at most once, and none is beyond the rounds and tries announced. So a
+works on it: turns only rise, each is answered at most once, and none is beyond the rounds and tries announced. Where an
+epsilon was announced, tries are not more than rounds in all: an honest server stops there too, as each is charged. So a
 client releases at most as often as was announced, whatever it is asked. Its secret for an encrypted run is there too.
 
 Flower starts a process for each message, several at a time, and hands each the state as it was before all of them; the
@@ -45,11 +46,13 @@ class Memory:
     Attributes:
         told: what was said of the run, by names; each as it was said first.
         last: the turn of the last task, as its round and its try.
+        answered: how many tasks it has taken on.
         state: what its client's half of the protocol remembers, such as its secret for an encrypted run.
     """
 
     told: Mapping[str, str] = field(default_factory=dict)
     last: tuple[int, int] = (0, 0)
+    answered: int = 0
     state: bytes = field(default=b"", repr=False)
 
     def held_to(self, said: Mapping[str, str]) -> Memory:
@@ -65,8 +68,18 @@ class Memory:
                 )
         return replace(self, told={**self.told, **said})
 
-    def answering(self, turn: wire.Turn, *, rounds: int, retries: int, separation: int = 1) -> Memory:
-        """Return the memory once a task is taken on, or refuse one that was answered or announced by nobody."""
+    def answering(
+        self, turn: wire.Turn, *, rounds: int, retries: int, separation: int = 1, most: int | None = None
+    ) -> Memory:
+        """Return the memory once a task is taken on, or refuse one that was answered or announced by nobody.
+
+        Args:
+            turn: of the task.
+            rounds: how many were announced.
+            retries: how often each may be tried again.
+            separation: how many rounds are between two of this client's.
+            most: how many answers were announced in all, where an epsilon was that is spent by them.
+        """
         if not 1 <= turn.round_number <= rounds or turn.attempt > retries:
             raise RefusalError(
                 wire.Failure.BEYOND,
@@ -86,11 +99,29 @@ class Memory:
                 f"The server asks for round {asked[0]} after round {self.last[0]}, and the run was announced with this "
                 f"client in every {separation}-th round",
             )
-        return replace(self, last=asked)
+        if most is not None and self.answered >= most:
+            raise RefusalError(
+                wire.Failure.BEYOND,
+                f"The server asks for round {asked[0]}, try {asked[1]}, after {self.answered} answers: the epsilon "
+                "that was announced is spent",
+            )
+        return replace(self, last=asked, answered=self.answered + 1)
+
+    def worked(self, before: bytes, after: bytes) -> Memory:
+        """Return the memory once a task is done, or refuse to answer where its client was asked other things meanwhile.
+
+        Written back, an old state would let a client forget what it has signed and revealed since.
+        """
+        if self.state != before:
+            raise RefusalError(
+                wire.Failure.REPEATED, "The server asked for something else while this task was worked on: it is over"
+            )
+        return replace(self, state=after)
 
     def to_bytes(self) -> bytes:
         """Return the memory as it is kept."""
-        return json.dumps({"told": dict(self.told), "last": self.last, "state": self.state.hex()}).encode()
+        kept = {"told": dict(self.told), "last": self.last, "answered": self.answered, "state": self.state.hex()}
+        return json.dumps(kept).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Memory:
@@ -101,7 +132,7 @@ class Memory:
             plain = foreign.json_object(data)
             last = int(plain["last"][0]), int(plain["last"][1])
             told = {str(name): str(text) for name, text in plain["told"].items()}
-            return cls(told=told, last=last, state=bytes.fromhex(plain["state"]))
+            return cls(told=told, last=last, answered=int(plain["answered"]), state=bytes.fromhex(plain["state"]))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, WireError) as error:
             raise StorageError(f"This node's memory of the run is damaged ({error!r}). Send a new run.") from error
 

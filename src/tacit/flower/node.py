@@ -178,7 +178,8 @@ class Node(Party):
         if self.own is not None and mode_of(request.config.mode).examples == "always":  # it sets the rate
             examples = str(len(job.holdings.rows[party]))
             memory.change(lambda kept: kept.held_to({"examples": examples}))
-        states = {party: memory.change(lambda kept: kept)[0].state}
+        before = memory.change(lambda kept: kept)[0].state
+        states = {party: before}
         watch = Stopwatch()
         timed = Timed(trainer=job.trainer, stopwatch=watch)
         clients = LocalClients(
@@ -190,7 +191,7 @@ class Node(Party):
             states=states,
         )
         replies = timed.answers(clients.answer)({party: request.call.frame})
-        memory.change(lambda kept: replace(kept, state=states[party]))
+        memory.change(lambda kept: kept.worked(before, states[party]))
         seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
         return Answer(frame=without_details(replies[party]), seconds=seconds)
 

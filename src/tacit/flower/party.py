@@ -100,13 +100,14 @@ class Party(ABC):
             return self._step(request)
         if kind is not wire.Kind.TASK:
             raise WireError(f"Expected a request, got a {kind.name} frame")
-        federate = request.config.federate
+        federate, mode = request.config.federate, mode_of(request.config.mode)
         request.memory.change(
             lambda kept: kept.answering(
                 request.frame.turn,
                 rounds=federate.rounds,
                 retries=federate.retries,
                 separation=federate.separation or 1,
+                most=federate.rounds if mode.budgeted(request.config) and not mode.central else None,
             )
         )
         return self._work(request)

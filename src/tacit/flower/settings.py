@@ -59,6 +59,7 @@ def promise(config: Resolved) -> str:
     parts = [f"this run was announced as mode {mode.name}", mode.promised_noise(config)]
     again = federate.retries and not mode.central  # which never tries a round again
     tries = f", each tried at most {federate.retries + 1} times" if again else ""
+    tries += f" and {federate.rounds} tries in all" if again and mode.budgeted(config) else ""
     parts.append(f"{federate.rounds} rounds{tries}")
     if mode.central:
         parts.append("each released under the noise however many clients reply")

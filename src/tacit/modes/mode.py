@@ -105,6 +105,10 @@ class Mode:
         keys = (f"{section}.{key}" for section in self.budget for key in ("noise", "epsilon"))
         return all(_value(settings, key) is None for key in keys)
 
+    def budgeted(self, config: RunConfig) -> bool:
+        """Return whether the noise is found from an epsilon, which one release per round then spends."""
+        return self.noisy(config) and any(_value(config, f"{name}.epsilon") is not None for name in self.budget)
+
     def weighs(self, config: RunConfig) -> bool:
         """Return whether a client's number of examples has a part in what it sends."""
         if self.noisy(config):

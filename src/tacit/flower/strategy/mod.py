@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDict
 
@@ -121,7 +121,7 @@ class Guard(Party):
         plan, config, memory = _plan(request.terms), request.config, request.memory
         task = wire.unpack_task(request.frame)
         protocol = self._as_client(request, plan.protocol)
-        state = memory.change(lambda kept: kept)[0].state
+        before = memory.change(lambda kept: kept)[0].state
         own = (envelope.FRAME, envelope.CALL)
         self.message.content = RecordDict({name: one for name, one in self.message.content.items() if name not in own})
         models = self.message.content.array_records
@@ -131,7 +131,7 @@ class Guard(Party):
         shape = Shape.of(sent)
         memory.change(lambda kept: kept.held_to({"the model's arrays": digest(repr(shape).encode())}))
         mechanism = plan.mechanism.with_state(task.extras).fitted(shape.layers)
-        protocol.prepare(state, mechanism.length(sum(shape.layers)))
+        protocol.prepare(before, mechanism.length(sum(shape.layers)))
         reply = self._trained()
         if isinstance(reply, Error):
             return Answer(error=reply.code)
@@ -149,8 +149,8 @@ class Guard(Party):
         who = number if isinstance(number, int) else self.context.node_id  # which differs between simulations
         randomness = Randomness.of(seed=config.seed).within("client", turn.round_number, turn.attempt, who)
         contribution = mechanism.on_client(work, randomness)
-        state, frame = protocol.client(state, request.frame, contribution, number=self.context.node_id)
-        memory.change(lambda kept: replace(kept, state=state))
+        state, frame = protocol.client(before, request.frame, contribution, number=self.context.node_id)
+        memory.change(lambda kept: kept.worked(before, state))
         _LOG.debug("tacit: update protected (%s) in %.2f s", plan.mode, time.perf_counter() - start)
         return Answer(frame=without_details(frame))  # no seconds: they would tell how many examples were trained on
 
