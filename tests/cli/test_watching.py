@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 import typer
@@ -55,10 +56,13 @@ def test_nothing_is_shown_before_it_is_told_of_or_when_quiet(screen: io.StringIO
     assert screen.getvalue() == ""
 
 
-def test_ctrl_c_is_an_end_where_one_can_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_an_end_where_one_can_go_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended, watching(again="go on with: tacit resume [a]"):
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
     assert capfd.readouterr().err == "Stopped. What is done is kept; go on with: tacit resume [a]\n"
+    with pytest.raises(typer.Exit), watching(again="go on with: tacit resume a", folder=tmp_path / "a"):
+        raise KeyboardInterrupt
+    assert capfd.readouterr().err == "Stopped before the run began; nothing was written.\n"
     with pytest.raises(KeyboardInterrupt), watching():
         raise KeyboardInterrupt

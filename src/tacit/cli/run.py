@@ -37,7 +37,9 @@ def run(
         config = config.model_copy(update={"out": Path("runs") / f"{config.mode}-{datetime.now():%Y%m%d-%H%M%S}"})
     assert config.out is not None
     server = served(config.out, live=live, port=port)
-    with watching(quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {config.out}") as watch:
+    with watching(
+        quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {config.out}", folder=config.out
+    ) as watch:
         observer = watch.run()
         from tacit.runs import run as start
 

@@ -53,7 +53,9 @@ def train(
     config = from_mapping(settings)
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / f"train-{datetime.now():%Y%m%d-%H%M%S}"})
-    with watching(quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {config.out}") as watch:
+    with watching(
+        quiet=quiet, as_json=as_json, again=f"go on with: tacit resume {config.out}", folder=config.out
+    ) as watch:
         result = start.run(config, observer=watch.run(units="steps"), force=force)
     if as_json:
         emit_json(result.to_dict())

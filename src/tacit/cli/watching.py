@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -24,7 +25,9 @@ _NAMED = 3  # runs in flight that a bar names
 
 
 @contextmanager
-def watching(*, quiet: bool = False, as_json: bool = False, again: str | None = None) -> Iterator[Watch]:
+def watching(
+    *, quiet: bool = False, as_json: bool = False, again: str | None = None, folder: Path | None = None
+) -> Iterator[Watch]:
     """Show how far something is; nothing is shown before it is told of, or where nobody looks.
 
     >>> with watching(quiet=True) as watch:
@@ -34,6 +37,7 @@ def watching(*, quiet: bool = False, as_json: bool = False, again: str | None = 
         quiet: show nothing.
         as_json: the result is all that stdout gets.
         again: how to go on after Ctrl-C, which is then the end of the command and no error.
+        folder: what is gone on with; where it is not there yet, nothing was done.
     """
     watch = Watch(quiet=quiet, as_json=as_json)
     try:
@@ -42,7 +46,10 @@ def watching(*, quiet: bool = False, as_json: bool = False, again: str | None = 
         if again is None:
             raise
         watch.stop()
-        told = f"Stopped. What is done is kept; {again}"
+        begun = folder is None or folder.exists()
+        told = (
+            f"Stopped. What is done is kept; {again}" if begun else "Stopped before the run began; nothing was written."
+        )
         console(stderr=True).print(told, soft_wrap=True, markup=False, emoji=False)
         raise typer.Exit(130) from None
     finally:

@@ -29,6 +29,7 @@ from tacit.modes import images
 # Ten clients of the CNN at epsilon 8 (0.11) end at chance, a thousand of a linear model in mode local-dp (0.19) at 74%.
 DROWNED = 0.15
 _ENOUGH = 0.6  # where models that were tried learn
+_FEW = 50  # clients under whom epsilon for a client costs most of what there is to learn
 _SMALLEST = 10  # parameters of a model that is worth proposing
 
 
@@ -70,6 +71,8 @@ def warning(plan: Plan, config: Resolved, *, parameters: int, examples: ExampleP
         helps.append(f"a model of at most {most:,} parameters")
     if (budget := _epsilon(plan, rounds, more)) is not None:
         helps.append(f"epsilon {budget:.3g}")
+    if examples is None and config.federate.clients is not None and config.federate.clients < _FEW:
+        helps.append("--mode dp-sgd, which protects single examples in the place of clients")
     if config.data.name in images.SETS and config.data.features == "none" and config.data.split != "given":
         helps.append("features before noise (leave model and features out, and the mode chooses them)")
     return (

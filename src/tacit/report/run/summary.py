@@ -195,6 +195,11 @@ def verdict(outcome: RunOutcome) -> Note | None:
                 " Most likely the noise outweighs what the clients' updates say. More clients per round help most, "
                 "then a larger epsilon, fewer parameters or better features."
             )
+            if any(promise.privacy.unit == "client" for promise in outcome.promises):
+                text += (
+                    " A few clients with many examples each learn more in mode dp-sgd, which protects single examples "
+                    "in the place of clients."
+                )
         return Note(text=text, tone="bad")
     text = f"**It learned:** {percent(accuracy)} of the test data are right"
     text += "" if chance is None else f", where chance gives {percent(chance.share)}"
