@@ -58,8 +58,8 @@ def test_flowers_strategy_is_quiet() -> None:
 def test_it_comes_close_where_the_noise_is_small() -> None:
     """A bound that is always zero would find everything in order."""
     (subject,) = cases.of_mode("dp", randomness=SEED, dp={"noise": 1.0}, federate={"clients": 3})
-    found = audit(replace(subject, pairs=subject.pairs[:1]), effort=Effort(explore=20, count=600))
-    assert 0.6 * found.epsilon < found.bound < found.epsilon
+    found = audit(replace(subject, pairs=subject.pairs[:1]), effort=Effort(explore=20, count=300))
+    assert 0.5 * found.epsilon < found.bound < found.epsilon
     assert found.any_shape < found.bound
 
 
@@ -85,7 +85,9 @@ def test_a_run_is_audited_by_its_own_settings(tmp_path: Path) -> None:
 def test_a_mechanism_of_ones_own() -> None:
     subject = cases.of_mechanism(f"{__name__}:honest", claim=None, randomness=SEED)
     assert not audit(subject, effort=FEW).refuted
-    false = audit(cases.of_mechanism(f"{__name__}:honest", claim=0.1, randomness=SEED), effort=Effort(count=200))
+    false = audit(
+        cases.of_mechanism(f"{__name__}:honest", claim=0.1, randomness=SEED), effort=Effort(explore=20, count=100)
+    )
     assert false.refuted
     assert 0.1 < false.bound == false.any_shape
 

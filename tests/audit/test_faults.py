@@ -28,7 +28,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.vectors import Vector, clipped
 from tacit.wire import Turn
 
-EFFORT = Effort(explore=40, count=150)
+EFFORT = Effort(explore=40, count=100)
 Pairs = tuple[int | None, int | None]  # which of what is tried, the first and the one after the last
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -126,6 +126,7 @@ FAULTS = {
             lambda plan: replace(plan, protocol=ClearSum(minimum_clients=max(1, round(plan.sampler.expected))))
         ),
         config=_dp(dp={"noise": 20.0, "clip": 1.0}, federate={"clients": 3, "per_round": 2}),
+        pairs=(None, 1),
     ),
     "fixed-size cohorts charged as Poisson": Fault(
         plant=_planned(
@@ -165,7 +166,7 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", FAULTS)
 def test_without_the_fault_nothing_is_found(name: str) -> None:
     fault = FAULTS[name]
-    found = _found(fault.config, pairs=fault.pairs, effort=Effort(explore=20, count=60))
+    found = _found(fault.config, pairs=fault.pairs, effort=Effort(explore=20, count=40))
     assert not found.refuted
     assert found.bound <= found.epsilon
 

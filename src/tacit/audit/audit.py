@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.accounting.events import to_json
-from tacit.accounting.evidence import CONFIDENCE
+from tacit.accounting.evidence import CONFIDENCE, Rates
 from tacit.audit.event import chosen
 from tacit.audit.subject import Pair, Subject
 from tacit.errors import ConfigError
@@ -87,14 +87,33 @@ def audit(subject: Subject, *, effort: Effort = QUICK, confidence: float = CONFI
     if not subject.pairs:
         raise ConfigError(f"{subject.name} claims no differential privacy: there is nothing to audit.")
     pair = _worst(subject, effort.explore)
-    refuted, found = _counted(subject, pair, effort.count, confidence)
+    claimed = pair.claimed
+    seen = _counted(pair, effort.count, confidence)
+    refuted = claimed.refuted_by(seen)
     if refuted:
         for trials in (effort.count, 4 * effort.count):
-            refuted, again = _counted(subject, pair, trials, ALARM)
+            again = _counted(pair, trials, ALARM)
+            refuted = claimed.refuted_by(again)
             if refuted:
                 break
-        found = found if refuted else again
-    return Finding(**found, refuted=refuted)
+        seen = seen if refuted else again
+    return Finding(
+        subject=subject.name,
+        pair=pair.name,
+        releases=subject.releases,
+        epsilon=claimed.epsilon,
+        delta=claimed.delta,
+        unit=claimed.ledger.unit,
+        neighbours=claimed.ledger.neighbours,
+        against=subject.against,
+        bound=claimed.least_epsilon(seen),
+        any_shape=claimed.least_of_any_shape(seen),
+        confidence=seen.confidence,
+        trials=seen.trials,
+        refuted=refuted,
+        tried=tuple(one.name for one in subject.pairs),
+        notes=subject.notes,
+    )
 
 
 def _worst(subject: Subject, trials: int) -> Pair:
@@ -109,24 +128,8 @@ def _worst(subject: Subject, trials: int) -> Pair:
     return subject.pairs[margins.index(max(margins))]
 
 
-def _counted(subject: Subject, pair: Pair, trials: int, confidence: float) -> tuple[bool, dict[str, Any]]:
+def _counted(pair: Pair, trials: int, confidence: float) -> Rates:
+    """Return the rates of an event on so many trials; half as many others chose it."""
     first, second = (play(trials + math.ceil(trials / 2)) for play in pair.worlds)
     event = chosen(first[trials:], second[trials:], pair.claimed, confidence=confidence)
-    seen = event.rates(first[:trials], second[:trials], confidence=confidence)
-    claimed = pair.claimed
-    return claimed.refuted_by(seen), {
-        "subject": subject.name,
-        "pair": pair.name,
-        "releases": subject.releases,
-        "epsilon": claimed.epsilon,
-        "delta": claimed.delta,
-        "unit": claimed.ledger.unit,
-        "neighbours": claimed.ledger.neighbours,
-        "against": subject.against,
-        "bound": claimed.least_epsilon(seen),
-        "any_shape": claimed.least_of_any_shape(seen),
-        "confidence": confidence,
-        "trials": trials,
-        "tried": tuple(one.name for one in subject.pairs),
-        "notes": subject.notes,
-    }
+    return event.rates(first[:trials], second[:trials], confidence=confidence)
