@@ -50,8 +50,8 @@ class Features:
         """Return a data set with these features, from the cache where they have been computed before."""
         if self.kind == "none":
             return data
-        test = self._cached(data.test, data.name, device, lambda _: None)
-        return replace(data, train=self._cached(data.train, data.name, device, note), test=test)
+        train = self._cached(data.train, data.name, device, note)  # first, so that its note comes before the wait
+        return replace(data, train=train, test=self._cached(data.test, data.name, device, lambda _: None))
 
     def _cached(self, examples: Examples, what: str, device: torch.device, note: Callable[[str], None]) -> Examples:
         path = cache_folder() / "features" / f"{self._digest(examples.features)}.npy"
