@@ -17,7 +17,7 @@ from tacit.audit import cases, examples
 from tacit.audit.audit import Effort, audit
 from tacit.audit.event import chosen
 from tacit.audit.subject import Pair, Subject
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, RunError
 from tacit.flower.strategy import audited
 from tacit.mechanisms.gaussian import GaussianMechanism
 from tacit.modes.catalogue import MODES
@@ -140,6 +140,13 @@ def test_numbers_that_are_none_separate_worlds_and_break_nothing() -> None:
     first, second = np.full((50, 2), math.nan), np.zeros((50, 2))
     event = chosen(first, second, Claimed(ledger=Ledger(), delta=1e-5, pair=1.0), confidence=0.95)
     assert event.rates(first, second, confidence=0.95).likely > 0.9
+
+
+def test_rounds_that_all_fail_are_no_quiet_audit() -> None:
+    claimed = Claimed(ledger=Ledger(), delta=1e-5, pair=1.0)
+    pair = Pair(name="none", claimed=claimed, worlds=(lambda n: np.ones((n, 2)), lambda n: np.ones((n, 2))))
+    with pytest.raises(RunError, match="nothing that is seen varies"):
+        audit(Subject(name="silent", pairs=[pair], against="nobody"), effort=FEW)
 
 
 def test_what_is_charged_for_a_whole_run_is_refused() -> None:

@@ -6,11 +6,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from tacit.accounting.events import to_json
 from tacit.accounting.evidence import CONFIDENCE, Rates
 from tacit.audit.event import chosen
 from tacit.audit.subject import Pair, Subject
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, RunError
 
 _EXPLORING = 0.5  # nearly the rates themselves: a choice need not be sure
 _FIRST = 0.25  # deviations by which another pair has to exceed the first one, the plainest, to be chosen over it
@@ -88,11 +90,11 @@ def audit(subject: Subject, *, effort: Effort = QUICK, confidence: float = CONFI
         raise ConfigError(f"{subject.name} claims no differential privacy: there is nothing to audit.")
     pair = _worst(subject, effort.explore)
     claimed = pair.claimed
-    seen = _counted(pair, effort.count, confidence)
+    seen = _counted(subject.name, pair, effort.count, confidence)
     refuted = claimed.refuted_by(seen)
     if refuted:
         for trials in (effort.count, 4 * effort.count):
-            again = _counted(pair, trials, ALARM)
+            again = _counted(subject.name, pair, trials, ALARM)
             refuted = claimed.refuted_by(again)
             if refuted:
                 break
@@ -128,8 +130,13 @@ def _worst(subject: Subject, trials: int) -> Pair:
     return subject.pairs[margins.index(max(margins))]
 
 
-def _counted(pair: Pair, trials: int, confidence: float) -> Rates:
+def _counted(subject: str, pair: Pair, trials: int, confidence: float) -> Rates:
     """Return the rates of an event on so many trials; half as many others chose it."""
     first, second = (play(trials + math.ceil(trials / 2)) for play in pair.worlds)
+    if (np.concatenate([first, second]) == first[0]).all():
+        raise RunError(
+            f"{subject}: nothing that is seen varies in {2 * len(first)} trials of {pair.name!r}. Every round failed, "
+            "or nothing is released: there is no bound to speak of. Does a run with these settings work?"
+        )
     event = chosen(first[trials:], second[trials:], pair.claimed, confidence=confidence)
     return event.rates(first[:trials], second[:trials], confidence=confidence)
