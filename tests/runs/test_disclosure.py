@@ -37,14 +37,14 @@ POISSON: dict[str, Any] = {
 }
 LEARNED = {"test_loss", "test_accuracy", "at_chance"}  # of the released models: they may differ
 WHEN = {"time", "key", "environment", "seconds", "setup_seconds", "stage_seconds", "folder", "seed"}
-Cohorts = Callable[[Poisson, np.random.Generator], list[ClientId]]
+Cohorts = Callable[[Poisson, int, np.random.Generator], list[ClientId]]
 
 
-def nobody(self: Poisson, generator: np.random.Generator) -> list[ClientId]:
+def nobody(self: Poisson, round_number: int, generator: np.random.Generator) -> list[ClientId]:
     return []
 
 
-def everybody(self: Poisson, generator: np.random.Generator) -> list[ClientId]:
+def everybody(self: Poisson, round_number: int, generator: np.random.Generator) -> list[ClientId]:
     return list(range(self.population))
 
 
@@ -129,7 +129,7 @@ def test_who_takes_part_changes_nothing_that_is_told(
 
 def test_bytes_are_those_of_the_expected_cohort(tmp_path: Path) -> None:
     result = run(digits(**POISSON))
-    up, down = 20 + 4 * 650, 20 + 4 + 8 + 4 * 650  # frames of a logistic model; the clip bound travels with the task
+    up, down = 20 + 4 * 650, 20 + 4 + 4 + 8 + 4 * 650  # of a logistic model; tasks have the clip bound
     assert {(one.bytes_up, one.bytes_down) for one in result.rounds} == {(6 * up, 6 * down)}
     assert (result.bytes_up, result.bytes_down) == (ROUNDS * 6 * up, ROUNDS * 6 * down)
 

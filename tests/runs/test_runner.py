@@ -88,7 +88,7 @@ def test_a_run_leaves_its_five_files_and_the_promised_fields(tmp_path: Path) -> 
 
 def test_the_sums_add_up_and_the_model_is_the_one_that_was_tested(tmp_path: Path) -> None:
     result = run(digits(out=tmp_path / "run"))
-    task, reply = 20 + 4 + 4 * 650, 20 + 4 * 652
+    task, reply = 20 + 4 + 4 + 4 * 650, 20 + 4 * 652
     assert [(r.bytes_down, r.bytes_up) for r in result.rounds] == [(5 * task, 5 * reply)] * 2
     assert (result.bytes_down, result.bytes_up) == (10 * task, 10 * reply)
     assert (result.test_accuracy, result.test_loss) == (result.rounds[-1].test_accuracy, result.rounds[-1].test_loss)
@@ -189,7 +189,7 @@ def test_drop_outs_are_counted_and_too_few_are_tried_again(tmp_path: Path) -> No
     assert len(watching.notes) == sum(attempts) - 6
     assert "Trying again with a new cohort" in watching.notes[0]
     for record in result.rounds:  # a failed try's bytes count: they were sent
-        assert record.bytes_down == record.attempts * 10 * (20 + 4 + 4 * 650)
+        assert record.bytes_down == record.attempts * 10 * (20 + 4 + 4 + 4 * 650)
 
 
 def test_too_few_clients_to_the_end_fail_closed_and_keep_the_model(tmp_path: Path) -> None:
