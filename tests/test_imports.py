@@ -66,7 +66,7 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     | {"crypto", "tasks", "config", "runs", "report", "tacit"},  # measurements beside other libraries
     "labs.bench.documented": BASE
     | _CORE
-    | {"flower", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
+    | {"audit", "flower", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
     "labs.baselines": BASE
     | {"crypto", "config", "mechanisms", "protocols", "federated", "modes"},  # the sources' own algorithms
     "labs.harness": BASE

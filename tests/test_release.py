@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -67,3 +68,10 @@ def test_everything_that_is_installed_has_a_version_and_hashes(name: str, extras
 def test_one_set_of_versions() -> None:
     run, test = _locked("run"), _locked("test")
     assert {name: test[name] for name in run} == run
+
+
+@pytest.mark.xdist_group("groups")
+def test_tests_that_share_what_is_dear_run_in_one_process(request: pytest.FixtureRequest) -> None:
+    """pytest-xdist goes by what it adds to a name; with pytest 9.2 it adds nothing, and says nothing."""
+    alone = os.environ.get("PYTEST_XDIST_WORKER") is None
+    assert alone or request.node.nodeid.endswith("@groups")
