@@ -12,6 +12,7 @@ from typing import Any
 
 import tacit
 from tacit.errors import ConfigError
+from tacit.rounding import epsilon_text
 from tacit.runs.observer import Silent
 from tacit.storage import write_atomically
 from tacit_labs.bench.documented.common import keep
@@ -78,7 +79,7 @@ def table(kept: Mapping[str, Any]) -> str:
     ]
     for name, row in rows.items():
         mean, lowest = statistics.mean(row["accuracy"]), min(row["accuracy"])
-        cost = f"{row['epsilon']:.3g} per {row['unit']}, delta {row['delta']:g}".replace("e-0", "e-")
+        cost = f"{epsilon_text(row['epsilon'])} per {row['unit']}, delta {row['delta']:g}".replace("e-0", "e-")
         share = f"{mean:.1%} ({lowest:.1%})" if len(row["accuracy"]) > 1 else f"{mean:.1%}"
         spent = statistics.median(row["seconds"])
         lines.append(f"| `{name}` | {row['clients']:,} | {row['rounds']} | {cost} | {share} | {spent:.0f} |")
