@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "wire": {"errors", "flow", "vectors"},
     "storage": {"errors", "foreign"},
     "accounting": BASE,
-    "crypto": {"errors", "foreign", "randomness", "storage"},  # of use to people who do no federated learning
+    "crypto": {"errors", "foreign", "grid", "randomness", "storage"},  # of use to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile
     "protocols": BASE | {"crypto"},
     "training": BASE,

@@ -75,3 +75,20 @@ class Grid:
                 "floating point has gaps that would give the sum away. Lower the noise multiplier."
             )
         return self.rounded(standard * std)
+
+
+def fixed_point(*, clip: float, bits: int) -> tuple[int, float]:
+    """Return the largest integer and the step by which floats in [-clip, clip] are written with ``bits`` bits each.
+
+    >>> fixed_point(clip=1.0, bits=3)
+    (3, 0.3333333333333333)
+    """
+    if not 2 <= bits <= 52:
+        raise ConfigError(f"Expected bits={bits} between 2 and 52.")
+    if not (math.isfinite(clip) and clip > 0):
+        raise ConfigError(f"Expected clip={clip} to be a finite number above 0.")
+    bound = (1 << (bits - 1)) - 1
+    step = clip / bound
+    if step * bound < clip:  # by rounding: the clip itself must not be beyond the clip
+        step = math.nextafter(step, math.inf)
+    return bound, step

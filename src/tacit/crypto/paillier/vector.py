@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.crypto.ring import Rows, in_blocks, not_below, zeros
 from tacit.errors import CipherError, ConfigError
+from tacit.grid import fixed_point
 
 if TYPE_CHECKING:
     from tacit.crypto.paillier.public import Noise, PublicKey
@@ -88,14 +89,7 @@ class Layout:
         >>> Layout.floats(length=21840, clip=1.0, key_bits=2048).rows
         331
         """
-        if not 2 <= bits <= 52:
-            raise ConfigError(f"Expected bits={bits} between 2 and 52.")
-        if not (math.isfinite(clip) and clip > 0):
-            raise ConfigError(f"Expected clip={clip} to be a finite number above 0.")
-        bound = (1 << (bits - 1)) - 1
-        step = clip / bound
-        if step * bound < clip:  # by rounding: the clip itself must not be beyond the clip
-            step = math.nextafter(step, math.inf)
+        bound, step = fixed_point(clip=clip, bits=bits)
         return cls(length=length, bound=bound, summands=summands, key_bits=key_bits, step=step)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from tacit.errors import ConfigError, WireError
+from tacit.grid import fixed_point
 from tacit.protocols.protocol import Contribution
 
 Words = NDArray[np.unsignedinteger[Any]]
@@ -59,14 +59,7 @@ class Field:
     @classmethod
     def floats(cls, *, clip: float, bits: int, summands: int) -> Field:
         """Return the field of floats in [-clip, clip], written with ``bits`` bits each."""
-        if not 2 <= bits <= 52:
-            raise ConfigError(f"Expected bits={bits} between 2 and 52.")
-        if not (math.isfinite(clip) and clip > 0):
-            raise ConfigError(f"Expected clip={clip} to be a finite number above 0.")
-        bound = (1 << (bits - 1)) - 1
-        step = clip / bound
-        if step * bound < clip:  # by rounding: the clip itself must not be beyond the clip
-            step = math.nextafter(step, math.inf)
+        bound, step = fixed_point(clip=clip, bits=bits)
         return cls(bound=bound, summands=summands, step=step)
 
     @property
