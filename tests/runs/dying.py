@@ -36,6 +36,7 @@ MODES: dict[str, dict[str, Any]] = {
     "signds": {},
     "nbafl": {},
     "paillier": {"paillier": {"bits": 256, "insecure_key_size": True}},
+    "masks": {},
     "train": {"mode": "dp-sgd", "single_holder": True, "dp": {"noise": 1.0}, "dpsgd": {"steps": 4, "batch_size": 64}},
 }
 
