@@ -16,7 +16,19 @@ import tacit
 
 ROOT = Path(tacit.__file__).parents[1]
 PACKAGES = {"tacit": "", "tacit_labs": "labs"}  # and what its rooms are called here
-BASE = {"errors", "foreign", "grid", "limits", "randomness", "rounding", "vectors", "flow", "wire", "storage"}
+BASE = {
+    "errors",
+    "foreign",
+    "grid",
+    "limits",
+    "randomness",
+    "rounding",
+    "vectors",
+    "flow",
+    "wire",
+    "storage",
+    "service",
+}
 MAY_IMPORT = {
     "errors": set[str](),
     "foreign": {"errors"},
@@ -28,6 +40,7 @@ MAY_IMPORT = {
     "flow": {"errors", "vectors"},
     "wire": {"errors", "flow", "vectors"},
     "storage": {"errors", "foreign"},
+    "service": {"errors", "foreign", "storage"},
     "accounting": BASE,
     "crypto": {"errors", "foreign", "grid", "randomness", "storage"},  # of use to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile

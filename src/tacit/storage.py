@@ -154,8 +154,9 @@ class Lock:
     killed process left behind keeps nobody out.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, advice: str = "Wait for it, or choose another --out.") -> None:
         self._path = path
+        self._advice = advice
         self._descriptor: int | None = None
         try:
             if fcntl is not None:
@@ -180,7 +181,7 @@ class Lock:
             close(descriptor)
             if not ours:
                 raise RunError(
-                    f"{self._path.parent} is in use by another process{holder}. Wait for it, or choose another --out."
+                    f"{self._path.parent} is in use by another process{holder}. {self._advice}"
                 )  # where it is ours, but has no name, its last holder took the file away meanwhile
 
     def release(self) -> None:
