@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "foreign": {"errors"},
     "limits": set[str](),
     "grid": {"errors"},
-    "randomness": {"errors"},
+    "randomness": {"errors", "limits"},
     "rounding": set[str](),
     "vectors": {"errors"},
     "flow": {"errors", "vectors"},
@@ -42,7 +42,14 @@ MAY_IMPORT = {
     "storage": {"errors", "foreign"},
     "service": {"errors", "foreign", "storage"},
     "accounting": BASE,
-    "crypto": {"errors", "foreign", "grid", "randomness", "storage"},  # of use to people who do no federated learning
+    "crypto": {
+        "errors",
+        "foreign",
+        "grid",
+        "limits",
+        "randomness",
+        "storage",
+    },  # of use to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile
     "protocols": BASE | {"crypto"},
     "training": BASE,

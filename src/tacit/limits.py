@@ -1,10 +1,12 @@
-"""How large a number may be: beyond it, it is a slip of the hand and no setting.
+"""How large a number may be: beyond it, it is a slip of the hand and no setting; and how many cores there are.
 
 Each limit is far beyond what anybody runs, and well within what a machine word, a 32-bit float and the accountants
 carry.
 """
 
 from __future__ import annotations
+
+import os
 
 CLIENTS = 10_000_000
 ROUNDS = 1_000_000
@@ -27,3 +29,8 @@ LEAST_EPSILON, EPSILON = 1e-6, 1e6
 LEAST_DELTA = 1e-100
 NAME = 500  # characters
 PATH, FILE_NAME = 4_096, 255  # bytes
+
+
+def cores() -> int:
+    """Return how many cores the scheduler gives this process, or how many the machine has where it does not say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,7 @@ import math
 import random
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,9 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import ConfigError
+from tacit.limits import cores
 
 _KEY_BYTES = 16
 _COIN_BITS = 192
+_BLOCK = 1 << 20  # numbers that one core draws at a time
 
 
 def system_bytes(count: int) -> bytes:
@@ -103,7 +106,23 @@ class Randomness:
 
         In a real run every bit comes from the operating system's generator, through the Box-Muller transform; no other
         generator stretches a seed. A seeded generator's noise could be subtracted by whoever learns the seed.
+
+        Vectors of more than a million numbers are drawn in blocks, each with a purpose of its own, on all cores.
         """
+        if count <= _BLOCK:
+            return self._normal(count, purpose)
+        starts = range(0, count, _BLOCK)
+        noise = np.empty(count)
+
+        def fill(start: int) -> None:
+            part = noise[start : start + _BLOCK]
+            part[:] = self._normal(len(part), (*purpose, "block", start // _BLOCK))
+
+        with ThreadPoolExecutor(min(len(starts), cores())) as pool:
+            list(pool.map(fill, starts))
+        return noise
+
+    def _normal(self, count: int, purpose: tuple[str | int, ...]) -> NDArray[np.float64]:
         if self.simulation:
             return self.stream("secret", *purpose).standard_normal(count)
         pairs = (count + 1) // 2

@@ -28,10 +28,10 @@ from tacit.crypto.ring import (
     check_exponents,
     check_modulus,
     check_table,
-    cores,
     width_of,
 )
 from tacit.errors import CipherError
+from tacit.limits import cores
 
 _TABLE_BYTES = 64 << 20  # a larger window would be faster and need more memory than a phone likes
 _CHUNK = 512  # exponents at a time: their digits are Python integers, and their powers should stay in the cache

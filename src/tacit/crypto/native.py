@@ -39,13 +39,13 @@ from tacit.crypto.ring import (
     check_exponents,
     check_modulus,
     check_table,
-    cores,
     from_integers,
     to_integers,
     widened,
     width_of,
 )
 from tacit.errors import CipherError
+from tacit.limits import cores
 
 _native: Any
 try:

@@ -28,8 +28,8 @@ import gmpy2
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.crypto.ring import cores
 from tacit.errors import ConfigError
+from tacit.limits import cores
 from tacit.randomness import system_below, system_bytes
 
 Progress = Callable[[int, float], object]

@@ -12,7 +12,6 @@ many threads or processes may share the work, None as many as there are cores. T
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -23,11 +22,6 @@ from tacit.randomness import system_bytes
 
 Rows = NDArray[np.uint8]  # (count, width)
 BLOCK = 1 << 14  # rows handled at once, so that a long vector needs little beyond itself on the way
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_blocks(count: int, compute: Callable[[slice], Rows]) -> Rows:

@@ -17,9 +17,10 @@ from tacit.crypto import paillier
 from tacit.crypto.backend import backend
 from tacit.crypto.paillier import Layout
 from tacit.crypto.paillier.vector import HEADER_BYTES
-from tacit.crypto.ring import Rows, cores, random_below
+from tacit.crypto.ring import Rows, random_below
 from tacit.crypto.threshold.partial import partial_bytes
 from tacit.errors import ConfigError
+from tacit.limits import cores
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.estimate_masks import MaskedEstimate
 from tacit.modes.estimate_masks import estimate as masked_estimate

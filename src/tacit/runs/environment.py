@@ -13,8 +13,8 @@ import torch
 
 import tacit
 from tacit.crypto.backend import describe
-from tacit.crypto.ring import cores
 from tacit.errors import ConfigError
+from tacit.limits import cores
 from tacit.randomness import Randomness
 from tacit.runs.job import Job
 from tacit.runs.journal import Environment, Split, Start

@@ -22,6 +22,7 @@ from typing import Any
 
 from tacit.config import run_config as configuration
 from tacit.errors import ConfigError, RunError, TacitError
+from tacit.limits import cores
 from tacit.runs.folder import JOURNAL, RESULT
 from tacit.runs.observer import Silent
 from tacit.runs.result import Result, RoundRecord
@@ -120,9 +121,7 @@ def workers_for(asked: int | None, settings: Mapping[str, Any], runs: int) -> in
         raise ConfigError(f"Expected one worker or more, got {asked}.")
     if asked is None:
         on_gpu = configuration.from_mapping(settings).gpu >= 0
-        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
-        cores = (len(affinity(0)) if affinity is not None else os.cpu_count()) or 1
-        asked = 1 if on_gpu else cores
+        asked = 1 if on_gpu else cores()
     return min(asked, runs)
 
 

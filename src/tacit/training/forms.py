@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError
+from tacit.limits import cores
 from tacit.training.captured import CapturedTrainer
 from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, Network, StackedTrainer
-from tacit.training.cpu import cores
 from tacit.training.dropout import use_keys
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.hooks import Hooks

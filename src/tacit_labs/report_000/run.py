@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.crypto import paillier
-from tacit.crypto.ring import cores
+from tacit.limits import cores
 from tacit_labs.harness.encrypted import WAYS, Epoch, Way, learn
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.measuring import asked, here

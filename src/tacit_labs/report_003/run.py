@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit.crypto.ring import cores
+from tacit.limits import cores
 from tacit_labs.baselines.paillier import ARITHMETICS
 from tacit_labs.harness.checks import Check, judge
 from tacit_labs.harness.encrypted import WAYS, Way, learn

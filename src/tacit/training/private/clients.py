@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.limits import cores
 from tacit.randomness import Randomness
 from tacit.training import cpu
 from tacit.training.cohort import Finish, Holdings, derive_keys, fall, learning_rate
-from tacit.training.cpu import cores
 from tacit.training.dropout import KeyedDropout, use_keys
 from tacit.training.optimizers import optimizer_of
 from tacit.training.parameters import Parameters

@@ -18,8 +18,9 @@ from tacit.crypto import native
 from tacit.crypto.gmp import GmpBackend
 from tacit.crypto.native import NativeBackend
 from tacit.crypto.primes import random_prime
-from tacit.crypto.ring import Backend, cores, random_below
+from tacit.crypto.ring import Backend, random_below
 from tacit.errors import DeviceError
+from tacit.limits import cores
 from tacit_labs.bench import machine
 
 SIZES = [2048, 3072, 4096, 6144]

@@ -28,7 +28,7 @@ from tacit.crypto.backend import VARIABLE
 from tacit.crypto.elgamal.counts import DiscreteLog, powers
 from tacit.crypto.groups import named
 from tacit.crypto.primes import safe_prime
-from tacit.crypto.ring import cores
+from tacit.limits import cores
 from tacit.randomness import system_below
 from tacit_labs.baselines.elgamal import safe_prime_seconds
 from tacit_labs.bench.documented.common import in_a_child, processor, wall
