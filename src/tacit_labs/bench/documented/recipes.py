@@ -16,12 +16,13 @@ def _row(path: Path, seeds: int, gpu: int) -> dict[str, Any]:
     """Run a recipe with several seeds."""
     results = [tacit.run(tacit.RunConfig(**from_yaml(path) | {"gpu": gpu}, seed=seed)) for seed in range(1, seeds + 1)]
     accuracies = [result.test_accuracy or 0.0 for result in results]
+    private = results[0].privacy is not None
     row: dict[str, Any] = {
         "recipe": path.stem,
-        "epsilon": max(result.claimed.epsilon for result in results),
-        "delta": results[0].claimed.delta,
-        "accountant": results[0].claimed.accountant,
-        "neighbours": results[0].claimed.neighbours,
+        "epsilon": max(result.claimed.epsilon for result in results) if private else None,
+        "delta": results[0].claimed.delta if private else None,
+        "accountant": results[0].claimed.accountant if private else None,
+        "neighbours": results[0].claimed.neighbours if private else None,
         "accuracy": accuracies,
         "mean": statistics.mean(accuracies),
         "rounds": len(results[0].rounds),
@@ -29,7 +30,8 @@ def _row(path: Path, seeds: int, gpu: int) -> dict[str, Any]:
         "device": results[0].device,
     }
     each = ", ".join(f"{100 * value:.2f}" for value in accuracies)
-    print(f"{path.stem:18} epsilon {row['epsilon']:.4f}  mean {100 * row['mean']:.2f}%  ({each})", flush=True)
+    epsilon = f"epsilon {row['epsilon']:.4f}" if private else "no privacy"
+    print(f"{path.stem:18} {epsilon}  mean {100 * row['mean']:.2f}%  ({each})", flush=True)
     return row
 
 
