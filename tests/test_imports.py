@@ -65,9 +65,10 @@ MAY_IMPORT = {
     "report": BASE | {"config", "modes", "runs", "studies"},
     "audit": BASE  # the real rounds, attacked
     | {"accounting", "mechanisms", "protocols", "training", "federated", "config", "modes", "runs"},
+    "parties": BASE | {"crypto", "protocols", "config", "modes", "tacit"},  # how requests are answered, by anybody
     "flower": BASE  # everything of Flower: runs on it, people's own Flower apps, deployments
     | {"crypto", "mechanisms", "protocols", "federated", "training", "tasks", "config", "modes", "runs", "report"}
-    | {"accounting", "audit", "tacit"},
+    | {"accounting", "audit", "parties", "tacit"},
     "cli": BASE
     | {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "config", "modes", "runs"}
     | {"studies", "report", "flower", "audit", "tacit"},
@@ -86,7 +87,7 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     | {"crypto", "tasks", "config", "runs", "report", "tacit"},  # measurements beside other libraries
     "labs.bench.documented": BASE
     | _CORE
-    | {"audit", "flower", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
+    | {"audit", "flower", "parties", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
     "labs.baselines": BASE
     | {"crypto", "config", "mechanisms", "protocols", "federated", "modes"},  # the sources' own algorithms
     "labs.harness": BASE

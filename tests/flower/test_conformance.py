@@ -19,12 +19,13 @@ from tacit.config.run_config import RunConfig
 from tacit.federated.round import Unreliable
 from tacit.flow import Engine
 from tacit.flower.engine import FlowerEngine
-from tacit.flower.envelope import Answer, Call, client_app
+from tacit.flower.envelope import client_app
 from tacit.flower.link import Link, timed
 from tacit.flower.node import Node, Virtual
 from tacit.flower.simulation import simulated
 from tacit.modes.catalogue import resolve
 from tacit.modes.keys import write_keys
+from tacit.parties.calls import Answer, Call
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.connection import Watch

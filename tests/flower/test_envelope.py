@@ -6,7 +6,8 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 import tests.flower.grid  # noqa: F401 - messages can be made
 from tacit.errors import WireError
 from tacit.flower import envelope
-from tacit.flower.envelope import Answer, Call, client_app
+from tacit.flower.envelope import client_app
+from tacit.parties.calls import Answer, Call
 
 
 def _request(frame: bytes = b"frame", party: int = 3) -> Message:

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from tacit import wire
 from tacit.flower import envelope, private_mod
-from tacit.flower.hello import GREETING, Numbers, Terms
+from tacit.parties.hello import GREETING, Numbers, Terms
 from tests.flower.common import app
 
 TEXT = '{"dp.clip": 1.0, "dp.noise": 1.0, "mode": "local-dp"}'

@@ -11,9 +11,9 @@ from tacit.errors import RunError, WireError
 from tacit.flow import ClientId, Stopwatch
 from tacit.flower import envelope
 from tacit.flower.engine import FlowerEngine
-from tacit.flower.hello import Introduction
 from tacit.flower.link import Link, timed
 from tacit.modes.catalogue import resolve
+from tacit.parties.hello import Introduction
 from tests.flower.grid import Respond, grid
 from tests.runs.common import digits
 

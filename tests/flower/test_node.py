@@ -13,10 +13,10 @@ from torch import nn
 from tacit import wire
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile
-from tacit.flower.envelope import Answer, Call
-from tacit.flower.hello import GREETING, Introduction, Terms
 from tacit.flower.node import Node, Own
 from tacit.modes.catalogue import resolve
+from tacit.parties.calls import Answer, Call
+from tacit.parties.hello import GREETING, Introduction, Terms
 from tacit.protocols.paillier.client import pack_invitation
 from tests.protocols.test_conformance import key_pair, key_shares
 

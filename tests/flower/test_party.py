@@ -17,9 +17,9 @@ import tacit
 from tacit import wire
 from tacit.crypto import keyfile
 from tacit.flower import client_app, envelope, private_mod
-from tacit.flower.hello import GREETING, Introduction, Numbers, Terms
 from tacit.flower.serve import configuration
 from tacit.modes.catalogue import resolve
+from tacit.parties.hello import GREETING, Introduction, Numbers, Terms
 from tests.flower.common import app
 from tests.protocols.test_conformance import key_pair
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tacit import wire
-from tacit.flower.envelope import Answer, Call
-from tacit.flower.hello import GREETING, Introduction, Terms
 from tacit.flower.node import Node
 from tacit.flower.serve import configuration
 from tacit.modes.catalogue import resolve
+from tacit.parties.calls import Answer, Call
+from tacit.parties.hello import GREETING, Introduction, Terms
 
 SETTINGS: dict[str, Any] = {"data.name": "digits", "data.split_seed": 1, "federate.clients": 5}
 

@@ -18,7 +18,7 @@ from tacit.config import run_config as config
 from tacit.config.sections import Paillier
 from tacit.crypto import cipherfile, keyfile
 from tacit.errors import TacitError
-from tacit.flower.operator import pin_of
+from tacit.parties.operator import pin_of
 from tacit.runs import journal
 from tacit.runs.folder import Checkpoint
 from tacit.runs.result import Result

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from flwr.app import (
     Array,
@@ -28,14 +27,13 @@ from flwr.clientapp import ClientApp
 
 from tacit.errors import WireError
 from tacit.flow import ClientId
+from tacit.parties.calls import Answer, Call
 
 MESSAGE_TYPE = "train.tacit"
 ACTION = MESSAGE_TYPE.partition(".")[2]
 FRAME, CALL = "tacit.frame", "tacit.call"
 _SECONDS, _MEMORY = "tacit.seconds", "tacit.memory"
 _APP_FAILED = "The app failed; what it said is in the node's log."
-
-Value = bool | bytes | float | int | str  # of a node's config, or a run's
 
 
 def record_of(frame: bytes) -> ArrayRecord:
@@ -93,53 +91,6 @@ def seconds_of(message: Message) -> dict[str, float]:
 
 def _names(message: Message) -> str:
     return ", ".join(message.content) or "nothing"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """A request as it reaches a node.
-
-    Attributes:
-        party: whom of the node it is for.
-        frame: the request.
-        said: what the server says of the run beside it, see :class:`tacit.flower.hello.Terms`.
-        node: the node's own settings (``--node-config``), which its operator wrote.
-        run: the run's settings, which came with the app.
-        run_id: Flower's number of the run.
-        simulated: whether the node is one of Flower's simulation, which has no operator.
-        memory: what a simulated party was told of the run and has answered, and its client's secrets.
-    """
-
-    party: ClientId
-    frame: bytes
-    said: Mapping[str, ConfigRecordValues] = field(default_factory=dict)
-    node: Mapping[str, Value]
-    run: Mapping[str, Value]
-    run_id: int
-    simulated: bool = False
-    memory: bytes = b""
-
-    @property
-    def plays(self) -> bool:
-        """Whether the node is a virtual one, or one whose operator takes part in simulations."""
-        return self.simulated or self.node.get("tacit-simulation") is True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What goes back, what is to be remembered, and where the seconds went.
-
-    Attributes:
-        frame: the reply.
-        memory: what to hand over with the next request.
-        seconds: how long the node worked, by stage.
-        error: Flower's code, where somebody else's app failed; its words stay in the node's log.
-    """
-
-    frame: bytes = b""
-    memory: bytes = b""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    error: int | None = None
 
 
 Handler = Callable[[Call], Answer]

@@ -13,7 +13,7 @@ from tacit.config.resolved import Resolved
 from tacit.errors import RunError, WireError
 from tacit.flow import ClientId, Frames, Stage, Stopwatch
 from tacit.flower.engine import FlowerEngine, Seconds
-from tacit.flower.hello import GREETING, Introduction, Terms
+from tacit.parties.hello import GREETING, Introduction, Terms
 
 _PAUSE = 0.5
 _GREETINGS = 3  # of a node that does not answer: each takes as long as a trip may, and who never answers is no party

@@ -1,6 +1,6 @@
 """A node that runs Tacit's own app: which parties it answers for, and how its client trains.
 
-How a request is answered is in :mod:`tacit.flower.party`. What the node's operator says stands in its config
+How a request is answered is in :mod:`tacit.parties.party`. What the node's operator says stands in its config
 (``--node-config``), which no server can change::
 
     partition-id       the client's number, from 0
@@ -32,14 +32,15 @@ from tacit.config.run_config import from_mapping
 from tacit.errors import ConfigError
 from tacit.federated.round import LocalClients, Timed
 from tacit.flow import ClientId, Stopwatch
-from tacit.flower import envelope, key_holder
-from tacit.flower.envelope import Answer, Call, Value
-from tacit.flower.hello import Terms
-from tacit.flower.party import Party, Request
-from tacit.flower.refusals import without_details
-from tacit.flower.settings import from_dotted
+from tacit.flower import envelope
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import holder_numbers
+from tacit.parties import key_holder
+from tacit.parties.calls import Answer, Call, Value
+from tacit.parties.hello import Terms
+from tacit.parties.party import Party, Request
+from tacit.parties.refusals import without_details
+from tacit.parties.settings import from_dotted
 from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
 from tacit.runs.observer import Silent

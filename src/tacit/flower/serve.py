@@ -16,14 +16,14 @@ from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError, TacitError
 from tacit.flow import ClientId, Engine
 from tacit.flower.engine import FlowerEngine, Seconds
-from tacit.flower.envelope import Value
 from tacit.flower.link import Link, timed
 from tacit.flower.log import LoggingObserver
 from tacit.flower.remote_jobs import server_job
-from tacit.flower.settings import agreed, from_dotted
 from tacit.modes.catalogue import mode_of, resolve
 from tacit.modes.keys import holder_numbers
 from tacit.modes.parts import minimum_clients, sampler_of
+from tacit.parties.calls import Value
+from tacit.parties.settings import agreed, from_dotted
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.connection import Watch

@@ -11,8 +11,8 @@ from tacit.config.run_config import RunConfig, from_mapping
 from tacit.crypto import keyfile
 from tacit.errors import ConfigError, RunError
 from tacit.flower.deploy.nodes import clear, nodes_of, runnable, unfinished
-from tacit.flower.operator import pin_of
 from tacit.modes.catalogue import resolve
+from tacit.parties.operator import pin_of
 from tacit.runs.folder import RunFolder
 from tacit.runs.journal import End
 from tacit.runs.run import run

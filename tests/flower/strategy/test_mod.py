@@ -20,7 +20,7 @@ import tacit
 from tacit import wire
 from tacit.errors import ClientError, ConfigError, DropoutError, RunError, WireError
 from tacit.flower import Private, envelope, private_mod
-from tacit.flower.hello import Introduction, Numbers, Terms
+from tacit.parties.hello import Introduction, Numbers, Terms
 from tests.flower.common import FEW_BITS, app, federation, floats, quiet, start
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from tacit.errors import ConfigError
 from tacit.flower import Private
-from tacit.flower.hello import Numbers
 from tacit.flower.strategy.settings import from_run, from_text, given, plan, to_text
 from tacit.mechanisms.fixed_point import BoundedMean
+from tacit.parties.hello import Numbers
 from tests.flower.common import quiet
 
 NUMBERS = Numbers(clients=100, per_round=10, rounds=5)

@@ -17,7 +17,7 @@ from tacit.accounting import events
 from tacit.accounting.events import GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Charge, Ledger
 from tacit.errors import TacitError
-from tacit.flower.memory import Memory
+from tacit.parties.memory import Memory
 from tacit.report.run.page import run_page
 from tacit.runs import history, ledger, progress
 from tacit.runs.folder import CONFIG, JOURNAL, Checkpoint, RunFolder

@@ -15,10 +15,10 @@ from tacit.config.sections import Paillier
 from tacit.crypto import keyfile
 from tacit.errors import TacitError, WireError
 from tacit.flower import operator
-from tacit.flower.hello import Introduction, Numbers, Terms
-from tacit.flower.settings import agreed
 from tacit.flower.strategy import settings
 from tacit.modes.catalogue import resolve
+from tacit.parties.hello import Introduction, Numbers, Terms
+from tacit.parties.settings import agreed
 from tests.fuzz.fixed import PUBLIC
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder, written

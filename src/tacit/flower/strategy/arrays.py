@@ -21,8 +21,8 @@ from tacit.errors import ConfigError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.flower import envelope
 from tacit.flower.engine import reason_of
-from tacit.flower.refusals import RefusalError
 from tacit.flower.strategy.settings import without_mod
+from tacit.parties.refusals import RefusalError
 from tacit.vectors import Vector
 
 

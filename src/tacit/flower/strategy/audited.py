@@ -19,10 +19,10 @@ from tacit.audit.worlds import LAYERS, Attack, MadeUp, attacks
 from tacit.federated.plan import Plan
 from tacit.federated.round import LocalClients
 from tacit.flow import Frames
-from tacit.flower.hello import Numbers
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape
 from tacit.flower.strategy.session import Exchange, Session
+from tacit.parties.hello import Numbers
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 

@@ -14,17 +14,18 @@ from tacit.config.resolved import Resolved
 from tacit.errors import WireError
 from tacit.federated.plan import Plan
 from tacit.flow import ClientId
-from tacit.flower import envelope, key_holder
-from tacit.flower.envelope import Answer, Call
-from tacit.flower.hello import Terms
-from tacit.flower.memory import digest
-from tacit.flower.party import Party, Request
-from tacit.flower.refusals import RefusalError, without_details
+from tacit.flower import envelope
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape
 from tacit.flower.strategy.settings import CLASSIC, MOD, STRATEGY
 from tacit.mechanisms.mechanism import Work
 from tacit.modes.catalogue import mode_of, resolve
+from tacit.parties import key_holder
+from tacit.parties.calls import Answer, Call
+from tacit.parties.hello import Terms
+from tacit.parties.memory import digest
+from tacit.parties.party import Party, Request
+from tacit.parties.refusals import RefusalError, without_details
 from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
 from tacit.vectors import Vector, first_not_finite

@@ -19,14 +19,14 @@ from tacit.federated.plan import NO_CLAIM, Plan, Privacy
 from tacit.flow import ClientId
 from tacit.flower import envelope
 from tacit.flower.engine import FlowerEngine
-from tacit.flower.envelope import Value
-from tacit.flower.hello import Numbers, Terms
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape, broadcast, frames_of
 from tacit.flower.strategy.guests import Guests, exchange_for
 from tacit.flower.strategy.session import Exchange, Session
 from tacit.flower.strategy.settings import CLASSIC
 from tacit.modes.catalogue import mode_of
+from tacit.parties.calls import Value
+from tacit.parties.hello import Numbers, Terms
 from tacit.rounding import epsilon_text
 from tacit.runs.journal import Failed, Round
 

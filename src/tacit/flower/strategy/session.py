@@ -27,10 +27,10 @@ from tacit.errors import RunError
 from tacit.federated.plan import Plan, Privacy
 from tacit.federated.round import injected, released
 from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Result, drive
-from tacit.flower.settings import agreed
 from tacit.flower.strategy.arrays import Shape
 from tacit.mechanisms.mechanism import Mechanism, Release
 from tacit.modes.catalogue import mode_of
+from tacit.parties.settings import agreed
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs import journal

@@ -13,12 +13,12 @@ from tacit.config.run_config import RunConfig, from_mapping
 from tacit.config.sections import Section
 from tacit.errors import ConfigError, RunError
 from tacit.federated.plan import Plan
-from tacit.flower.envelope import Value
-from tacit.flower.hello import Numbers
-from tacit.flower.refusals import RefusalError
-from tacit.flower.settings import from_dotted
 from tacit.modes.catalogue import MODES, mode_of, plan_of, resolve
 from tacit.modes.mode import Mode
+from tacit.parties.calls import Value
+from tacit.parties.hello import Numbers
+from tacit.parties.refusals import RefusalError
+from tacit.parties.settings import from_dotted
 
 PREFIX = "tacit."
 STRATEGY, MOD = "tacit.flower.Private", "tacit.flower.private_mod"

@@ -30,9 +30,10 @@ from tacit.federated.plan import Plan
 from tacit.federated.round import Finish, LocalClients, broadcast, release, sum_flow
 from tacit.flow import ClientId, Engine, InProcessEngine, drive
 from tacit.flower.engine import FIRST_PAUSE, LONGEST_PAUSE, FlowerEngine
-from tacit.flower.envelope import Answer, Call, client_app
+from tacit.flower.envelope import client_app
 from tacit.flower.simulation import simulated
 from tacit.modes.catalogue import plan_of, resolve
+from tacit.parties.calls import Answer, Call
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 from tacit.wire import Turn

@@ -1,6 +1,6 @@
 """The greeting: what a server says of a run, who a node says it is, and the one check of each.
 
-Every request carries the run's terms beside its frame (:mod:`tacit.flower.envelope`), whether Tacit's own app answers
+Every request carries the run's terms beside its frame (:mod:`tacit.parties.calls`), whether Tacit's own app answers
 or the mod around somebody else's::
 
     {"version": ..., "settings": ..., "weighted-by": ..., "numbers": [clients, per round, rounds]}
@@ -20,16 +20,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import ConfigRecordValues
-
 import tacit
 from tacit import foreign, wire
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ClientError, RunError, WireError
 from tacit.flow import ClientId
-from tacit.flower.refusals import RefusalError
-from tacit.flower.settings import agreed
+from tacit.parties.calls import Said
+from tacit.parties.refusals import RefusalError
+from tacit.parties.settings import agreed
 
 GREETING = wire.pack(wire.Kind.HELLO, wire.Turn(round_number=0), b"")
 _TURN = wire.Turn(round_number=0)
@@ -75,9 +74,9 @@ class Terms:
         """Return the terms of a run whose app carries the settings to every party."""
         return cls(settings=json.dumps(agreed(config), sort_keys=True))
 
-    def to_record(self) -> dict[str, ConfigRecordValues]:
+    def to_record(self) -> dict[str, Said]:
         """Return the entries of a message's record."""
-        entries: dict[str, ConfigRecordValues] = {"version": tacit.__version__, "settings": self.settings}
+        entries: dict[str, Said] = {"version": tacit.__version__, "settings": self.settings}
         if self.weighted_by:
             entries["weighted-by"] = self.weighted_by
         if self.numbers is not None:
@@ -85,7 +84,7 @@ class Terms:
         return entries
 
     @classmethod
-    def read(cls, record: Mapping[str, ConfigRecordValues]) -> Terms:
+    def read(cls, record: Mapping[str, Said]) -> Terms:
         """Read the server's terms at a node, and refuse a server of another version."""
         version = str(record.get("version", "unknown"))
         _same_version(f"The server runs tacit {version}", version, "this node")
@@ -172,7 +171,7 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _numbers(given: ConfigRecordValues) -> Numbers:
+def _numbers(given: Said) -> Numbers:
     if not isinstance(given, list) or len(given) != 3 or not all(type(n) is int and n > 0 for n in given):
         raise WireError(f"Expected three numbers above zero, got {given!r}.")
     clients, per_round, rounds = (int(number) for number in given)

@@ -17,8 +17,8 @@ from tacit.config.sections import Paillier
 from tacit.crypto import keyfile
 from tacit.errors import KeysError
 from tacit.flow import ClientId
-from tacit.flower import key_holder as holder
-from tacit.flower.operator import clients_of, floor_of, identity_of, private_file
+from tacit.parties import key_holder as holder
+from tacit.parties.operator import clients_of, floor_of, identity_of, private_file
 from tacit.protocols.paillier import Rules
 from tacit.protocols.paillier.holders import Opening
 from tests.protocols.paillier.run import Run, opens, refused

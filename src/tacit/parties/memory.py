@@ -21,7 +21,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,11 +29,10 @@ from typing import Protocol
 
 from tacit import foreign, wire
 from tacit.errors import StorageError, WireError
-from tacit.flower.envelope import Value
-from tacit.flower.refusals import RefusalError
+from tacit.parties.calls import Value
+from tacit.parties.refusals import LOG, RefusalError
 from tacit.storage import write_atomically
 
-_LOG = logging.getLogger("flwr")
 _LONGEST = 300  # of what was told in full; longer texts are kept as their hash
 _ADVICE = "Nothing was computed. Free some space, or name another folder: --node-config 'tacit-memory=\"FOLDER\"'"
 
@@ -214,7 +212,7 @@ def announce(keeper: Keeper, said: Mapping[str, str], promise: Callable[[], str]
     """
     before, _ = keeper.change(lambda memory: memory.held_to(said))
     if about in said and about not in before.told:
-        _LOG.info("tacit: %s. Whatever says otherwise later is refused.", promise())
+        LOG.info("tacit: %s. Whatever says otherwise later is refused.", promise())
 
 
 def digest(data: bytes) -> str:

@@ -8,8 +8,8 @@ import tacit
 from tacit import wire
 from tacit.config.run_config import RunConfig
 from tacit.errors import RunError, WireError
-from tacit.flower.hello import Introduction, Terms
 from tacit.modes.catalogue import resolve
+from tacit.parties.hello import Introduction, Terms
 from tests.runs.common import digits
 
 TURN = wire.Turn(round_number=0)

@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tacit import foreign, wire
 from tacit.config.sections import Paillier
 from tacit.errors import KeysError
-from tacit.flower.envelope import Value
-from tacit.flower.refusals import RefusalError
+from tacit.parties.calls import Value
+from tacit.parties.refusals import RefusalError
 from tacit.protocols.paillier.binding import Public, encryption_key
 from tacit.protocols.paillier.holders import FLOOR
 

@@ -11,7 +11,7 @@ import logging
 from tacit import wire
 from tacit.errors import ConfigError, DataError, DeviceError, KeysError, RunError, StorageError, WireError
 
-_LOG = logging.getLogger("flwr")  # which Flower prints on the node
+LOG = logging.getLogger("flwr.tacit")  # a child of Flower's, which prints it where Flower is
 _CODES: tuple[tuple[type[Exception], wire.Failure], ...] = (
     (KeysError, wire.Failure.KEY),
     (DataError, wire.Failure.DATA),
@@ -42,7 +42,7 @@ def failure(turn: wire.Turn, error: Exception) -> bytes:
         code = error.code
     else:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), wire.Failure.INTERNAL)
-    _LOG.error(
+    LOG.error(
         "tacit: %s: %s", code.name, str(error) or repr(error), exc_info=error if code is wire.Failure.INTERNAL else None
     )
     return wire.pack_failure(turn, code)
@@ -54,5 +54,5 @@ def without_details(frame: bytes) -> bytes:
     if found.kind is not wire.Kind.FAILURE:
         return frame
     code, words = wire.unpack_failure(found)
-    _LOG.error("tacit: %s: %s", code.name, words)
+    LOG.error("tacit: %s: %s", code.name, words)
     return wire.pack_failure(found.turn, code)

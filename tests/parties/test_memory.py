@@ -14,13 +14,13 @@ from torch import nn
 
 from tacit import wire
 from tacit.errors import StorageError
-from tacit.flower.envelope import Answer, Call
-from tacit.flower.hello import GREETING, Terms
-from tacit.flower.memory import InFile, InState, Memory, kept_in
 from tacit.flower.node import Node, Own
-from tacit.flower.refusals import RefusalError
 from tacit.flower.serve import configuration
 from tacit.modes.catalogue import resolve
+from tacit.parties.calls import Answer, Call
+from tacit.parties.hello import GREETING, Terms
+from tacit.parties.memory import InFile, InState, Memory, kept_in
+from tacit.parties.refusals import RefusalError
 
 RUN: dict[str, Any] = {
     "mode": "local-dp",
@@ -129,8 +129,8 @@ _TAKER = """
 import sys
 from pathlib import Path
 from tacit import wire
-from tacit.flower.memory import InFile
-from tacit.flower.refusals import RefusalError
+from tacit.parties.memory import InFile
+from tacit.parties.refusals import RefusalError
 taken = 0
 for number in range(1, 41):
     try:

@@ -10,8 +10,8 @@ from tacit.config.sections import Paillier
 from tacit.crypto import elgamal, groups, keyfile, sealing
 from tacit.crypto.primes import safe_prime
 from tacit.errors import KeysError
-from tacit.flower.key_holder import number_of
-from tacit.flower.operator import pin_of
+from tacit.parties.key_holder import number_of
+from tacit.parties.operator import pin_of
 from tacit.protocols.paillier.binding import check_key
 from tests.protocols.test_conformance import key_pair, key_shares
 

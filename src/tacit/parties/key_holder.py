@@ -19,10 +19,10 @@ from tacit.crypto.paillier import PrivateKey
 from tacit.crypto.paillier.public import Noise
 from tacit.errors import KeysError, StorageError
 from tacit.flow import ClientId
-from tacit.flower.envelope import Value
-from tacit.flower.operator import clients_of, floor_of, key_of, private_file
 from tacit.modes.catalogue import mode_of
 from tacit.modes.keys import holder_of, read_key
+from tacit.parties.calls import Value
+from tacit.parties.operator import clients_of, floor_of, key_of, private_file
 from tacit.protocols.paillier import Caution, PaillierSum
 from tacit.storage import write_atomically
 from tacit.wire import Frame

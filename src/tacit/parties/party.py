@@ -1,8 +1,8 @@
 """A party at a node: the one way in which requests are answered, by Tacit's own app and by the mod around another's.
 
 A request may come in a process of its own each time, so nothing here outlives an answer but what the node remembers
-(:mod:`tacit.flower.memory`) and the files that the node's own settings name (:mod:`tacit.flower.operator`). Whatever is
-asked for, the same is done in the same order::
+(:mod:`tacit.parties.memory`) and the files that the node's own settings name (:mod:`tacit.parties.operator`). Whatever
+is asked for, the same is done in the same order::
 
     1. read the frame, and the terms of the run beside it; another version is refused    hello.py
     2. compare the settings with the node's own; refuse noise that can be predicted      operator.py
@@ -11,9 +11,9 @@ asked for, the same is done in the same order::
        KEY, ADMIT, OPEN   answer as a key holder, who knows what it has opened           key_holder.py
        ENROL              enrol as the client that this node is, and as nobody else
        SHARE, LIST, REVEAL  take a step of the protocol, which is on disk before the answer leaves
-       TASK               note the turn, which is answered once; train and protect       node.py, strategy/mod.py
+       TASK               note the turn, which is answered once; train and protect       flower/node.py, the mod
 
-Of what goes wrong a code leaves the node, and the rest is in its log (:mod:`tacit.flower.refusals`).
+Of what goes wrong a code leaves the node, and the rest is in its log (:mod:`tacit.parties.refusals`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tacit import wire
 from tacit.config.resolved import Resolved
 from tacit.errors import WireError
 from tacit.flow import ClientId, Stopwatch
-from tacit.flower import key_holder
-from tacit.flower.envelope import Answer, Call
-from tacit.flower.hello import Introduction, Terms
-from tacit.flower.memory import InFile, InState, Memory, announce, kept_in
-from tacit.flower.operator import clients_of, identity_of, key_of, pin_of, refuse_predictable
-from tacit.flower.refusals import RefusalError, failure, without_details
-from tacit.flower.settings import promise
 from tacit.modes.catalogue import mode_of
+from tacit.parties import key_holder
+from tacit.parties.calls import Answer, Call
+from tacit.parties.hello import Introduction, Terms
+from tacit.parties.memory import InFile, InState, Memory, announce, kept_in
+from tacit.parties.operator import clients_of, identity_of, key_of, pin_of, refuse_predictable
+from tacit.parties.refusals import RefusalError, failure, without_details
+from tacit.parties.settings import promise
 from tacit.protocols.masks import MaskedSum
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.protocol import SumProtocol
