@@ -130,16 +130,19 @@ def _magnitudes(spectra: Tensor, filters: Tensor, step: int) -> Tensor:
     """Return the magnitudes of every ``step``-th number each way of what was filtered.
 
     To take every second number of an image is to fold its spectrum: filtered quarters are added up as they are made.
+    Filters are real and have each number twice, beside the real and the imaginary part of what they filter, so that
+    rows are multiplied as they lie in memory.
     """
     rows, columns = (length // step for length in filters.shape[-2:])
-    parts, weights = torch.view_as_real(spectra), filters[..., None] / step**2
+    parts = torch.view_as_real(spectra).flatten(-2)
     folded: Tensor | None = None
     for i, j in itertools.product(range(step), range(step)):
-        part = (..., slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns), slice(None))
-        folded = parts[part] * weights[part] if folded is None else folded.addcmul_(parts[part], weights[part])
+        part = (..., slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns))
+        folded = parts[part] * filters[part] if folded is None else folded.addcmul_(parts[part], filters[part])
     assert folded is not None
-    waves = torch.view_as_real(torch.fft.ifft2(torch.view_as_complex(folded)))
-    return waves.square_().sum(-1).sqrt_()
+    waves = torch.fft.ifft2(torch.view_as_complex(folded.unflatten(-1, (columns // 2, 2))))
+    squares = torch.view_as_real(waves).square_()
+    return (squares[..., 0] + squares[..., 1]).sqrt_()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +150,8 @@ class _Bank:
     """Filters for padded images of one size on one device.
 
     Attributes:
-        wavelets: by scale and by the scale at which the image to be filtered was sampled, the spectra of all angles.
+        wavelets: by scale and by the scale at which the image to be filtered was sampled, the spectra of all angles,
+            each number twice, over the numbers that are folded into one.
         smoothing: by that scale, two matrices that smooth, take every 2^J-th row (column) and cut the padding off.
     """
 
@@ -185,7 +189,10 @@ def _bank(height: int, width: int, scales: int, angles: int, device: torch.devic
             for angle in range(angles)
         ]
         wavelets.append(
-            tuple(sent(np.stack([_folded(spectrum, taken) for spectrum in spectra])) for taken in range(max(scale, 1)))
+            tuple(
+                sent(np.stack([_folded(spectrum, taken) for spectrum in spectra]).repeat(2, -1) / 4 ** (scale - taken))
+                for taken in range(max(scale, 1))
+            )
         )
     smoothing = tuple(
         tuple(
