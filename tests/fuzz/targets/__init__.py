@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from tests.fuzz.harness import Target
-from tests.fuzz.targets import ciphertexts, configs, core, files, folders, frames, greetings, sums
+from tests.fuzz.targets import ciphertexts, configs, core, files, folders, frames, greetings, masked, sums
 
 ALL: tuple[Target, ...] = (
     *frames.TARGETS,
     *greetings.TARGETS,
     *ciphertexts.TARGETS,
     *sums.TARGETS,
+    *masked.TARGETS,
     *files.TARGETS,
     *configs.TARGETS,
     *folders.TARGETS,

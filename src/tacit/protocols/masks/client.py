@@ -358,6 +358,8 @@ class ClientHalf:
             raise KeysError("it is another than in an earlier round")
 
     def _circle(self, member: Member) -> Circle:
+        if not 2 <= member.clients <= self.fields(1).summands:
+            raise RefusedError(DAMAGED)
         hood = self.hood(member.clients)
         if len(member.agreed) != hood.neighbours:
             raise RefusedError(DAMAGED)

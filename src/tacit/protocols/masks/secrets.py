@@ -145,25 +145,30 @@ def recovered(points: Sequence[int], shares: Sequence[bytes]) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def _weights(points: tuple[int, ...]) -> Limbs:
-    """Return Lagrange's weights at zero."""
-    x = np.array(points, np.uint64)
-    above, below = np.ones(len(x), np.uint64), np.ones(len(x), np.uint64)
-    for place, point in enumerate(x):
-        other = np.arange(len(x)) != place
-        above = np.where(other, above * point % _PRIME, above)
-        below = np.where(other, below * ((point + _PRIME - x) % _PRIME) % _PRIME, below)
-    return above * _inverse(below) % _PRIME
+    r"""Return Lagrange's weights at zero, :math:`\prod_{j \ne i} x_j / (x_j - x_i)`.
+
+    Of all points 1, ..., m these are :math:`(-1)^{i-1} \binom{m}{i}`, and every point q that is missing takes its factor
+    out of the product again, :math:`q / (q - i)`: few of the first points are, as a rule.
+    """
+    x, last = np.array(points, np.uint64), max(points)
+    missing = set(range(1, last)).difference(points)
+    weights = _all_weights(last)[x]
+    for point in missing:
+        weights = weights * (np.uint64(point) + _PRIME - x) % _PRIME
+    prime = int(_PRIME)
+    scale = functools.reduce(lambda product, point: product * point % prime, missing, 1)
+    scaled: Limbs = weights * np.uint64(pow(scale, -1, prime)) % _PRIME
+    return scaled
 
 
-def _inverse(numbers: Limbs) -> Limbs:
-    """Return the inverses, by Fermat."""
-    result, power = np.ones_like(numbers), int(_PRIME) - 2
-    while power:
-        if power & 1:
-            result = result * numbers % _PRIME
-        numbers = numbers * numbers % _PRIME
-        power >>= 1
-    return result
+@functools.lru_cache(maxsize=256)
+def _all_weights(last: int) -> Limbs:
+    """Return the weights of the points 1, ..., last, behind a number for zero that has none."""
+    prime, binomial, found = int(_PRIME), 1, [0]
+    for point in range(1, last + 1):
+        binomial = binomial * (last + 1 - point) // point
+        found.append((binomial if point % 2 else -binomial) % prime)
+    return np.array(found, np.uint64)
 
 
 def check_of(share: bytes) -> bytes:

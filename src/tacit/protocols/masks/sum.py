@@ -127,6 +127,7 @@ class Session:
     entries: dict[ClientId, bytes] = field(default_factory=dict)
     first: dict[ClientId, bytes] = field(default_factory=dict)
     reasons: dict[ClientId, str] = field(default_factory=dict)
+    _owners: dict[bytes, ClientId] = field(default_factory=dict, repr=False)  # of each key that was ever taken in
     _checking: Identity = field(default_factory=lambda: Identity(secret=system_bytes(KEY_BYTES)), repr=False)
 
     def enrol(self, client: ClientId, reply: bytes, half: ClientHalf) -> None:
@@ -142,6 +143,7 @@ class Session:
             self.reasons[client] = f"Client {client} could not enrol: {error}."
         else:
             self.entries[client] = self.first[client] = entry
+            self._owners.update(dict.fromkeys(both, client))
             self.reasons.pop(client, None)
 
     def exclude(self, client: ClientId, why: str) -> None:
@@ -157,9 +159,7 @@ class Session:
     def _check_new(self, client: ClientId, entry: bytes, both: tuple[bytes, bytes]) -> None:
         if self.first.get(client, entry) != entry:
             raise KeysError("it has forgotten the keys that it first came with, or is another, or was left out before")
-        others = [known for number, known in self.first.items() if number != client]
-        used = {known[start : start + PUBLIC_BYTES] for known in others for start in (0, PUBLIC_BYTES)}
-        if used & set(both):
+        if any(self._owners.get(key, client) != client for key in both):
             raise KeysError("it came with a key of another client")
 
 
