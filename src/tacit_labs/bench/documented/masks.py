@@ -2,8 +2,7 @@
 
 * job: clients with vectors of many numbers, a part of which drop out after they have shared their secrets: processor
   time of a client and of the server, and bytes up per number; the sum is compared with the clear one;
-* Flower's SecAgg+ on the same job, with the same number of neighbours: its own functions, timed for a few clients and
-  a few masks, and multiplied by how many the job has;
+* Flower's SecAgg+ on the same job, with the same number of neighbours and threshold: its own workflow and mod;
 * Paillier by `tacit estimate`, and TenSEAL's CKKS (where an interpreter has it) on a part of the vector, likewise;
 * rounds: a default round of MNIST under masks over a plain one, in turn;
 * scale: thousands of clients in one process, and `tacit estimate` beside it.
@@ -11,7 +10,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import resource
@@ -32,7 +30,7 @@ from tacit.modes.estimate import estimate
 from tacit.modes.estimate_masks import estimate as masked_estimate
 from tacit.protocols.masks import MaskedSum
 from tacit.randomness import Randomness
-from tacit_labs.bench.documented.common import in_a_child, processor
+from tacit_labs.bench.documented.common import in_a_child
 from tacit_labs.bench.environments import first_with
 
 _MODULE = "tacit_labs.bench.documented.masks"
@@ -136,64 +134,6 @@ def job(clients: int, numbers: int, drop: float, *, signed: bool = False) -> dic
     }
 
 
-def secagg(clients: int, numbers: int, dropped: int, neighbours: int, threshold: int) -> dict[str, Any]:
-    """Time Flower's SecAgg+ by its own functions: one client in full, and one mask at the server."""
-    from flwr.app import ConfigRecord
-    from flwr.common import ndarrays_to_parameters
-    from flwr.common.secure_aggregation import secaggplus_utils as utils
-    from flwr.common.secure_aggregation.crypto import shamir
-    from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_mod, parameters_subtraction
-    from flwr.common.secure_aggregation.secaggplus_constants import Key
-
-    theirs = importlib.import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")  # not the function in it
-    group = neighbours + 1  # its numbers of shares count the client itself
-    settings = {
-        Key.SAMPLE_NUMBER: clients,
-        Key.SHARE_NUMBER: group,
-        Key.THRESHOLD: threshold,
-        Key.CLIPPING_RANGE: 8.0,
-        Key.TARGET_RANGE: 1 << 22,
-        Key.MOD_RANGE: 1 << 32,
-        Key.MAX_WEIGHT: 1000.0,
-    }
-    states = [theirs.SecAggPlusState(nid=number) for number in range(1, group + 1)]
-    spent = processor(lambda: theirs._setup(states[0], ConfigRecord(dict(settings))))
-    for state in states[1:]:
-        theirs._setup(state, ConfigRecord(dict(settings)))
-    keys = {str(state.nid): [state.pk1, state.pk2] for state in states}
-    sealed: list[dict[str, Any]] = []
-    spent += processor(lambda: sealed.append(theirs._share_keys(states[0], ConfigRecord(dict(keys)))))
-    sealed += [theirs._share_keys(state, ConfigRecord(dict(keys))) for state in states[1:]]
-    first = states[0]
-    sent = [
-        (state.nid, dealt[Key.CIPHERTEXT_LIST][dealt[Key.DESTINATION_LIST].index(1)])
-        for state, dealt in zip(states[1:], sealed[1:], strict=True)
-    ]
-    parameters = ndarrays_to_parameters([_vector(numbers)])
-    record = ConfigRecord({Key.CIPHERTEXT_LIST: [text for _, text in sent], Key.SOURCE_LIST: [who for who, _ in sent]})
-    masked: list[dict[str, Any]] = []
-    spent += processor(lambda: masked.append(theirs._collect_masked_vectors(first, record, 1000, parameters)))
-    alive = [number for number in range(1, group + 1) if number > round(group * dropped / clients)] or [1]
-    dead = [number for number in range(1, group + 1) if number not in alive]
-    asked = ConfigRecord({Key.ACTIVE_NODE_ID_LIST: alive, Key.DEAD_NODE_ID_LIST: dead})
-    spent += processor(lambda: theirs._unmask(first, asked))
-    shares = shamir.create_shares(first.rd_seed, threshold, group)[:threshold]
-    combine = processor(lambda: shamir.combine_shares(shares))
-    total = [np.zeros(numbers, np.int64)]
-    mask = processor(lambda: parameters_subtraction(total, utils.pseudo_rand_gen(first.rd_seed, 1 << 32, [(numbers,)])))
-    add = processor(lambda: parameters_mod(total, 1 << 32))
-    left = clients - dropped
-    masks = left + dropped * neighbours  # it makes a dropped client's masks with all its neighbours
-    upload = sum(map(len, masked[0][Key.MASKED_PARAMETERS])) + sum(map(len, sealed[0][Key.CIPHERTEXT_LIST]))
-    return {
-        "client_seconds": spent,
-        "server_seconds": masks * mask + clients * (combine + add),
-        "bytes_per_number": upload / numbers,
-        "trips": 4,
-        "seconds_per_mask": mask,
-    }
-
-
 def paillier(clients: int, numbers: int) -> dict[str, Any]:
     """Return what Tacit's Paillier sum costs, as `tacit estimate` has it."""
     found = estimate(RunConfig(mode="paillier", federate={"clients": clients}), parameters=numbers, clients=clients)
@@ -244,23 +184,34 @@ def measure(*, quick: bool, parts: Sequence[str] = PARTS, pythons: Sequence[str]
     assert isinstance(rules, MaskedSum)
     hood = rules.hood(clients)
     made: dict[str, Callable[[], Any]] = {
-        "unsigned": lambda: _in_a_child(clients, numbers, _DROP, "unsigned"),
-        "signed": lambda: _in_a_child(clients, numbers, _DROP, "signed"),
-        "secagg": lambda: secagg(clients, numbers, clients - hood.minimum, hood.neighbours, hood.threshold),
+        "unsigned": lambda: _in_a_child("unsigned", clients, numbers, _DROP),
+        "signed": lambda: _in_a_child("signed", clients, numbers, _DROP),
+        "secagg": lambda: _in_a_child(
+            "secagg", clients, numbers, clients - hood.minimum, hood.neighbours, hood.threshold
+        ),
         "paillier": lambda: paillier(clients, numbers),
         "ckks": lambda: ckks(clients, numbers, pythons),
         "rounds": lambda: rounds(1 if quick else 5),
-        "scale": lambda: _in_a_child(many, few, 0.1, "unsigned"),
+        "scale": lambda: _in_a_child("unsigned", many, few, 0.1),
     }
     return {part: made[part]() | {"load": os.getloadavg()[0]} for part in parts}
 
 
-def _in_a_child(clients: int, numbers: int, drop: float, kind: str) -> Any:
-    return in_a_child(_MODULE, "job", str(clients), str(numbers), str(drop), kind, settings={"OMP_NUM_THREADS": "1"})
+def _in_a_child(kind: str, *numbers: float) -> Any:
+    return in_a_child(_MODULE, kind, *map(str, numbers), settings={"OMP_NUM_THREADS": "1"})
+
+
+def _child(kind: str, clients: int, numbers: int, *more: float) -> dict[str, Any]:
+    """Return a job's measurement, in the process that was started for it."""
+    if kind != "secagg":
+        return job(clients, numbers, more[0], signed=kind == "signed")
+    from tacit_labs.bench.documented.secagg import secagg
+
+    dropped, neighbours, threshold = map(int, more)
+    return secagg(_vector(numbers), clients=clients, dropped=dropped, neighbours=neighbours, threshold=threshold)
 
 
 if __name__ == "__main__":
     import sys
 
-    _, _, count, length, share, kind = sys.argv
-    print(json.dumps(job(int(count), int(length), float(share), signed=kind == "signed")))
+    print(json.dumps(_child(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *map(float, sys.argv[4:]))))
