@@ -142,7 +142,8 @@ def _state(data: bytes) -> None:
 
 def _lists() -> list[bytes]:
     numbers = ([0, 1, 2, 3], [5, 300, 70_000], [1 << 63, (1 << 64) - 1], [])
-    return [*(pack_clients(np.array(each, np.uint64)) + b"rest" for each in numbers), pack_members(np.ones(11, np.bool_))]
+    lists = [pack_clients(np.array(each, np.uint64)) + b"rest" for each in numbers]
+    return [*lists, pack_members(np.ones(11, np.bool_))]
 
 
 def _list(data: bytes) -> None:

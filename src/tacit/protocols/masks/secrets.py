@@ -147,8 +147,8 @@ def recovered(points: Sequence[int], shares: Sequence[bytes]) -> bytes:
 def _weights(points: tuple[int, ...]) -> Limbs:
     r"""Return Lagrange's weights at zero, :math:`\prod_{j \ne i} x_j / (x_j - x_i)`.
 
-    Of all points 1, ..., m these are :math:`(-1)^{i-1} \binom{m}{i}`, and every point q that is missing takes its factor
-    out of the product again, :math:`q / (q - i)`: few of the first points are, as a rule.
+    Of all points 1, ..., m these are :math:`(-1)^{i-1} \binom{m}{i}`, and every point q that is missing takes its
+    factor :math:`q / (q - i)` out of the product again: few of the first points are, as a rule.
     """
     x, last = np.array(points, np.uint64), max(points)
     missing = set(range(1, last)).difference(points)
