@@ -32,7 +32,7 @@ _SERVER = 0
 _EXAMPLES = 1000  # of each client: its largest weight, so that all count alike
 
 
-class _Sum(FedAvg):  # type: ignore[misc]  # Flower's classes have no types
+class _Sum(FedAvg):
     """A strategy that asks all, and takes what the workflow made of their results."""
 
     def aggregate_fit(
