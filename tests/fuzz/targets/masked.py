@@ -141,7 +141,7 @@ def _state(data: bytes) -> None:
 
 
 def _lists() -> list[bytes]:
-    numbers = ([0, 1, 2, 3], [5, 300, 70_000], [1 << 63, (1 << 64) - 1], [])
+    numbers: tuple[list[int], ...] = ([0, 1, 2, 3], [5, 300, 70_000], [1 << 63, (1 << 64) - 1], [])
     lists = [pack_clients(np.array(each, np.uint64)) + b"rest" for each in numbers]
     return [*lists, pack_members(np.ones(11, np.bool_))]
 
