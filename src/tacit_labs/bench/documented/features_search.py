@@ -54,8 +54,8 @@ TARGETS = {
         f"fashion-examples-{epsilon:g}": Target(epsilon=epsilon, data="fashion-mnist", clients=None)
         for epsilon in (1.2, 3.0)
     },
-    "writers-8": Target(epsilon=8.0, data="femnist", rounds=(10, 20, 40, 80)),
-    "writers-coarse-8": Target(epsilon=8.0, data="femnist", rounds=(10, 20, 40, 80), scales=3),
+    "writers-8": Target(epsilon=8.0, data="femnist", rounds=(1, 3, 10, 30)),
+    "writers-coarse-8": Target(epsilon=8.0, data="femnist", rounds=(1, 3, 10, 30), scales=3),
     "writers-plain": Target(epsilon=math.inf, data="femnist", rounds=(80,)),
     # What a mode does when it is told nothing: few rounds, so that it is done within a minute on two cores.
     "default-dp": Target(epsilon=8.0, clients=100, rounds=(10, 20)),
