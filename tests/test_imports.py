@@ -52,6 +52,7 @@ MAY_IMPORT = {
     },  # of use to people who do no federated learning
     "mechanisms": BASE | {"accounting"},  # events and the exact profile
     "protocols": BASE | {"crypto"},
+    "holder": BASE | {"crypto", "protocols", "parties"},  # a key holder's own process; of parties the greeting
     "training": BASE,
     "tasks": BASE,
     "federated": BASE | {"accounting", "mechanisms", "protocols"},
@@ -71,7 +72,7 @@ MAY_IMPORT = {
     | {"accounting", "audit", "parties", "tacit"},
     "cli": BASE
     | {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "config", "modes", "runs"}
-    | {"studies", "report", "flower", "audit", "tacit"},
+    | {"studies", "report", "flower", "audit", "holder", "tacit"},
     "dpsgd": BASE | {"accounting", "tasks", "training"},  # the Python way into DP-SGD; features are of tasks
     "__main__": {"cli"},  # `python -m tacit`
     "tacit": BASE | {"config", "runs", "training", "dpsgd"},  # the names of `import tacit`

@@ -12,7 +12,7 @@ TASK       extras length u32, extras (the mechanism's), told length u32, told (t
 VECTOR     one vector (float32, little-endian)
 FAILURE    a :class:`Failure` u8 and, where the reason has nothing to do with data, details in UTF-8
 CIPHER     one encrypted vector
-KEY        a request for the public key (empty), and the answer: a challenge and the key
+KEY        a request for the public key, with the run's rules, and the answer: a challenge and the key
 ENROL      a run and its key, which a client is asked to enrol with, and the client's enrolment
 ADMIT      clients' enrolments, which a key holder is told, and whom it did not admit
 OPEN       whose replies a key holder is asked to open the sum of, and the ciphertexts

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -111,11 +112,61 @@ def test_a_passphrase_from_a_file_seals(tacit_command: Tacit, tmp_path: Path, sh
     (tmp_path / "words").write_text(f"{WORDS}\nanother line\n")
     made = tacit_command.json("keys", "new", "paillier", *SHORT, *shares, "--passphrase-file", tmp_path / "words")
     assert made["sealed"] is True
-    for name in made["files"][1:]:
+    for name, words in zip(made["files"][1:], (WORDS, "another line"), strict=False):
         assert "secret" not in json.loads(Path(name).read_text())
         assert "sealed with a passphrase" in tacit_command.done("keys", "show", name)  # and none is asked for
-        keyfile.read(name, insecure_key_size=True).unlock(WORDS)
+        keyfile.read(name, insecure_key_size=True).unlock(words)
     assert "sealed" not in json.loads(Path(made["files"][0]).read_text())
+
+
+@pytest.mark.usefixtures("cheap")
+def test_a_share_has_words_of_its_own(tacit_command: Tacit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = ("keys", "new", "paillier", *SHORT, "--shares", "2/2")
+    for lines in (f"{WORDS}\n", f"{WORDS}\n{WORDS}\n"):
+        (tmp_path / "words").write_text(lines)
+        assert "Expected 2 different passphrases" in tacit_command.refused(*new, "--passphrase-file", "words")
+    monkeypatch.setenv("TACIT_PASSPHRASE", WORDS)
+    assert "Expected 2 different passphrases" in tacit_command.refused(*new)
+    command = f"{sys.executable} -c \"import os; print('words of', os.environ['TACIT_KEY_FILE'])\""
+    tacit_command.done(*new, "--passphrase-command", command)
+    for number in (1, 2):
+        keyfile.load_share(
+            f"keys/share-{number}.key", passphrase=f"words of keys/share-{number}.key", insecure_key_size=True
+        )
+
+
+@pytest.mark.usefixtures("cheap")
+def test_a_key_is_sealed_anew_by_words_from_a_descriptor(
+    tacit_command: Tacit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tacit_command.done("keys", "new", "paillier", *SHORT)
+    for number, words in enumerate(("first of all words", "second of all words")):
+        (tmp_path / f"{number}").write_text(words)
+    seal = ("keys", "seal", "keys/private.key", "--new-passphrase-file")
+    assert "is sealed with the new passphrase" in tacit_command.done(*seal, "0")
+    old = os.open(tmp_path / "0", os.O_RDONLY)  # which the command closes
+    tacit_command.done(*seal, "1", "--passphrase-fd", str(old))
+    keyfile.load_private("keys/private.key", passphrase="second of all words", insecure_key_size=True)
+    assert Path("keys/private.key").stat().st_mode & 0o777 == 0o600
+    assert "passphrase is wrong" in tacit_command.refused(*seal, "0", "--passphrase-file", "0")
+    assert "failed" in tacit_command.refused(*seal, "0", "--passphrase-command", "false")
+    both = ("--passphrase-command", "false", "--passphrase-file", "0")
+    assert "--passphrase-file and --passphrase-command" in tacit_command.refused(*seal, "0", *both)
+    keyfile.load_private("keys/private.key", passphrase="second of all words", insecure_key_size=True)
+    monkeypatch.setattr("tacit.cli.passphrases.sys.stdin", type("Pipe", (), {"isatty": lambda _: False})())
+    assert "no terminal to ask at" in tacit_command.refused(*seal, "0")
+
+
+def test_an_identity_signs_and_is_listed(tacit_command: Tacit) -> None:
+    from tacit.protocols.signatures import read_identities, read_identity
+
+    said = tacit_command.done("keys", "identity", "st-mary", "--out", "mary.key")
+    own = read_identity(Path("mary.key").read_bytes(), where="test").public_key().public_bytes_raw()
+    assert read_identities(Path("mary.key.pub").read_text(), where="test") == {own}
+    assert said.endswith("st-mary")
+    assert Path("mary.key").stat().st_mode & 0o777 == 0o600
+    assert "there already" in tacit_command.refused("keys", "identity", "st-mary", "--out", "mary.key")
+    assert "Expected a name" in tacit_command.refused("keys", "identity", "a\nb", "--out", "other.key")
 
 
 @pytest.mark.usefixtures("cheap")

@@ -37,6 +37,8 @@ def decrypt(
         bool, typer.Option("--prove", help="With --partial: add a proof that the part was made with the share.")
     ] = False,
     passphrase_file: passphrases.PassphraseFile = None,
+    passphrase_fd: passphrases.PassphraseDescriptor = None,
+    passphrase_command: passphrases.PassphraseCommand = None,
     insecure_key_size: InsecureKeySize = False,
     force: Force = False,
     as_json: JsonFlag = False,
@@ -57,7 +59,9 @@ def decrypt(
         files = [keyfile.read(path, insecure_key_size=insecure_key_size) for path in key]
     _check_keys(files, partial=partial, prove=prove)
     source = cipherfile.read(encrypted, expected=files[0].public, insecure_key_size=insecure_key_size)
-    secrets = [file.unlock(passphrases.for_loading(passphrase_file)) for file in files]
+    words = passphrases.Source(file=passphrase_file, descriptor=passphrase_fd, command=passphrase_command)
+    find = passphrases.for_loading(words, [file.path for file in files if file.sealed])
+    secrets = [file.unlock(find) for file in files]
     if partial:
         _write_partial(source, secrets[0], output, prove=prove, force=force, as_json=as_json)
         return

@@ -37,6 +37,8 @@ def encrypt(
         typer.Option(help="Numbers beyond the clip: clip or refuse.", show_default="clip; refuse for integers"),
     ] = None,
     passphrase_file: passphrases.PassphraseFile = None,
+    passphrase_fd: passphrases.PassphraseDescriptor = None,
+    passphrase_command: passphrases.PassphraseCommand = None,
     insecure_key_size: InsecureKeySize = False,
     force: Force = False,
     as_json: JsonFlag = False,
@@ -61,7 +63,8 @@ def encrypt(
     public = paillier_key(file.public)
     numbers, shape = arrays.read_vector(vector)
     layout = _layout(public, numbers, clip=clip, bits=bits, summands=summands)
-    secret = file.unlock(passphrases.for_loading(passphrase_file)) if file.kind.role == "private" else None
+    words = passphrases.Source(file=passphrase_file, descriptor=passphrase_fd, command=passphrase_command)
+    secret = file.unlock(passphrases.for_loading(words, [file.path])) if file.kind.role == "private" else None
     holder: PublicKey | PrivateKey = secret if isinstance(secret, PrivateKey) else public
     encrypted = holder.encrypt(numbers, layout, beyond=cast("Beyond | None", beyond))
     arrays.write_output(output, data := cipherfile.pack(file.public, encrypted), force=force)

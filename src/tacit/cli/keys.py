@@ -12,6 +12,7 @@ from tacit.cli import passphrases
 from tacit.cli.keyoptions import InsecureKeySize, spoken_warnings
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.watching import watching
+from tacit.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.crypto.keyfile import KeyFile, Public
@@ -60,12 +61,15 @@ def new(
         bool, typer.Option("--passphrase", help="Ask for a passphrase, twice, and seal what is secret with it.")
     ] = False,
     passphrase_file: passphrases.PassphraseFile = None,
+    passphrase_fd: passphrases.PassphraseDescriptor = None,
+    passphrase_command: passphrases.PassphraseCommand = None,
     insecure_key_size: InsecureKeySize = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a key pair: public.key, and private.key or the shares of a threshold key.
 
-    Nothing is ever overwritten. Files with secrets are readable by you alone.
+    Nothing is ever overwritten. Files with secrets are readable by you alone. Each share has a passphrase of its own:
+    you are asked for each, a file has one line for each, and a command is run for each.
 
     Examples:
       tacit keys new paillier --out keys/ --passphrase
@@ -85,17 +89,77 @@ def new(
         insecure_key_size=insecure_key_size,
     )
     paths = newkeys.free_paths(out, asked)
-    words = passphrases.for_new_key(passphrase_file, prompt=passphrase)
-    newkeys.check_passphrase(words)
+    source = passphrases.Source(file=passphrase_file, descriptor=passphrase_fd, command=passphrase_command)
+    words = passphrases.for_new_keys(paths[1:], source, prompt=passphrase)
+    newkeys.check_passphrases(words)
     with watching(quiet=as_json) as watch:
         keys = newkeys.make(asked, watch.search)
     newkeys.write(paths, keys, words)
     facts = _facts(_read(paths[0]))
-    made = {"files": [str(path) for path in paths], "sealed": words is not None}
+    made = {"files": [str(path) for path in paths], "sealed": words[0] is not None}
     if as_json:
         emit_json({**facts, **made})
         return
-    keyreport.summary(console(), facts, paths, sealed=words is not None)
+    keyreport.summary(console(), facts, paths, sealed=words[0] is not None)
+
+
+@app.command("seal")
+def seal(
+    path: KeyPath,
+    *,
+    new_passphrase_file: Annotated[
+        Path | None,
+        typer.Option(help="Read the new passphrase from the first line of this file; else it is asked for, twice."),
+    ] = None,
+    passphrase_file: passphrases.PassphraseFile = None,
+    passphrase_fd: passphrases.PassphraseDescriptor = None,
+    passphrase_command: passphrases.PassphraseCommand = None,
+) -> None:
+    """Seal a private key or a share with a passphrase, or with a new one in place of the old.
+
+    The file is replaced, whole or not at all. A copy that somebody made of it before is as open as it was.
+
+    Examples:
+      tacit keys seal share-2.key
+    """
+    from tacit.cli import newkeys
+    from tacit.crypto import keyfile
+
+    file = _read(path)
+    old = passphrases.Source(file=passphrase_file, descriptor=passphrase_fd, command=passphrase_command)
+    key = file.unlock(passphrases.for_loading(old, [path]))
+    new = passphrases.Source(file=new_passphrase_file)
+    (words,) = passphrases.for_new_keys([path], new, prompt=new_passphrase_file is None)
+    newkeys.check_passphrases([words])
+    keyfile.save(path, key, passphrase=words, replace=True)
+    typer.echo(f"{path} is sealed with the new passphrase.")
+
+
+@app.command("identity")
+def identity(
+    name: Annotated[str, typer.Argument(help="Whose it is, for people; such as st-mary.", metavar="NAME")],
+    *,
+    out: Annotated[Path, typer.Option(help="The new file; its public half gets .pub.", metavar="FILE")] = Path(
+        "identity.key"
+    ),
+) -> None:
+    """Make a client's lasting identity: an Ed25519 key, as ssh-keygen makes it.
+
+    A client signs with it that it takes part in a run. Key holders, and clients under masks, that have the public
+    halves of all clients in a file accept nobody else: a server can't invent clients.
+
+    Examples:
+      tacit keys identity st-mary --out st-mary.key
+    """
+    from tacit.protocols.signatures import new_identity
+    from tacit.storage import write_atomically
+
+    if not name.isprintable() or not name.strip():
+        raise ConfigError(f"Expected a name of letters, got {name!r}.")
+    secret, line = new_identity(name.strip())
+    for path, data, mode in ((out, secret, 0o600), (out.with_name(f"{out.name}.pub"), line, 0o644)):
+        write_atomically(path, data, mode=mode, replace=False, advice="Choose another --out: nothing is overwritten.")
+    typer.echo(f"{out} is the client's alone; {out}.pub goes to the key holders: {line.decode().strip()}")
 
 
 @app.command("show")

@@ -23,6 +23,7 @@ from tacit.cli import (
     encrypt,
     epsilon,
     estimate,
+    holder,
     keys,
     ledger,
     report,
@@ -63,6 +64,7 @@ app.command("compare", cls=Configured)(compare.compare)
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(data.app, name="data")
 app.add_typer(keys.app, name="keys")
+app.add_typer(holder.app, name="holder")
 app.add_typer(signds.app, name="signds")
 app.command("encrypt")(encrypt.encrypt)
 app.command("sum")(addition.sum_vectors)

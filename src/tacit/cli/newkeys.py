@@ -69,12 +69,13 @@ def free_paths(folder: Path, asked: Asked) -> list[Path]:
     return paths
 
 
-def check_passphrase(words: str | None) -> None:
+def check_passphrases(words: Sequence[str | None]) -> None:
     """Refuse a passphrase that is too short before a key is made for it."""
     from tacit.crypto.sealing import check_passphrase as check
 
-    if words is not None:
-        check(words)
+    for one in words:
+        if one is not None:
+            check(one)
 
 
 def make(asked: Asked, report: Report) -> list[AnyKey]:
@@ -93,14 +94,14 @@ def make(asked: Asked, report: Report) -> list[AnyKey]:
     return list(elgamal.generate(group, **options))
 
 
-def write(paths: Sequence[Path], keys: Sequence[AnyKey], passphrase: str | None) -> None:
-    """Write all keys, secrets first, or none."""
+def write(paths: Sequence[Path], keys: Sequence[AnyKey], words: Sequence[str | None]) -> None:
+    """Write all keys, secrets first and each under its own words, or none; the public one has none."""
     from tacit.crypto import keyfile
 
     written: list[Path] = []
     try:
-        for path, key in reversed(list(zip(paths, keys, strict=True))):
-            keyfile.save(path, key, passphrase=passphrase if path != paths[0] else None)
+        for path, key, passphrase in reversed(list(zip(paths, keys, (None, *words), strict=True))):
+            keyfile.save(path, key, passphrase=passphrase)
             written.append(path)
     except BaseException:
         for path in written:

@@ -203,14 +203,22 @@ class KeyFile:
             raise KeysError(f"The sealed part of {self.path} holds no key. Use a copy of the file.") from None
 
 
-def save(path: str | Path, key: AnyKey, *, passphrase: str | None = None, cost: sealing.Cost | None = None) -> None:
-    """Write a key to a new file, whole or not at all; a file that is there already is never replaced.
+def save(
+    path: str | Path,
+    key: AnyKey,
+    *,
+    passphrase: str | None = None,
+    cost: sealing.Cost | None = None,
+    replace: bool = False,
+) -> None:
+    """Write a key to a new file, whole or not at all; a file that is there already is not replaced.
 
     Args:
         path: the file; its folder is made where it is missing.
         key: a public key (readable by all), or a private key or share (by its owner only, from the first byte on).
         passphrase: seals a private key or share, with at least 8 characters.
         cost: of guessing the passphrase; more than the default makes every opening slower.
+        replace: put it in the place of a file that is there, such as the same key under other words.
     """
     kind = kind_of(key)
     public = public_of(key)
@@ -236,7 +244,7 @@ def save(path: str | Path, key: AnyKey, *, passphrase: str | None = None, cost: 
         advice="No key was written there. Choose another folder, or move what is there: a lost private key can't be "
         "made again.",
         mode=0o644 if kind.role == "public" else 0o600,
-        replace=False,
+        replace=replace,
     )
 
 

@@ -6,8 +6,9 @@ for the key of an authority, the fingerprint itself or a text file that holds it
 also about what verifies its shares, which clients never see: there it has to be the public key file.
 
 Who the clients are: a server could invent some, and see what is left of a sum without them. Where a client has a
-lasting identity (``ssh-keygen -t ed25519``, the private half named by ``tacit-identity``) and each key holder has a
-file with the public halves of all clients, one per line (``tacit-clients``), nobody else is admitted.
+lasting identity (``tacit keys identity``, or ``ssh-keygen -t ed25519``; the private half is named by
+``tacit-identity``) and each key holder has a file with the public halves of all clients, one per line
+(``tacit-clients``), nobody else is admitted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import foreign, wire
 from tacit.config.sections import Paillier
@@ -26,7 +25,8 @@ from tacit.errors import KeysError
 from tacit.parties.calls import Value
 from tacit.parties.refusals import RefusalError
 from tacit.protocols.paillier.binding import Public, encryption_key
-from tacit.protocols.paillier.holders import FLOOR
+from tacit.protocols.paillier.register import FLOOR
+from tacit.protocols.signatures import read_identities, read_identity
 
 _FINGERPRINT_BYTES = 32
 _OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -75,16 +75,7 @@ def identity_of(node: Mapping[str, Value]) -> Ed25519PrivateKey | None:
     if not given:
         return None
     data = _bytes(private_file(Path(given), "tacit-identity"), "tacit-identity")
-    try:
-        found = serialization.load_ssh_private_key(data, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise KeysError(
-            f"tacit-identity={given}: expected an Ed25519 key without a passphrase, as `ssh-keygen -t ed25519 -N ''` "
-            "makes it"
-        ) from error
-    if not isinstance(found, Ed25519PrivateKey):
-        raise KeysError(f"tacit-identity={given}: expected an Ed25519 key, as `ssh-keygen -t ed25519` makes it")
-    return found
+    return read_identity(data, where=f"tacit-identity={given}")
 
 
 def clients_of(node: Mapping[str, Value]) -> frozenset[bytes] | None:
@@ -92,8 +83,7 @@ def clients_of(node: Mapping[str, Value]) -> frozenset[bytes] | None:
     given = str(node.get("tacit-clients", "")).strip()
     if not given:
         return None
-    lines = [line.strip() for line in _read(Path(given), "tacit-clients").splitlines()]
-    return frozenset(_listed(line, given) for line in lines if line and not line.startswith("#"))
+    return read_identities(_read(Path(given), "tacit-clients"), where=f"tacit-clients={given}")
 
 
 def floor_of(node: Mapping[str, Value]) -> int:
@@ -135,16 +125,6 @@ def private_file(path: Path, setting: str = "tacit-key") -> Path:
             f"a new key; otherwise: chmod 600 {path}"
         )
     return path
-
-
-def _listed(line: str, given: str) -> bytes:
-    try:
-        found = serialization.load_ssh_public_key(line.encode())
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise KeysError(f"tacit-clients={given}: expected a public key on every line, got {line[:40]!r}") from error
-    if not isinstance(found, Ed25519PublicKey):
-        raise KeysError(f"tacit-clients={given}: expected Ed25519 keys, got {line[:40]!r}")
-    return found.public_bytes_raw()
 
 
 def _identity(text: str) -> bytes:

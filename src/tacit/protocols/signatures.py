@@ -1,9 +1,16 @@
-"""Signatures of what clients and key holders say: Ed25519 (RFC 8032), by keys that can't sign just anything."""
+"""Signatures of what clients and key holders say: Ed25519 (RFC 8032), by keys that can't sign just anything.
+
+A client's lasting identity is such a key in a file of OpenSSH's (``tacit keys identity``, ``ssh-keygen -t ed25519``); a
+list of clients is a file with their public halves, one per line, as ``ssh-keygen`` writes them.
+"""
 
 from __future__ import annotations
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from tacit.errors import KeysError
 
 PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
 
@@ -22,3 +29,43 @@ def verified(public: bytes, signature: bytes, message: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def new_identity(name: str) -> tuple[bytes, bytes]:
+    """Return a new identity as two files: the private half, and the line that others list it by."""
+    made = Ed25519PrivateKey.generate()
+    secret = made.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    line = made.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return secret, line + b" " + name.encode() + b"\n"
+
+
+def read_identity(data: bytes, *, where: str) -> Ed25519PrivateKey:
+    """Return the lasting identity in a file; ``where`` begins the error."""
+    try:
+        found = serialization.load_ssh_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise KeysError(
+            f"{where}: expected an Ed25519 key without a passphrase, as `tacit keys identity` makes it, or "
+            "`ssh-keygen -t ed25519 -N ''`"
+        ) from error
+    if not isinstance(found, Ed25519PrivateKey):
+        raise KeysError(f"{where}: expected an Ed25519 key, as `tacit keys identity` or `ssh-keygen -t ed25519` make")
+    return found
+
+
+def read_identities(text: str, *, where: str) -> frozenset[bytes]:
+    """Return the identities that a list names, one per line; ``where`` begins the error."""
+    lines = [line.strip() for line in text.splitlines()]
+    return frozenset(_listed(line, where) for line in lines if line and not line.startswith("#"))
+
+
+def _listed(line: str, where: str) -> bytes:
+    try:
+        found = serialization.load_ssh_public_key(line.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise KeysError(f"{where}: expected a public key on every line, got {line[:40]!r}") from error
+    if not isinstance(found, Ed25519PublicKey):
+        raise KeysError(f"{where}: expected Ed25519 keys, got {line[:40]!r}")
+    return found.public_bytes_raw()

@@ -22,7 +22,8 @@ from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
 from tacit.protocols.paillier.binding import Admission, KeyUse, unpack_clients
 from tacit.protocols.paillier.client import Member, pack_invitation
-from tacit.protocols.paillier.holders import Holder, Opening, Register
+from tacit.protocols.paillier.holders import Holder, Opening
+from tacit.protocols.paillier.register import Register
 from tests.fuzz.fixed import PRIVATE, PUBLIC, determined, threshold_key
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.ciphertexts import mend_vector

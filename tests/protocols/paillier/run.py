@@ -15,7 +15,8 @@ from tacit.crypto import paillier
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.binding import SEAL_BYTES
+from tacit.protocols.paillier.binding import SEAL_BYTES, Admission
+from tacit.protocols.paillier.client import pack_invitation
 from tacit.protocols.paillier.holders import Holder, Opening
 from tacit.protocols.paillier.sum import SETUP, Session
 from tests.protocols.test_conformance import key_pair, key_shares, layout
@@ -146,3 +147,10 @@ def opens(given: Numbers | str, expected: NDArray[np.floating[Any]]) -> None:
 def refused(given: Numbers | str, words: str) -> bool:
     """Return whether nothing was opened, for the reason."""
     return isinstance(given, str) and words in given
+
+
+def enrol(run: Run, clients: tuple[int, ...]) -> bytes:
+    """Return what key holders are told of clients that enrol later."""
+    invitation = wire.pack(wire.Kind.ENROL, SETUP, pack_invitation(run.session.run, run.session.key))
+    bodies = {client: bytes(wire.unpack(run.answer({client: invitation})[client]).body) for client in clients}
+    return Admission(challenges=list(run.session.challenges.values()), enrolments=bodies).to_bytes()

@@ -18,10 +18,10 @@ from tacit.crypto.threshold import PartialDecryption
 from tacit.flow import InProcessEngine, drive
 from tacit.protocols.paillier import Caution, Rules, ShareHolder, binding
 from tacit.protocols.paillier.binding import Admission, Agreement, identified, shown_to_shares, unpack_clients
-from tacit.protocols.paillier.client import Member, pack_invitation
+from tacit.protocols.paillier.client import Member
 from tacit.protocols.paillier.holders import Holder, Opening
 from tacit.protocols.paillier.sum import SETUP
-from tests.protocols.paillier.run import KEYS, LENGTH, Run, holders_of, opens, refused
+from tests.protocols.paillier.run import KEYS, LENGTH, Run, enrol, holders_of, opens, refused
 from tests.protocols.test_conformance import key_pair, layout
 
 BOTH = pytest.mark.parametrize("keys", KEYS)
@@ -472,14 +472,8 @@ def test_without_a_list_the_guarantee_is_only_as_good_as_the_clients_that_enroll
     """What does not hold: a server that may invent clients sees what is left of a sum without them."""
     run = Run(keys)
     run.vectors += [np.zeros(LENGTH, np.float32)] * 2  # clients 4 and 5 are the server's
-    run.admit(_enrol(run, (4, 5)))
+    run.admit(enrol(run, (4, 5)))
     opens(run.open([2, 4, 5]), run.vectors[2])
-
-
-def _enrol(run: Run, clients: tuple[int, ...]) -> bytes:
-    invitation = wire.pack(wire.Kind.ENROL, SETUP, pack_invitation(run.session.run, run.session.key))
-    bodies = {client: bytes(wire.unpack(run.answer({client: invitation})[client]).body) for client in clients}
-    return Admission(challenges=list(run.session.challenges.values()), enrolments=bodies).to_bytes()
 
 
 @BOTH

@@ -9,7 +9,7 @@ Three roles, each with its own state, which meet only in frames:
 
 Before the first round::
 
-    server -> key holders   KEY      begin a run
+    server -> key holders   KEY      begin a run, by such rules
     server <- key holders   KEY      a challenge and the public key
     server -> clients       ENROL    the run (a digest of all challenges) and the key
     server <- clients       ENROL    what binds this client's replies: a secret for the authority, or a signature key

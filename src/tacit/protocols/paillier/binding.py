@@ -78,6 +78,7 @@ SEAL_BYTES: dict[KeyUse, int] = {"authority": NONCE_BYTES, "threshold": SIGNATUR
 _SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves numbers within 2^-128 of uniform
 _TAG_BYTES = 32
 _IDENTIFIED_BYTES = PUBLIC_BYTES + SIGNATURE_BYTES
+_RULES = struct.Struct(">QQ")
 _STATEMENT = struct.Struct(">32sQQQ")  # run, client, minimum, rounds
 _CONTRIBUTION = struct.Struct(">32sQIH")  # run, client, round, attempt
 _COUNT = struct.Struct(">I")
@@ -100,6 +101,18 @@ class Rules:
 
     minimum_clients: int
     rounds: int
+
+    def to_bytes(self) -> bytes:
+        """Return the rules as a server announces them, when it asks for the key."""
+        return _RULES.pack(self.minimum_clients, self.rounds)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Rules:
+        """Read what :meth:`to_bytes` wrote."""
+        if len(data) != _RULES.size:
+            raise WireError(f"Expected a run's smallest sum and rounds in {_RULES.size} bytes, got {len(data)}.")
+        minimum, rounds = _RULES.unpack(data)
+        return cls(minimum_clients=minimum, rounds=rounds)
 
 
 def run_of(challenges: Iterable[bytes]) -> bytes:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
-from tacit import foreign, wire
+from tacit import wire
 from tacit.crypto.paillier import CiphertextVector, Layout, PrivateKey, total
 from tacit.crypto.ring import Rows
 from tacit.crypto.threshold import KeyShare
-from tacit.errors import CipherError, ConfigError, KeysError, WireError
+from tacit.errors import CipherError, ConfigError, WireError
 from tacit.flow import ClientId
 from tacit.protocols.paillier import binding
 from tacit.protocols.paillier.binding import (
-    CHALLENGE_BYTES,
     SEAL_BYTES,
     Admission,
     KeyUse,
@@ -27,16 +26,41 @@ from tacit.protocols.paillier.binding import (
     laid_out,
     pack_key,
     reason,
-    run_of,
 )
+from tacit.protocols.paillier.register import FLOOR, Register
 from tacit.protocols.signatures import verified
-from tacit.randomness import system_bytes
 
-FLOOR = 2  # a sum of one is that client's vector, whatever a run's settings say
-
-_LARGEST = 1 << 28  # bytes of a memory: some hundred per client
 _COUNT = struct.Struct(">I")
 _CLIENT = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSum:
+    """A sum that is to be opened for the first time, with all that is checked of it in its own run behind it.
+
+    Attributes:
+        run: the identity of the run.
+        turn: of the sum.
+        clients: the lasting identities of those who are in it; by their numbers where they have none.
+        numbers: how many numbers a vector has.
+    """
+
+    run: bytes
+    turn: wire.Turn
+    clients: frozenset[bytes]
+    numbers: int
+
+
+class Policy(Protocol):
+    """What a holder's operator allows over the life of a key, whatever run it is; refuses by CipherError."""
+
+    def begins(self, rules: Rules) -> None:
+        """Refuse a run that was announced with such rules."""
+        ...
+
+    def opens(self, new: NewSum) -> None:
+        """Refuse a sum, or note that it is opened."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +68,20 @@ class Caution:
     """What a key holder goes by, of which the server has no word.
 
     Attributes:
-        rules: of the run, as this holder's own settings have them.
+        rules: of the run, as this holder's own settings have them; None takes those that the server announces and every
+            client states, within the policy.
         layout: what sums of a length have to look like; None accepts any, the same in all rounds.
         floor: the fewest clients of a sum, whatever the rules say.
         clients: the lasting identities of those who may enrol; None lets anybody.
+        policy: what is allowed over the life of the key; None where a holder lives for one run.
         memory: what :attr:`Holder.memory` was when the holder stopped.
     """
 
-    rules: Rules
+    rules: Rules | None
     layout: Callable[[int, int], Layout] | None = None
     floor: int = FLOOR
     clients: frozenset[bytes] | None = None
+    policy: Policy | None = None
     memory: bytes = b""
 
 
@@ -123,10 +150,10 @@ class Holder(ABC):
 
     def answer(self, request: wire.Frame) -> bytes:
         """Tell the public key and a challenge, admit clients, or open a sum; refuse by a FAILURE that says why."""
-        if request.kind is wire.Kind.KEY:
-            self._begin()
-            return wire.pack(wire.Kind.KEY, request.turn, self._register.challenge + pack_key(self._public))
         try:
+            if request.kind is wire.Kind.KEY:
+                self._begin(bytes(request.body))
+                return wire.pack(wire.Kind.KEY, request.turn, self._register.challenge + pack_key(self._public))
             if request.kind is wire.Kind.ADMIT:
                 return wire.pack(wire.Kind.ADMIT, request.turn, self._admitted(bytes(request.body)))
             if request.kind is wire.Kind.OPEN:
@@ -137,8 +164,11 @@ class Holder(ABC):
             f"Expected a KEY, ADMIT or OPEN frame, got {request.kind.name}: a key holder does nothing else."
         )
 
-    def _begin(self) -> None:
-        self._register.begin(self._caution.rules)
+    def _begin(self, announced: bytes) -> None:
+        rules = self._caution.rules or Rules.from_bytes(announced)
+        if self._caution.policy is not None:
+            self._caution.policy.begins(rules)
+        self._register.begin(rules)
 
     def _admitted(self, body: bytes) -> bytes:
         """Note the clients whose enrolments are right, and return the numbers of the others."""
@@ -167,7 +197,12 @@ class Holder(ABC):
         make = self._caution.layout
         if make is not None and layout != laid_out(make, layout.length, self._key.bits):
             raise CipherError("the sum has another layout than this key holder's settings give, and was not opened")
-        register.allow(frame.turn, frame.body, summands=vector.summands, layout=layout)
+        if register.allow(frame.turn, frame.body, summands=vector.summands, layout=layout):
+            if self._caution.policy is not None:
+                clients = frozenset(register.identity_of(client) for client in opening.seals)
+                new = NewSum(run=register.run, turn=frame.turn, clients=clients, numbers=layout.length)
+                self._caution.policy.opens(new)
+            register.note(frame.turn, frame.body, layout)
         return self._content(vector, opening, frame.turn)
 
     @abstractmethod
@@ -238,11 +273,14 @@ class ShareHolder(Holder):
 
     def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
         publics = self._register.listed(opening.seals)
-        vectors = []
+        vectors, shown = [], dict[bytes, ClientId]()
         for (client, signature), body in zip(opening.seals.items(), opening.vectors, strict=True):
             signed = binding.contribution(self._register.run, client, turn, body)
             if not verified(publics[client], signature, signed):
                 raise CipherError(f"client {client} has not signed its ciphertext for this round: nothing was opened")
+            first = shown.setdefault(hashlib.sha256(body).digest(), client)
+            if first != client:
+                raise CipherError(f"client {client} signed the very ciphertext of client {first}: nothing was opened")
             vectors.append(CiphertextVector.from_bytes(body, self._key, units=False))
         if any(vector.summands != 1 for vector in vectors):
             raise CipherError("a client's ciphertext claims to be a sum, and nothing was opened")
@@ -265,9 +303,9 @@ class KeyCopy(Holder):
         self._private = private
         self._workers = workers
 
-    def _begin(self) -> None:
+    def _begin(self, announced: bytes) -> None:
         if not self._register.challenge:  # nothing would keep ciphertexts of a run that is forgotten from being opened
-            self._register.begin(self._caution.rules)
+            super()._begin(announced)
 
     def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
         return {}
@@ -288,149 +326,3 @@ def _told(vector: CiphertextVector, rows: Rows) -> bytes:
             "beyond its layout, or the sum was forged"
         ) from None
     return sums.astype("<i8").tobytes()
-
-
-@dataclass(kw_only=True)
-class Register:
-    """A key holder's book of one run.
-
-    It opens one sum per round, of rounds in order and no more of them than there were to be, of at least as many
-    clients as the rules say and never fewer than ``floor``. The same sum may be asked for again, as an answer may be
-    lost.
-
-    Asking for the key begins a new run: the challenge is drawn anew, and everything that was known of the last run is
-    forgotten. That is safe, and so is a holder that loses its memory: no client enrolled for the new challenge, and
-    what was made for the old one is bound to keys that nobody has any more.
-
-    Attributes:
-        rules: what this holder was told first; clients have to state the same.
-        floor: the fewest clients of a sum, whatever the rules say: the word of the holder's own operator.
-        challenge: what this holder drew for the run.
-        run: the identity of the run.
-        members: what binds each client's replies: the secret of its masks, or the key of its signatures.
-        identities: the lasting identities that clients enrolled with, where they did.
-        last: the last round a sum of which was opened, and of which try.
-        digest: of what was opened in it.
-        layout: of all sums.
-    """
-
-    rules: Rules
-    floor: int = FLOOR
-    challenge: bytes = b""
-    run: bytes = b""
-    members: dict[ClientId, bytes] = field(default_factory=dict, repr=False)
-    identities: dict[ClientId, bytes] = field(default_factory=dict)
-    last: wire.Turn | None = None
-    digest: bytes = b""
-    layout: Layout | None = None
-
-    def begin(self, rules: Rules) -> None:
-        """Begin a run, and forget the last one."""
-        self.rules, self.challenge, self.run = rules, system_bytes(CHALLENGE_BYTES), b""
-        self.members, self.identities = {}, {}
-        self.last, self.digest, self.layout = None, b"", None
-
-    def same(self, rules: Rules) -> None:
-        """Refuse rules that are not those the run began with."""
-        if rules != self.rules:
-            raise CipherError(f"the run began with {self.rules}, and now has {rules}: nothing is opened")
-
-    def joined(self, admission: Admission) -> None:
-        """Fix the run that clients are enrolled in, or refuse another one than the first, or one of other holders."""
-        run = run_of(admission.challenges)
-        if not self.challenge or self.challenge not in admission.challenges or self.run not in (b"", run):
-            raise CipherError("the clients enrolled in another run than this key holder's: ask for the key again")
-        self.run = run
-
-    def admit(self, client: ClientId, member: bytes, identity: bytes | None) -> bool:
-        """Note a client, and return whether it is one that may take part: whoever came first under a number stays."""
-        taken = identity is not None and self.identities.get(client, identity) != identity
-        twice = identity is not None and any(i == identity and c != client for c, i in self.identities.items())
-        if taken or twice or self.members.get(client, member) != member:
-            return False
-        self.members[client] = member
-        if identity is not None:
-            self.identities[client] = identity
-        return True
-
-    def listed(self, clients: Mapping[ClientId, bytes]) -> dict[ClientId, bytes]:
-        """Return what binds the replies of a sum's clients, who all have to be members."""
-        strangers = [client for client in clients if client not in self.members]
-        if strangers:
-            raise CipherError(
-                f"client {strangers[0]} is not enrolled in this run, and nothing of {len(clients)} clients was opened"
-            )
-        return {client: self.members[client] for client in clients}
-
-    def allow(self, turn: wire.Turn, body: bytes | memoryview, *, summands: int, layout: Layout) -> None:
-        """Record an opening, or raise CipherError."""
-        number, least = turn.round_number, max(self.floor, self.rules.minimum_clients)
-        if summands < least:
-            raise CipherError(
-                f"a sum of {summands} vectors was not opened, expected at least {least}: fewer could expose one client"
-            )
-        if not 1 <= number <= self.rules.rounds:
-            raise CipherError(
-                f"a sum for round {number} was not opened, expected a round from 1 to {self.rules.rounds}"
-            )
-        if self.layout is not None and layout != self.layout:
-            raise CipherError("the sum has another layout than those of earlier rounds, and was not opened")
-        digest = hashlib.sha256(body).digest()
-        if self.last is not None and number <= self.last.round_number and (turn, digest) != (self.last, self.digest):
-            raise CipherError(
-                f"a second sum for round {number} was not opened: one was, for round {self.last.round_number}, and two "
-                "sums of a round could expose a client by their difference"
-            )
-        self.last, self.digest, self.layout = turn, digest, layout
-
-    def to_bytes(self) -> bytes:
-        """Return what must not be forgotten during a run: with an authority, secrets of its clients too."""
-        if not self.challenge and self.last is None:
-            return b""
-        record = {
-            "minimum": self.rules.minimum_clients,
-            "rounds": self.rules.rounds,
-            "challenge": self.challenge.hex(),
-            "run": self.run.hex(),
-            "members": {str(client): member.hex() for client, member in self.members.items()},
-            "identities": {str(client): identity.hex() for client, identity in self.identities.items()},
-            "last": None if self.last is None else [self.last.round_number, self.last.attempt],
-            "digest": self.digest.hex(),
-            "layout": None if self.layout is None else self.layout.to_bytes().hex(),
-        }
-        return json.dumps(record).encode()
-
-    @classmethod
-    def remembered(cls, memory: bytes, *, rules: Rules, floor: int) -> Register:
-        """Read what :meth:`to_bytes` wrote; nothing is the memory of a holder that knows of no run yet."""
-        if not memory:
-            return cls(rules=rules, floor=floor)
-        try:
-            record = foreign.json_object(memory, largest=_LARGEST)
-            last, layout = record["last"], record["layout"]
-            found = cls(
-                rules=Rules(minimum_clients=int(record["minimum"]), rounds=int(record["rounds"])),
-                floor=floor,
-                challenge=bytes.fromhex(record["challenge"]),
-                run=bytes.fromhex(record["run"]),
-                members={int(client): bytes.fromhex(member) for client, member in record["members"].items()},
-                identities={int(client): bytes.fromhex(one) for client, one in record["identities"].items()},
-                last=None if last is None else wire.Turn(round_number=int(last[0]), attempt=int(last[1])),
-                digest=bytes.fromhex(record["digest"]),
-                layout=None if layout is None else Layout.from_bytes(bytes.fromhex(layout)),
-            )
-            found._check()
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, WireError, CipherError) as error:
-            raise KeysError(
-                f"The key holder's memory of what it has opened can't be read: {type(error).__name__}. Without it a "
-                "sum could be opened twice. Restore it, or remove it and begin the run anew."
-            ) from error
-        return found
-
-    def _check(self) -> None:
-        """Refuse a memory that no run leaves behind, such as one of clients without a challenge."""
-        lengths = {len(self.challenge), len(self.run), len(self.digest)} - {0, CHALLENGE_BYTES}
-        numbers = (self.rules.minimum_clients, self.rules.rounds, *self.members, *self.identities)
-        known = self.run or self.members or self.identities
-        if lengths or min(numbers) < 0 or (known and not self.challenge) or (self.members and not self.run):
-            raise ValueError("its parts don't belong together")

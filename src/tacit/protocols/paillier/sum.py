@@ -112,7 +112,7 @@ class PaillierSum(ClientHalf):
         session = self.session
         if session is None:
             holders = self.holders or tuple(cohort)[:1]
-            replies = yield dict.fromkeys(holders, wire.pack(wire.Kind.KEY, SETUP, b""))
+            replies = yield dict.fromkeys(holders, wire.pack(wire.Kind.KEY, SETUP, self.rules.to_bytes()))
             session = opened_session(holders, needed=self.needed, keys=self.keys, replies=replies)
             self._check(session.public)
         yield from session.enrol(cohort)
