@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,27 @@ def test_a_run_is_audited_by_its_own_settings(tmp_path: Path) -> None:
     assert noise == 1.3
     assert rate == pytest.approx(50 / 359, rel=0.15)  # a client holds 359 of 1,437 examples or so
     assert subject.pairs[0].claimed.ledger.unit == "example"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "said"),
+    [
+        ("result.json", '"epsilon": [0-9.]+', '"epsilon": 0.9', "the claim is false, or a file was changed"),
+        ("config.yaml", "noise: 1[.]3", "noise: 2.6", "the settings were changed since"),
+    ],
+)
+def test_a_claim_that_is_not_what_was_charged_is_refused(
+    name: str, before: str, after: str, said: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    config: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 2, "clients": 4}, "seed": 1}
+    tacit.run(tacit.RunConfig(mode="dp", dp={"noise": 1.3}, out=folder, **config), quiet=True)
+    assert cases.of_run(folder, randomness=SEED)
+    text = (folder / name).read_text()
+    assert re.search(before, text)
+    (folder / name).write_text(re.sub(before, after, text))
+    with pytest.raises(RunError, match=said):
+        cases.of_run(folder, randomness=SEED)
 
 
 def test_a_mechanism_of_ones_own() -> None:

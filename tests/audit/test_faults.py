@@ -16,7 +16,7 @@ from tacit.audit.audit import Effort, Finding, audit
 from tacit.config.run_config import RunConfig
 from tacit.federated import round as rounds
 from tacit.federated.plan import FixedSize, Plan, Poisson
-from tacit.mechanisms import gaussian
+from tacit.mechanisms import gaussian, nbafl
 from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism
 from tacit.mechanisms.mechanism import Mechanism, Release
 from tacit.mechanisms.skellam import SkellamMechanism
@@ -85,6 +85,19 @@ def _reused_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rounds, "released", released)
 
 
+def _weights_without_clip(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(nbafl, "clipped", lambda weights, bound: (np.clip(weights, -1e3 * bound, 1e3 * bound), True))
+
+
+def _numbers_that_are_none_count(patch: pytest.MonkeyPatch) -> None:
+    """An update that is no number is not put to zero, as a clip by comparison would leave it."""
+
+    def passes(update: Vector, bound: float) -> tuple[Vector, bool]:
+        return clipped(update, bound) if np.isfinite(update).all() else (np.full_like(update, bound), False)
+
+    patch.setattr(gaussian, "clipped", passes)
+
+
 def _population(plan: Plan) -> int:
     assert isinstance(plan.sampler, Poisson)
     return plan.sampler.population
@@ -137,6 +150,14 @@ FAULTS = {
         config=_dp(federate={"clients": 10, "per_round": 5}),
         pairs=(4, 5),
         effort=Effort(explore=20, count=300),
+    ),
+    "weights that nobody clips": Fault(
+        plant=_weights_without_clip,
+        config=RunConfig(mode="nbafl", nbafl={"epsilon": 100.0, "smallest": 1}),
+        pairs=(None, 2),
+    ),
+    "an update that is no number, and counts": Fault(
+        plant=_numbers_that_are_none_count, config=RunConfig(mode="local-dp", dp={"noise": 4.0}), pairs=(6, 7)
     ),
     "a share of the noise for another cohort": Fault(
         plant=_planned(

@@ -17,7 +17,7 @@ from tacit.audit.worlds import LAYERS, attacks
 from tacit.config import overrides
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
-from tacit.errors import ConfigError, TacitError
+from tacit.errors import ConfigError, RunError, TacitError
 from tacit.federated.examples import ExampleCharge
 from tacit.federated.plan import Claim, Everyone, Plan, ServerOptimizer
 from tacit.modes.catalogue import MODES, plan_of, resolve
@@ -25,20 +25,56 @@ from tacit.modes.settings import suited
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
 from tacit.runs.folder import config_of, must_have_begun
-from tacit.runs.ledger import charges_of
+from tacit.runs.ledger import charges_of, describe, ledger_of
+from tacit.runs.progress import result_of
 from tacit.training.private.clipping import Clipping
 
 _HOLDING = 1000  # examples that a client is said to hold where no run says how many
 _DELTA = 1e-5
+_SAME = 1e-3  # of epsilon: what two accountants may differ by
 _PARTS = ("on_client", "on_server", "length", "fitted", "public_state", "with_state", "event")  # of a mechanism
 
 
 def of_run(folder: Path, *, randomness: Randomness) -> list[Subject]:
-    """Return what a run claims, with its own settings and its own charges."""
+    """Return what a run claims, with its own settings and its own charges.
+
+    A result that claims less than the run was charged is false without any attack, and settings that are not those of
+    the charges are another run's: both are refused.
+    """
     must_have_begun(folder)
     config = config_of(folder)
+    _refuse_another_claim(folder)
+    _refuse_other_settings(folder, config)
     charged = next((own for attempt in charges_of(folder) for own in attempt.example_charges or ()), None)
     return list(_subjects(config, randomness, charged))
+
+
+def _refuse_another_claim(folder: Path) -> None:
+    """Refuse a result whose epsilon is smaller than what the journal charged."""
+    result, charged = result_of(folder), ledger_of(folder)
+    if result is None:
+        return
+    for told, lines in ((result.privacy, charged.lines), (result.example_privacy, charged.example_lines)):
+        spent = lines[-1].epsilon if lines else None
+        if told is not None and spent is not None and told.epsilon < spent * (1.0 - _SAME):
+            raise RunError(
+                f"The result in {folder} claims epsilon {told.epsilon:.6g} for one {told.unit}, and the journal's "
+                f"charges come to {spent:.6g}: the claim is false, or a file was changed."
+            )
+
+
+def _refuse_other_settings(folder: Path, config: Resolved) -> None:
+    """Refuse settings whose releases are not those that the journal charged."""
+    plan = plan_of(config, config.federate.clients or 1)
+    if plan.claim is None or plan.mechanism.event is None or plan.claim.by_participation:
+        return
+    planned = describe(plan.claim.event(plan.mechanism.event))
+    for attempt in charges_of(folder):
+        if attempt.round and attempt.charge is not None and describe(attempt.charge.event) != planned:
+            raise RunError(
+                f"config.yaml of {folder} plans {planned}, and round {attempt.round} was charged for "
+                f"{describe(attempt.charge.event)}: the settings were changed since. Restore them."
+            )
 
 
 def of_mode(name: str, *, randomness: Randomness, **sections: Any) -> list[Subject]:

@@ -25,6 +25,7 @@ from tacit.audit.event import Rows
 from tacit.audit.subject import Pair, Subject
 from tacit.audit.worlds import LAYERS, SIZE, Attack, MadeUp, attacks, direction, layer
 from tacit.config.resolved import Resolved
+from tacit.config.sections import Audit
 from tacit.errors import ConfigError, DropoutError, RunError, SpoiledError
 from tacit.federated.plan import Claim, Plan
 from tacit.federated.round import Unreliable
@@ -102,16 +103,18 @@ class _Rounds(Runner):
         """Charge nothing: the claim about a trial is made once, by the same ledger."""
 
 
-_LOOKS = len(LAYERS) + 3
+_LOOKS = len(LAYERS) + 4
 
 
 def looks(moved: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
-    """Return what an adversary looks at in a model that moved: along each layer's direction, at two places, its size.
+    """Return what an adversary looks at in a model that moved.
 
-    The two places are the largest and the smallest number of the direction, for mechanisms that name coordinates.
+    That is: along each layer's direction; at the largest and the smallest number of the direction, for mechanisms that
+    name coordinates; its sum, for whatever was put in the place of an update that is no number; and its size.
     """
     along = [float(moved @ layer(number)) for number in range(len(LAYERS))]
-    return [*along, float(moved[np.argmax(direction())]), float(moved[np.argmin(direction())]), float(moved @ moved)]
+    places = [float(moved[np.argmax(direction())]), float(moved[np.argmin(direction())])]
+    return [*along, *places, float(moved.sum()), float(moved @ moved)]
 
 
 def _number(state: bytes) -> float:
@@ -329,7 +332,8 @@ def _federation(config: Resolved, *, clients: int, per_round: int, minimum: int 
         "drop": 0.0,
     }
     mode = mode_of(config.mode)
-    config = config.model_copy(update={"federate": config.federate.model_copy(update=sizes), "out": None})
+    changes = {"federate": config.federate.model_copy(update=sizes), "out": None, "audit": Audit()}
+    config = config.model_copy(update=changes)
     for key, value in mode.replayed.items():
         section, _, name = key.partition(".")
         config = config.model_copy(update={section: getattr(config, section).model_copy(update={name: value})})

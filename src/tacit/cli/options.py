@@ -115,6 +115,7 @@ RUN = (  # what federations have
     Flag(key="dp.clip", names=("--C", "--clip"), panel=_PRIVACY),
     *_BUDGET,
     CLIENTS_NOISE,
+    Flag(key="audit.canaries", kind=int, names=("--audit",), panel=_PRIVACY),
     Flag(key="engine"),
     *_MACHINE,
 )

@@ -17,6 +17,7 @@ from tacit.config import federatedscope
 from tacit.config.dialects import in_full, translated
 from tacit.config.domains import Between
 from tacit.config.sections import (
+    Audit,
     Data,
     Dp,
     DpSgd,
@@ -86,6 +87,7 @@ class RunConfig(Section):
     masks: Masks = Masks()
     signds: Signds = Signds()
     nbafl: Nbafl = Nbafl()
+    audit: Audit = Audit()
     flower: Flower = Flower()
 
     def __init__(self, **values: Any) -> None:

@@ -305,6 +305,13 @@ class Masks(Section):
     """Differential privacy under masks: Skellam noise from the clients, set by the section dp (`--dp`)."""
 
 
+class Audit(Section):
+    """A claim attacked while the run goes on."""
+
+    canaries: Annotated[int, Between(1, limits.CLIENTS)] | None = None
+    """How many made-up clients are looked for in what is released; coins put half of them into the training."""
+
+
 class Flower(Section):
     """How a run lives on Flower, for the engine flower."""
 

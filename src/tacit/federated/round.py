@@ -41,6 +41,7 @@ class Outcome:
     """What a round gave."""
 
     model: Vector
+    update: Vector  # what was released, by which the model moved
     state: State
     mechanism: Mechanism  # of the next round
     train_loss: float | None
@@ -76,6 +77,7 @@ def release(
         moved, new_state = plan.optimizer.step(task.model, given.update, state)
     return Outcome(
         model=moved,
+        update=given.update,
         state=new_state,
         mechanism=given.mechanism,
         train_loss=given.train_loss,

@@ -15,6 +15,7 @@ from tacit.config.run_config import RunConfig
 from tacit.config.sections import Section
 from tacit.errors import ConfigError
 from tacit.federated.plan import Plan
+from tacit.mechanisms.gaussian import GaussianMechanism
 from tacit.modes.dp import DP
 from tacit.modes.dp_sgd import DP_SGD, with_examples
 from tacit.modes.local_dp import LOCAL_DP
@@ -26,6 +27,7 @@ from tacit.modes.plain import PLAIN
 from tacit.modes.signds import SIGNDS
 
 GROUP = "tacit.modes"  # the entry points of other packages
+_FEWEST_CANARIES = 100
 MODES: dict[str, Mode] = {
     mode.name: mode
     for mode in (
@@ -91,7 +93,9 @@ def plan_of(config: Resolved, clients: int) -> Plan:
     """
     mode = mode_of(config.mode)
     _refuse_unused(config, mode)
-    return with_examples(mode.plan(config, clients), config, mode)
+    plan = with_examples(mode.plan(config, clients), config, mode)
+    _refuse_canaries(config, mode, plan)
+    return plan
 
 
 def _refuse_unused(config: Resolved, mode: Mode) -> None:
@@ -106,6 +110,29 @@ def _refuse_unused(config: Resolved, mode: Mode) -> None:
         if given := _given(getattr(config, owner.section)):
             keys = ", ".join(f"{owner.section}.{key}" for key in given)
             raise ConfigError(f"{keys} has no effect in mode {mode.name!r}. Remove it, or add --mode {owner.name}.")
+
+
+def _refuse_canaries(config: Resolved, mode: Mode, plan: Plan) -> None:
+    """Refuse canaries where their scores would not mean what is said of them."""
+    if config.audit.canaries is None:
+        return
+    mechanism, claim = plan.mechanism, plan.claim
+    why = ""
+    if config.audit.canaries < _FEWEST_CANARIES:
+        why = f"fewer than {_FEWEST_CANARIES} show nothing"
+    elif not mode.central or not isinstance(mechanism, GaussianMechanism) or claim is None:
+        why = "they are for Gaussian noise that the server adds, drawn anew for every round (mode dp)"
+    elif mechanism.adaptive is not None or mechanism.per_layer or mechanism.denoise != "none":
+        why = "they are for one fixed clip of the whole update, and releases that are not denoised"
+    elif mechanism.noise_multiplier == 0.0:
+        why = "without noise there is no claim to hold them against"
+    elif claim.by_participation or (claim.rate < 1.0 and claim.sampling != "poisson"):
+        why = "they are for rounds that everyone is in, or that Poisson sampling draws"
+    if why:
+        raise ConfigError(
+            f"audit.canaries={config.audit.canaries} does not work in mode {mode.name!r} with these settings: {why}. "
+            "Leave it out, and attack the run by `tacit audit` once it is there."
+        )
 
 
 def _given(section: Section) -> list[str]:

@@ -115,6 +115,11 @@ class Account:
             true_delta=delta,
         )
 
+    @property
+    def ledger(self) -> Ledger:
+        """A short ledger of what was charged so far."""
+        return self._ledger.short()
+
     def final(self) -> Privacy:
         """Return the claim at the end of a run, with what it means as a risk, which takes a moment to find."""
         return _with_risk(self.privacy(), self._ledger.short())

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -35,6 +37,7 @@ CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT, REPORT = (
 _OURS = (CONFIG, JOURNAL, CHECKPOINT, MODEL, RESULT)
 WALL = "wall"
 _SERVER = "server."
+_CANARIES = "canaries"
 _LARGEST = 1 << 26  # bytes of a record
 _PRIVATE, _OWNER = 0o700, 0o600  # the root of a run's randomness is in its journal, or as a seed in its settings
 
@@ -52,10 +55,13 @@ class Checkpoint:
     mechanism: bytes  # what the next round's mechanism tells its clients
     seconds: Mapping[str, float]  # of all rounds so far: by stage, and WALL for the whole of them
     record: Round | None
+    canaries: NDArray[np.float64] | None = None  # their scores so far
 
     def write(self, path: Path) -> None:
         """Replace the file at ``path``."""
-        tensors = {"model": self.model} | {_SERVER + name: vector for name, vector in self.state.items()}
+        tensors: dict[str, Any] = {"model": self.model}
+        tensors |= {_SERVER + name: vector for name, vector in self.state.items()}
+        tensors |= {} if self.canaries is None else {_CANARIES: self.canaries}
         metadata = {
             "round": str(self.round_number),
             "mechanism": self.mechanism.hex(),
@@ -78,6 +84,7 @@ class Checkpoint:
                 seconds={stage: float(spent) for stage, spent in foreign.json_object(metadata["seconds"]).items()},
                 record=_round_in(foreign.json_value(metadata["record"], largest=_LARGEST)),
                 model=tensors.pop("model"),
+                canaries=tensors.pop(_CANARIES, None),
                 state={name.removeprefix(_SERVER): vector for name, vector in tensors.items()},
             )
         except OSError as error:

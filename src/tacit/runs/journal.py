@@ -7,6 +7,7 @@ round      a round is done: its numbers
 failed     a try failed, and why; it stays charged
 note       what people should know of a round
 secret     the same, for the server alone: it would tell who took part
+audit      what canaries found, of a run that had some
 stopped    the run stopped before its end, and why
 resume     it went on
 end        it is complete
@@ -214,6 +215,27 @@ class Secret(Note):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Audit(Record):
+    """What canaries found; see :class:`~tacit.accounting.one_run.OneRun`."""
+
+    kind = "audit"
+    canaries: Natural
+    inside: Natural
+    epsilon: Epsilon
+    delta: float
+    bound: Epsilon
+    final: Epsilon
+    any_shape: Epsilon
+    confidence: float
+    refuted: Truth
+    unit: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line as plain values."""
+        return {"type": self.kind} | {name: to_json(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resume(Record):
     """The run went on, and with what."""
 
@@ -238,7 +260,7 @@ class End(Record):
     rounds: Natural | None = None
 
 
-_KINDS = {kind.kind: kind for kind in (Start, Attempt, Round, Failed, Note, Secret, Resume, Stopped, End)}
+_KINDS = {kind.kind: kind for kind in (Start, Attempt, Round, Failed, Note, Secret, Audit, Resume, Stopped, End)}
 
 
 @dataclass(frozen=True, kw_only=True)

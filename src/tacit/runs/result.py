@@ -15,14 +15,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit import foreign
 from tacit.accounting.events import from_json, to_json
+from tacit.accounting.one_run import OneRun
 from tacit.errors import RunError, WireError
 from tacit.federated.plan import Privacy
 from tacit.rounding import epsilon_text
 
+Audited = OneRun  # as pages know it
 _LARGEST = 1 << 30  # bytes
 _ROWS = 8  # of rounds in the short table
 _PRIVATE = "Choose a mode that does, such as --mode dp."
-_EPSILONS = ("epsilon", "example_epsilon")
+_EPSILONS = ("epsilon", "example_epsilon", "bound", "final", "any_shape")
+_LEVELS = ("privacy", "example_privacy", "audit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)  # there may be a hundred thousand
@@ -117,6 +120,7 @@ class Result:
     notes: tuple[str, ...]
     folder: str | None
     stage_seconds: dict[str, float]  # of all rounds together; ``other`` is what no stage was charged with
+    audit: OneRun | None = None  # what canaries found, where some were in the training
     example_privacy: Privacy | None = None  # beside ``privacy``, where that is about clients
     chance: float | None = None  # the share of the test data's most frequent class, which needs no learning
     test_examples: int | None = None  # how many there are
@@ -207,7 +211,7 @@ class Result:
         """Return ``result.json``."""
         told = asdict(self)
         told["rounds"] = [_in_json(record) for record in told["rounds"]]
-        for level in ("privacy", "example_privacy"):
+        for level in _LEVELS:
             told[level] = told[level] and _in_json(told[level])
         return json.dumps(told, indent=2, allow_nan=False) + "\n"
 
@@ -218,7 +222,7 @@ class Result:
         try:
             told = foreign.json_object(data, largest=_LARGEST)  # refuses what the next parser takes: NaN, names twice
             told["rounds"] = [_from_json(record) for record in told["rounds"]]
-            for level in ("privacy", "example_privacy"):
+            for level in _LEVELS:
                 told[level] = told.get(level) and _from_json(told[level])
             return _result().validate_json(json.dumps(told), strict=True)
         except (WireError, ValidationError, KeyError, TypeError, AttributeError) as error:

@@ -31,10 +31,11 @@ from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.book import Book
+from tacit.runs.canaries import Canaries
 from tacit.runs.connection import Connection, Watch
 from tacit.runs.folder import MODEL, RESULT, WALL, Checkpoint, RunFolder
 from tacit.runs.job import Job
-from tacit.runs.journal import Attempt, Disclosure, End, Failed, Note, Record, Secret
+from tacit.runs.journal import Attempt, Audit, Disclosure, End, Failed, Note, Record, Secret
 from tacit.runs.ledger import replay
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
@@ -80,10 +81,12 @@ class Runner:
         self._mechanism = job.plan.mechanism  # of the next round, with what it remembers of the last ones
         self._tells = Disclosure(plan=job.plan)
         self._remarks = job.remarks + (() if book is None else book.notes())
+        self._canaries: Canaries | None = None
 
     def run(self, start: Checkpoint | None, done: tuple[RoundRecord, ...], *, setup_seconds: float) -> Result:
         """Run the rounds after ``start``, or all of them, and return the result of the whole run."""
         watch = Watch(stopwatch=self._stopwatch, on_reply=self._count_reply, note=self._note)
+        self._release_canaries(start)
         with self._connection.open(self._job, self._randomness, watch) as engine:
             return self._run(engine, start, done, setup_seconds)
 
@@ -145,12 +148,36 @@ class Runner:
             self._observer.note(stopped[0])
         finally:
             self._keep(checkpoint.model)
-        result = self._result(checkpoint, tuple(records), setup_seconds, stopped)
+        result = self._audited(self._result(checkpoint, tuple(records), setup_seconds, stopped), checkpoint.model)
         if self._folder is not None:
             write_atomically(self._folder.path / RESULT, result.to_json().encode(), mode=0o600)  # it may name the seed
             self._folder.journal.append(End(rounds=len(records)))
         self._observer.finished(result)
         return result
+
+    def _release_canaries(self, start: Checkpoint | None) -> None:
+        """Let the canaries in, where the settings ask for some, with the scores they had."""
+        job = self._job
+        if job.config.audit.canaries is None:
+            return
+        self._canaries = Canaries(
+            plan=job.plan,
+            count=job.config.audit.canaries,
+            randomness=self._randomness,
+            first=job.trainer.layout.read(job.module).cpu().numpy(),
+        )
+        if start is not None and start.canaries is not None:
+            self._canaries.scores = start.canaries
+        self._remarks += (self._canaries.remark,)
+
+    def _audited(self, result: Result, model: Vector) -> Result:
+        """Return the result with what the canaries found, where there are any."""
+        if self._canaries is None or self._account is None:
+            return result
+        self._observer.doing("looking for the canaries")
+        found = self._canaries.found(self._account.ledger, model)
+        self._write(Audit(**asdict(found)))
+        return replace(result, audit=found)
 
     def _advice(self) -> str:
         """Return what to do about a budget that leaves nothing."""
@@ -193,6 +220,7 @@ class Runner:
             mechanism=outcome.mechanism.public_state(),
             seconds=self._spent(before, wall),
             record=self._tells.round(record, cohort, outcome.clients),
+            canaries=None if self._canaries is None else self._canaries.scores,
         )
         self._save(after)
         self._mechanism = outcome.mechanism
@@ -213,6 +241,8 @@ class Runner:
             try:
                 task = broadcast(self._plan, mechanism, before.model, turn)
                 total = self._exchange(engine, sum_flow(self._plan, mechanism, cohort, task), traffic)
+                if self._canaries is not None:
+                    total = self._canaries.joined(total, task)
                 with self._stopwatch.measure("recover"):
                     outcome = release(self._plan, mechanism, total, task, before.state, self._randomness)
             except DropoutError as error:  # nothing was released, and what was charged stays charged
@@ -234,6 +264,8 @@ class Runner:
                     )
                 for note in outcome.notes:
                     self._note(note)
+                if self._canaries is not None:
+                    self._canaries.saw(outcome.update)
                 return outcome, cohort, attempt + 1
             finally:
                 self._in_flight = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tacit.report.page import Cell, Chart, Fold, Note, Part, Section, Series, Table, Text, line
-from tacit.report.run import risk
+from tacit.report.run import audit, risk
 from tacit.report.words import guarantee, places, relation_text, short, shortened, without_names
 from tacit.rounding import epsilon_text
 from tacit.runs.history import History, Level
@@ -31,6 +31,8 @@ def section(history: History, *, full: bool) -> Section:
         parts += [*risk.parts(level.privacy), _chart(history, level), _claim(level)]
         for note in level.privacy.notes:
             parts.append(Text(text=note if full or not history.secret_cohort else without_names(note)))
+    if history.result is not None and history.result.audit is not None:
+        parts += audit.parts(history.result.audit)
     if history.start.simulation:
         parts.append(
             Note(

@@ -62,7 +62,8 @@ def parts(privacy: Claimed) -> list[Part]:
     told = "All that was released says so, and not epsilon and delta alone."
     if privacy.right_guesses is None:
         told = "Epsilon and delta alone say so; what was released may well tell less."
-    means = f"**What epsilon {epsilon_text(privacy.epsilon)} means.** {sentence(privacy)} {told}"
+    seldom = f"One that accuses at a false-positive rate of 1% finds at most {percentage(found.power(0.01))}."
+    means = f"**What epsilon {epsilon_text(privacy.epsilon)} means.** {sentence(privacy)} {seldom} {told}"
     not_means = f"**What it does not mean.** {limits(privacy)}"
     rows: list[tuple[Cell, ...]] = [
         (f"1 in {round(1 / alpha):,}", percentage(alpha), percentage(found.power(alpha))) for alpha in _ALARMS

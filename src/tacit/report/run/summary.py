@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tacit.modes import images
 from tacit.modes.catalogue import mode_of
 from tacit.report.page import Card, Cards, Cell, Drawing, Note, Part, Party, Section, Table, Tone
-from tacit.report.run import risk
+from tacit.report.run import audit, risk
 from tacit.report.run.baseline import Baseline
 from tacit.report.words import (
     bytes_text,
@@ -138,6 +138,8 @@ def ending(result: Result) -> list[Part]:
     ]
     claims = filter(None, (result.privacy, result.example_privacy))
     rows += [("that means", risk.sentence(claim).replace("**", "")) for claim in claims]
+    if result.audit is not None:
+        rows.append(("audited", audit.sentence(result.audit).replace("**", "")))
     if result.client_names:
         rows.append(("clients", names_text(result.client_names)))
     if result.metrics:

@@ -1,0 +1,168 @@
+r"""Canaries in a run: made-up clients whose updates are looked for in what is released.
+
+Every canary has a direction of its own: signs on coordinates that no other canary has, drawn at random. A fair coin
+puts it into the training or leaves it out. One that is in answers in rounds like any client, by the mode's own
+mechanism and protocol, with an update far beyond the clip; it is drawn as clients are, and adds nothing to the number
+that sums are divided by, to minimum cohorts or to what is told of a round. Its score is how far releases went its way;
+:mod:`tacit.accounting.one_run` says what the scores mean.
+
+What real clients are promised stays as it is: the server's noise is complete without any client, and canaries depend on
+nobody's data. Scores are computed from releases alone, so that the bound is post-processing: to publish it costs
+nothing. The price is accuracy: n canaries in the training add a vector of norm :math:`C \sqrt n` to sums whose noise
+has the norm :math:`z C \sqrt d`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting.evidence import Claimed
+from tacit.accounting.ledger import Ledger
+from tacit.accounting.one_run import OneRun, held_against
+from tacit.errors import ConfigError
+from tacit.federated.plan import Claim, Plan
+from tacit.federated.round import Finish, LocalClients, sum_flow
+from tacit.flow import ClientId, InProcessEngine, drive
+from tacit.mechanisms.gaussian import GaussianMechanism
+from tacit.protocols.protocol import Total
+from tacit.randomness import Randomness
+from tacit.vectors import Vector
+from tacit.wire import Task
+
+_FAR = 1e4  # the norm of an update, beyond any clip
+_EXAMPLES = 2**40  # that a canary says to hold: as much weight as a client may have
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flock:
+    """Directions that share no coordinate, and which of them are in the training.
+
+    Attributes:
+        owner: whose each coordinate of the model is.
+        signs: the direction's sign there.
+        inside: of each canary, whether it is in the training.
+    """
+
+    owner: NDArray[np.int64]
+    signs: Vector
+    inside: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, count: int, parameters: int, randomness: Randomness) -> Flock:
+        """Draw ``count`` canaries for a model of so many parameters, the same for the same run."""
+        if count > parameters:
+            raise ConfigError(
+                f"audit.canaries={count}: expected at most {parameters}, as every canary needs a number of the model "
+                "that no other has."
+            )
+        draw = randomness.stream("canaries")
+        return cls(
+            owner=draw.permutation(parameters) % count,
+            signs=np.where(draw.random(parameters) < 0.5, 1.0, -1.0).astype(np.float32),
+            inside=draw.random(count) < 0.5,
+        )
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.inside)
+
+    def along(self, moved: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return how far a vector goes in each canary's direction."""
+        sums = np.bincount(self.owner, weights=self.signs * np.asarray(moved, np.float64), minlength=self.count)
+        return np.asarray(sums / np.sqrt(np.bincount(self.owner, minlength=self.count)))
+
+
+class Canaries:
+    """The canaries of a run: joins them to the sums, and keeps their scores."""
+
+    def __init__(self, *, plan: Plan, count: int, first: Vector, randomness: Randomness) -> None:
+        """Draw the canaries.
+
+        Args:
+            plan: the run's; its mechanism stays the same from round to round.
+            count: how many there are.
+            first: the model before the first round.
+            randomness: the run's.
+        """
+        assert plan.claim is not None
+        assert isinstance(plan.mechanism, GaussianMechanism)
+        self._claim: Claim = plan.claim
+        self._mechanism: GaussianMechanism = plan.mechanism
+        self._plan = plan
+        self._randomness = randomness.within("canaries")
+        self._first = first
+        self.flock = Flock.of(count, len(first), randomness)
+        self.scores: NDArray[np.float64] = np.zeros(count)
+        self._clients = LocalClients(
+            plan=plan,
+            trainer=_Sings(self.flock),
+            examples=[_EXAMPLES] * count,
+            randomness=self._randomness,
+        )
+
+    @property
+    def remark(self) -> str:
+        """What people should know of them."""
+        inside = int(self.flock.inside.sum())
+        return (
+            f"Canaries are in the training: {inside:,} of {self.flock.count:,} made-up clients, chosen by coins, whose "
+            "updates are random directions at the clip. They make the model slightly worse, and epsilon no larger."
+        )
+
+    def joined(self, total: Total, task: Task) -> Total:
+        """Return a round's sum with the canaries that are in it, as the same mechanism and protocol make it."""
+        turn = task.turn
+        asked = np.flatnonzero(self.flock.inside)
+        if self._claim.rate < 1.0:
+            coins = self._randomness.secret("cohort", turn.round_number, turn.attempt).random(len(asked))
+            asked = asked[coins < self._claim.rate]
+        if not len(asked):
+            return total
+        engine = InProcessEngine(answer=self._clients.answer)
+        added = drive(sum_flow(self._plan, self._mechanism, asked.tolist(), task), engine)
+        return replace(total, vector=total.vector + added.vector)
+
+    def saw(self, update: Vector) -> None:
+        """Add what a release says of each canary: the log of how much likelier it is where the canary may be in it."""
+        z, rate = self._mechanism.noise_multiplier, self._claim.rate
+        seen = self.flock.along(update) * self._mechanism.expected_clients / self._mechanism.clip_bound
+        gain = (2.0 * seen - 1.0) / (2.0 * z**2)
+        self.scores = self.scores + (gain if rate >= 1.0 else np.logaddexp(math.log1p(-rate), math.log(rate) + gain))
+
+    def found(self, ledger: Ledger, model: Vector) -> OneRun:
+        """Return what the canaries found, of a run that charged this and ended in this model."""
+        return held_against(
+            Claimed(ledger=ledger, delta=self._claim.delta),
+            self.scores,
+            self.flock.inside,
+            final=self.flock.along(model - self._first),
+            normal=self._claim.rate >= 1.0,
+        )
+
+
+class _Sings:
+    """A trainer that returns every canary's direction, far beyond the clip."""
+
+    workers = 1
+
+    def __init__(self, flock: Flock) -> None:
+        order = np.argsort(flock.owner, kind="stable")
+        places = np.split(order, np.cumsum(np.bincount(flock.owner, minlength=flock.count))[:-1])
+        self._updates = [(own, np.float32(_FAR / math.sqrt(len(own))) * flock.signs[own]) for own in places]
+
+    def train(
+        self, model: Vector, clients: Sequence[ClientId], keys: NDArray[np.int64], round_number: int, finish: Finish
+    ) -> None:
+        """Hand over the updates, with a loss of zero."""
+        del keys, round_number
+        for client in clients:
+            places, numbers = self._updates[client]
+            update = np.zeros(len(model), np.float32)
+            update[places] = numbers
+            finish(client, update, 0.0)
