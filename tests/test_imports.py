@@ -115,7 +115,10 @@ PEERS = (
     "tacit_labs/bench/simulation/peers/"  # other libraries as their users use them: their optimisers, their randomness
 )
 DOCUMENTED = "tacit_labs/bench/documented/"  # what the docs quote of all parts of Tacit
-OTHERS_OPTIMISERS = {DOCUMENTED + "dp_sgd.py"}  # a plain step and Opacus's, beside Tacit's
+OTHERS_OPTIMISERS = {
+    DOCUMENTED + "dp_sgd.py",
+    DOCUMENTED + "models/steps.py",
+}  # a plain step and Opacus's, beside Tacit's
 REPORTS_DATA = {"tacit/report/holdings.py"}  # draws data sets, so it reads their types and the splits
 
 

@@ -55,6 +55,12 @@ def borrowed_generators(seed: int) -> Iterator[None]:
         np.random.set_state(numpys)  # noqa: NPY002 - the global state that others draw from
 
 
+def generator_states() -> bytes:
+    """Return where Python's and NumPy's own generators stand, to see whether anybody has drawn from them."""
+    numpys = np.random.get_state(legacy=False)  # noqa: NPY002 - the global state that others draw from
+    return repr((random.getstate(), numpys)).encode()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Randomness:
     """A root key from which named streams are derived with BLAKE2b.

@@ -56,6 +56,16 @@ CASES = {
     "handwritten": Case(make=Handwritten, shape=(1, 10, 10)),
     "residual": Case(make=Residual, shape=(1, 8, 8)),
     "group norm": Case(make=_group_norm, shape=(1, 8, 8)),
+    "means of images": Case(
+        make=lambda: Custom(
+            lambda m, x: m.out(m.b(m.pool(torch.tanh(m.a(x)))).mean((2, 3))),
+            a=nn.Conv2d(1, 4, 3, padding=1),
+            b=nn.Conv2d(4, 5, 1),
+            pool=nn.AdaptiveAvgPool2d((3, 2)),
+            out=nn.Linear(5, CLASSES),
+        ),
+        shape=(1, 6, 6),
+    ),
     "layer norm": Case(
         make=lambda: nn.Sequential(
             nn.Linear(4, 6),

@@ -8,6 +8,7 @@ batch by a counter on the device, so that a round is a few copies and then nothi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,11 +40,15 @@ class CapturedTrainer:
         self._trainer = trainer
         self._settings = settings
         self._captures: dict[tuple[int, int, int, bool], _Capture] = {}
+        self._pool: Any = None  # graphs never run at the same time, and share what is theirs while they run
+        self._fails = False  # once something could not be captured, steps are taken one by one
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
         # Poisson cohorts differ in size every round: rounded up, they share a few graphs. Copies of the last client
         # fill up, and their results are left out.
+        if self._fails:
+            return self._trainer.train(model, holdings, chunk)
         count = len(chunk.clients)
         filled = chunk.filled(next(multiple for least, multiple in _MULTIPLES if count >= least))
         settings = self._settings
@@ -53,8 +58,15 @@ class CapturedTrainer:
         if capture is None:
             if len(self._captures) >= _MOST_GRAPHS:
                 self._captures.pop(next(iter(self._captures)))
-            with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
-                capture = self._captures[shape] = self._capture(model, holdings, plan)
+            try:
+                with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+                    capture = self._captures[shape] = self._capture(model, holdings, plan)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except RuntimeError:  # a step that asks the device something while it computes
+                self._fails = True
+                torch.cuda.synchronize()
+                return self._trainer.train(model, holdings, chunk)
         self._load(capture, model, plan, chunk.rate)
         for _ in range(len(plan.rows)):
             capture.graph.replay()
@@ -91,7 +103,9 @@ class CapturedTrainer:
                 capture.step.zero_()
                 step()
         torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(capture.graph):
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(capture.graph, pool=self._pool):
             step()
         return capture
 

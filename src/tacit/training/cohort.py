@@ -125,6 +125,7 @@ class CohortTrainer:
         holdings: Holdings,
         settings: LocalTraining,
         lanes: int = 0,
+        at_once: int | None = None,
     ) -> None:
         """Start the workers.
 
@@ -136,6 +137,7 @@ class CohortTrainer:
             holdings: who holds which examples.
             settings: local SGD.
             lanes: how many clients fill one chunk exactly, where their number matters; 0 elsewhere.
+            at_once: how many clients a chunk may have at most, where the form sets a limit.
         """
         self.form = form
         self.reason = reason
@@ -147,9 +149,10 @@ class CohortTrainer:
         self._holdings = holdings
         self._settings = settings
         self._lanes = lanes
+        self._at_once = at_once
         self._device = holdings.features.device
-        self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
         self._threads_before = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
 
     def train(
         self,
@@ -192,9 +195,8 @@ class CohortTrainer:
     def _chunks(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Yield positions in ``clients``, those of similar size together, the largest first."""
         steps = -(-self._holdings.sizes(clients) // self._settings.batch_size)
-        kind = "cuda" if self._device.type == "cuda" else "cpu"
-        batch = self._settings.batch_size
-        limit = min(_MOST_CLIENTS[kind], max(1, _EXAMPLES_PER_STEP[kind] // batch))
+        limit = chunk_size(self._settings.batch_size, self._device.type)
+        limit = min(limit, self._at_once or limit)
         rounds = -(-len(clients) // (limit * self.workers))
         size = -(-len(clients) // (rounds * self.workers))  # as many chunks as keep all workers busy to the end
         if self._lanes and len(clients) >= self._lanes * self.workers:
@@ -211,7 +213,13 @@ class CohortTrainer:
         if self._device.type == "cpu":
             cpu.keep_pages()
             if self.workers > 1:
-                torch.set_num_threads(1)
+                torch.set_num_threads(max(1, self._threads_before // self.workers))
+
+
+def chunk_size(batch_size: int, device: str) -> int:
+    """Return how many clients train as one program on a CPU or a GPU: as many as pay."""
+    kind = "cuda" if device == "cuda" else "cpu"
+    return min(_MOST_CLIENTS[kind], max(1, _EXAMPLES_PER_STEP[kind] // batch_size))
 
 
 def learning_rate(settings: LocalTraining, round_number: int) -> float:

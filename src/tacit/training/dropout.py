@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
+from tacit.randomness import borrowed_generators, generator_states
 from tacit.training.cohort import keep_mask
 
 _PER_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -53,3 +57,17 @@ def use_keys(module: nn.Module) -> None:
                 per_channel = isinstance(child, _PER_CHANNEL)
                 setattr(parent, name, KeyedDropout(probability=child.p, per_channel=per_channel, site=site))
                 site += 1
+
+
+@contextmanager
+def watched_generators(device: torch.device) -> Iterator[Callable[[], bool]]:
+    """Yield what says whether anybody has drawn from torch's, NumPy's or Python's generators; all are put back."""
+    cuda = [device] if device.type == "cuda" else []
+
+    def state() -> list[bytes]:
+        torchs = [torch.get_rng_state(), *(torch.cuda.get_rng_state(own) for own in cuda)]
+        return [*(own.numpy().tobytes() for own in torchs), generator_states()]
+
+    with torch.random.fork_rng(cuda), borrowed_generators(0):
+        before = state()
+        yield lambda: state() != before

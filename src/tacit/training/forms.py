@@ -6,7 +6,7 @@ form       for
 lanes      convolutions, linear layers, pooling and pointwise layers on a CPU with the native kernels
 grouped    models whose every layer has a rule (:mod:`tacit.training.program`), on any device
 vmap       other models without control flow on data or random numbers of their own
-loop       everything else, and runs with hooks
+loop       everything else, runs with hooks, and on CPUs models so large that one client fills a core
 =========  ==========================================================================================
 
 All forms give the same result for a client (up to the order of floating-point sums), whoever trains beside it.
@@ -15,6 +15,7 @@ All forms give the same result for a client (up to the order of floating-point s
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Literal
 
 import numpy as np
@@ -23,9 +24,11 @@ from torch import nn
 
 from tacit.errors import ConfigError
 from tacit.limits import cores
+from tacit.training.batchable import Attention, batchable, names_in
 from tacit.training.captured import CapturedTrainer
-from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, Network, StackedTrainer
-from tacit.training.dropout import use_keys
+from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, Network, StackedTrainer, chunk_size
+from tacit.training.cost import MAPPED, Cost, cost_of
+from tacit.training.dropout import use_keys, watched_generators
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.hooks import Hooks
 from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
@@ -33,13 +36,15 @@ from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.parameters import Parameters
 from tacit.training.private.probe import calm
-from tacit.training.program import NoProgram, Program, graph_of, trace
+from tacit.training.program import NoProgram, Program, drops_by_function, graph_of, trace
+from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.vmapped import VmappedNetwork
 
 Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
 
-_VMAP_PAYS_BELOW = 32  # on CPUs vmap loses to the loop at larger batches
+_SHARE, _BESIDE, _COPIES = 0.5, 2.0, 6  # of free memory; activations and their gradients; weights, gradients, momenta
+_FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
 def cohort_trainer(
@@ -66,18 +71,25 @@ def cohort_trainer(
     Raises:
         ConfigError: the form that was asked for does not fit the model.
     """
-    choice = _Choice(module=module, holdings=holdings, settings=settings, loss=loss, asked=form, hooks=hooks)
-    chosen, device = choice.form, holdings.features.device
-    many = 1 if chosen == "loop" else workers or (1 if device.type == "cuda" else cores())
-    lanes = LANES if chosen == "lanes" and prefers_clients(settings.batch_size, LANES) else 0
+    choice = _Choice(
+        module=module,
+        holdings=holdings,
+        settings=settings,
+        loss=loss,
+        asked=form,
+        hooks=hooks,
+        workers=workers or (1 if holdings.features.is_cuda else cores()),
+    )
+    lanes = LANES if choice.form == "lanes" and prefers_clients(settings.batch_size, LANES) else 0
     return CohortTrainer(
-        form=chosen,
+        form=choice.form,
         reason=choice.reason,
         layout=choice.layout,
-        trainers=[choice.trainer() for _ in range(many)],
+        trainers=[choice.trainer() for _ in range(choice.workers)],
         holdings=holdings,
         settings=settings,
         lanes=lanes,
+        at_once=choice.at_once(),
     )
 
 
@@ -93,7 +105,9 @@ class _Choice:
         loss: Loss,
         asked: Form,
         hooks: Hooks | None,
+        workers: int,
     ) -> None:
+        self._workers = workers
         self._device = holdings.features.device
         self._holdings = holdings
         self._settings = settings
@@ -101,8 +115,46 @@ class _Choice:
         self._hooks = hooks or Hooks.for_training()
         self._module = copy.deepcopy(module).to(self._device).train()
         self.layout = Parameters.of(self._module)
+        self._own_layout = self.layout  # of the module that the loop trains
+        self._mapped = batchable(self._module)  # what vmap maps
+        self._mapped_layout = self.layout.renamed(names_in(self._mapped, self._module, self.layout.names))
         self._program, self.reason = self._trace()
         self.form = self._choose(asked)
+
+    @property
+    def workers(self) -> int:
+        """How many chunks may train at the same time.
+
+        Clients in a loop share torch's only generator where the model draws from it: then there is one worker.
+        """
+        if self.form == "loop" and (self._device.type == "cuda" or self._draws):
+            return 1
+        return min(self._workers, len(self._holdings.rows)) if self.form == "loop" else self._workers
+
+    def at_once(self) -> int | None:
+        """Return how many clients may train as one program, where a form or the memory sets a limit."""
+        if self.form == "loop":
+            return 1
+        return None if self._device.type == "cpu" else self._fitting()
+
+    def _fitting(self) -> int:
+        """Return how many clients fit the GPU's memory: by what a step of two keeps for its backward pass."""
+        trainer = self._stacked()
+        width = min(self._settings.batch_size, len(self._holdings.labels))
+        rows = torch.arange(width, device=self._device).repeat(2, 1)
+        kept: dict[int, int] = {}
+
+        def count(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            state = trainer.start(self._own_layout.read(self._module), 2)
+            trainer.network.outputs(state.parameters, self._holdings.features[rows], torch.zeros_like(rows[:, 0]))
+        copies = 4 * _COPIES * self.layout.size
+        free = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
+        return max(1, int(_SHARE * free / (_BESIDE * sum(kept.values()) / 2 + copies)))
 
     def trainer(self) -> ChunkTrainer:
         """Return a trainer for one worker, with a model of its own."""
@@ -110,51 +162,104 @@ class _Choice:
         if self.form == "lanes":
             assert self._program is not None
             return LaneTrainer(program=self._program, layout=layout, settings=settings, loss=loss)
-        module = copy.deepcopy(self._module)
         if self.form == "loop":
-            return LoopTrainer(module=module, layout=layout, settings=settings, loss=loss, hooks=self._hooks)
+            return LoopTrainer(
+                module=copy.deepcopy(self._module),
+                layout=self._own_layout,
+                settings=settings,
+                loss=loss,
+                hooks=self._hooks,
+                draws=self._draws,
+            )
+        stacked = self._stacked()
+        captured = self._device.type == "cuda" and settings.is_sgd
+        return CapturedTrainer(stacked, settings) if captured else stacked
+
+    def _stacked(self) -> StackedTrainer:
         network: Network
         if self.form == "grouped":
             assert self._program is not None
             network = GroupedNetwork(self._program)
         else:
-            network = VmappedNetwork(module, layout)
-        stacked = StackedTrainer(network=network, layout=layout, settings=settings, loss=loss)
-        captured = self._device.type == "cuda" and settings.is_sgd
-        return CapturedTrainer(stacked, settings) if captured else stacked
+            network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout)
+        return StackedTrainer(network=network, layout=self.layout, settings=self._settings, loss=self._loss)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether a client's training is nothing but Tacit's own: no hooks and no optimiser of the user's."""
+        return not self._hooks.changed and self._settings.factory is None
 
     def _trace(self) -> tuple[Program | None, str]:
-        """Follow the model and return its program, or why there is none."""
+        """Follow the model and return its program, or why there is none; dropout has keys from here on."""
         use_keys(self._module)
+        if self._mapped is not self._module:
+            use_keys(self._mapped)
         if self._hooks.changed:  # hooks are shown the user's own module, not a traced one
             return None, "hooks see one client at a time"
         if self._settings.factory is not None:
             return None, "an optimiser of your own sees one client at a time"
+        drops = any(isinstance(m, Recurrence | Attention) and m.dropout is not None for m in self._mapped.modules())
+        program, reason, traced, pure = None, "", None, True
         try:
-            traced = graph_of(self._module)
-            program = trace(traced, self.layout, self._holdings.features[0])
+            with watched_generators(self._device) as drawn:
+                traced = graph_of(self._mapped)
+                pure = not drawn()
+            program = trace(traced, self._mapped_layout, self._holdings.features[0])
         except NoProgram as error:
-            return None, str(error)
-        self._module = traced
-        return program, ""
+            reason = str(error)
+        if traced is not None and (program is not None or (drops_by_function(traced) and pure)):
+            self._mapped, drops = traced, True
+        if drops:  # their masks are to be the same in all forms
+            self._module, self._own_layout = self._mapped, self._mapped_layout
+        return program, reason
+
+    @functools.cached_property
+    def _draws(self) -> bool:
+        """Whether a training pass of the loop's module draws random numbers, or may: hooks are anybody's code."""
+        if not self._plain:
+            return True
+        module = copy.deepcopy(self._module)
+        with torch.no_grad(), watched_generators(self._device) as drawn:
+            try:
+                module(calm(self._holdings.features[:2]))
+            except Exception:  # it is somebody else's code; what is wrong is said where it trains
+                return True
+            return drawn()
 
     def _choose(self, asked: Form) -> Form:
         allowed: list[Form] = ["loop"]
-        if not self._hooks.changed and self._settings.factory is None:
+        if self._plain:
             allowed = self._with_program()
-            small = self._device.type == "cuda" or self._settings.batch_size < _VMAP_PAYS_BELOW
-            wanted = asked == "vmap" or (small and not allowed)
-            if wanted and self._can_vmap():
+            if (asked == "vmap" or not allowed) and self._can_vmap():
                 allowed.append("vmap")
             allowed.append("loop")
         if asked == "auto":
-            return allowed[0]
+            return self._fastest(allowed)
         if asked not in allowed:
             raise ConfigError(
                 f"train.form={asked} does not fit this model: {self.reason or 'it is not available here'}. "
                 f"Use train.form=auto, or one of: {', '.join(allowed)}."
             )
         return asked
+
+    def _fastest(self, allowed: list[Form]) -> Form:
+        """Return the first of the forms, or the loop where no CPU gains by training many clients at once."""
+        first = allowed[0]
+        if first in ("lanes", "loop") or self._device.type != "cpu" or self._draws:
+            return first
+        loop = self._cost(self._module)
+        mapped = loop if self._mapped is self._module else self._cost(self._mapped)
+        share = min(-(-len(self._holdings.rows) // self._workers), chunk_size(self._settings.batch_size, "cpu"))
+        if loop.mapping_pays((MAPPED if first == "vmap" else 1.0) * mapped.operations, share):
+            return first
+        self.reason = _FULL
+        return "loop"
+
+    def _cost(self, module: nn.Module) -> Cost:
+        """Return the cost of one step's forward pass; it goes by shapes, so any example will do."""
+        size = min(self._settings.batch_size, max(len(rows) for rows in self._holdings.rows))
+        example = calm(self._holdings.features[:1])
+        return cost_of(copy.deepcopy(module), example.expand(size, *example.shape[1:]))
 
     def _with_program(self) -> list[Form]:
         """Return the forms that run the model's program, the faster first."""
@@ -173,9 +278,9 @@ class _Choice:
 
     def _can_vmap(self) -> bool:
         """Try one step of two clients, and whether an example's output depends on the rest of its batch."""
-        network = VmappedNetwork(copy.deepcopy(self._module), self.layout)
+        network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout)
         trainer = StackedTrainer(network=network, layout=self.layout, settings=self._settings, loss=self._loss)
-        state = trainer.start(self.layout.read(self._module), 2)
+        state = trainer.start(self._own_layout.read(self._module), 2)
         # Calm, so that no number in somebody's data decides about the form, which is told.
         features, labels = (calm(part[[0, -1]]) for part in (self._holdings.features, self._holdings.labels))
         few = Holdings(features=features, labels=labels, rows=[np.arange(2)])

@@ -28,6 +28,7 @@ from tacit.training.program import (
     Pool,
     Program,
     ProgramStep,
+    Shrink,
 )
 
 
@@ -78,6 +79,9 @@ def _run(  # noqa: PLR0911 - a table of rules
             return product.view(*value.shape[:-1], -1)
         case Pool(function=function, kernel=size, stride=stride, padding=padding):
             return function(value, size, stride, padding)
+        case Shrink(size=side, flat=flat):
+            smaller = value.mean((2, 3), keepdim=True) if side == (1, 1) else F.adaptive_avg_pool2d(value, side)
+            return smaller.view(len(value), clients, -1).transpose(0, 1) if flat else smaller
         case Pointwise(function=pointwise):
             return pointwise(value)
         case Combine(function=combine):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.training.optimizers import Sgd
 from tacit.training.settings import LocalTraining, Loss
 
 Point = Literal[
@@ -45,7 +46,8 @@ class Context:
     client: int | None = None  # None when the server evaluates
     round_number: int = 0
     settings: LocalTraining | None = None
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: torch.optim.Optimizer | Sgd | None = None
+    parameters: list[nn.Parameter] = field(default_factory=list)  # that train; looked up where empty
     origin: list[Tensor] = field(default_factory=list)  # the model that was sent, for the proximal term
     epoch: int = 0
     batch: int = 0
@@ -135,7 +137,7 @@ def backward(context: Context) -> None:
     assert context.settings is not None
     context.optimizer.zero_grad(set_to_none=True)
     context.loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
-    parameters = [p for p in context.model.parameters() if p.requires_grad]
+    parameters = context.parameters or [p for p in context.model.parameters() if p.requires_grad]
     with torch.no_grad():
         if context.settings.mu:
             for parameter, sent in zip(parameters, context.origin, strict=True):

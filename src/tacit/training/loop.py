@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from tacit.training.cohort import Chunk, Holdings, Trained, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
-from tacit.training.optimizers import optimizer_of
+from tacit.training.optimizers import Sgd, optimizer_of
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.trial import lone_norms
@@ -20,19 +22,30 @@ class LoopTrainer:
     """Trains clients one by one on one module that is written over for each; no copies are made.
 
     A module that draws random numbers of its own (``torch.rand`` in its forward pass) draws them from torch's global
-    generator, which is seeded by the client's key; so only one loop may run at a time.
+    generator, which is seeded by the client's key (``draws``); only one such loop may run at a time. Others run side by
+    side, one thread each: small operations gain nothing from a second thread, and wait for it.
 
     Batch norm can't compare a batch of one example with anything: in such a step it uses its running statistics.
     """
 
     def __init__(
-        self, *, module: nn.Module, layout: Parameters, settings: LocalTraining, loss: Loss, hooks: Hooks
+        self,
+        *,
+        module: nn.Module,
+        layout: Parameters,
+        settings: LocalTraining,
+        loss: Loss,
+        hooks: Hooks,
+        draws: bool = True,
     ) -> None:
         self._module = module
         self._layout = layout
         self._settings = settings
         self._loss = loss
         self._hooks = hooks
+        self._draws = draws
+        self._tensors = layout.tensors(module)
+        self._trained = [p for p in module.parameters() if p.requires_grad]
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
         self._lone_norms: list[nn.Module] | None = None  # found out where a batch of one comes up
         self._counters = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
@@ -40,7 +53,7 @@ class LoopTrainer:
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
         devices = [model.device] if model.is_cuda else []
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(devices) if self._draws else nullcontext():
             results = [self._fit(model, holdings, chunk, place) for place in range(len(chunk.clients))]
         return Trained(
             updates=np.stack([update for update, _ in results]),
@@ -50,12 +63,13 @@ class LoopTrainer:
     def _fit(self, model: Tensor, holdings: Holdings, chunk: Chunk, place: int) -> tuple[NDArray[np.float32], float]:
         client, key = chunk.clients[place], chunk.keys[place : place + 1]
         settings, hooks = self._settings, self._hooks
-        torch.manual_seed(int(key[0]))
-        self._layout.write(self._module, model)
+        if self._draws:
+            torch.manual_seed(int(key[0]))
+        self._write(model)
         for counter in self._counters:  # they are no part of the model that was sent
             counter.zero_()
         plan = schedule(holdings, [client], key, epochs=settings.epochs, batch_size=settings.batch_size)
-        parameters = [p for p in self._module.parameters() if p.requires_grad]
+        parameters = self._trained
         context = Context(
             model=self._module.train(),
             loss_function=self._loss,
@@ -63,7 +77,8 @@ class LoopTrainer:
             client=client,
             round_number=chunk.round_number,
             settings=settings,
-            optimizer=optimizer_of(settings, parameters, chunk.rate),
+            optimizer=self._optimizer(chunk.rate),
+            parameters=parameters,
             origin=[p.detach().clone() for p in parameters] if settings.mu else [],
         )
         total = torch.zeros((), dtype=torch.float64, device=model.device)
@@ -84,15 +99,26 @@ class LoopTrainer:
             hooks.run("on_batch_forward", context)
             hooks.run("on_batch_backward", context)
             if context.loss is not None:
-                total += context.loss.detach().double() * count
+                total.add_(context.loss.detach(), alpha=count)
             hooks.run("on_batch_end", context)
             for norm in lone:
                 norm.train()
             if context.batch == plan.steps_per_epoch - 1:
                 hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
-        update = (self._layout.read(self._module) - model).cpu().numpy()
+        update = (torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]) - model).cpu().numpy()
         return update, float(total) / int(plan.counts.sum())
+
+    def _write(self, model: Tensor) -> None:
+        with torch.no_grad():
+            torch._foreach_copy_(self._tensors, self._layout.split(model))
+
+    def _optimizer(self, rate: float) -> torch.optim.Optimizer | Sgd:
+        """Return a new optimiser: torch's own where hooks may look at it."""
+        settings = self._settings
+        if self._hooks.changed or not settings.is_sgd:
+            return optimizer_of(settings, self._trained, rate)
+        return Sgd(self._trained, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
 
     def _alone(self, features: Tensor) -> list[nn.Module]:
         if self._lone_norms is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.training.settings import LocalTraining
@@ -46,3 +46,46 @@ def _made(settings: LocalTraining, parameters: Sequence[nn.Parameter], rate: flo
     for group in made.param_groups:
         group["lr"] = group["lr"] * rate / settings.lr  # as the schedule has it
     return made
+
+
+class Sgd:
+    """Moves parameters against their gradients: ``v = momentum v + g + decay w``, ``w = w - lr v``.
+
+    It is :class:`torch.optim.SGD` with a state one can keep. (The first step of an optimiser of :mod:`torch.optim`
+    loads torch's compiler, which takes seconds; a short run would spend most of its time on that.)
+
+    Attributes:
+        lr: the learning rate; may be changed between steps.
+        velocity: v, tensor by tensor.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+    ) -> None:
+        self._parameters = list(parameters)
+        self.lr = lr
+        self._momentum = momentum
+        self._weight_decay = weight_decay
+        self.velocity = [torch.zeros_like(p) for p in self._parameters]
+
+    def step(self) -> None:
+        """Move the parameters that have a gradient: all of them, after a private step."""
+        moving = [place for place, p in enumerate(self._parameters) if p.grad is not None]
+        gradients = [grad for p in self._parameters if (grad := p.grad) is not None]
+        values: list[Tensor] = [self._parameters[place].detach() for place in moving]
+        if not values:
+            return
+        if self._weight_decay:
+            torch._foreach_add_(gradients, values, alpha=self._weight_decay)
+        if self._momentum:
+            velocity = [self.velocity[place] for place in moving]
+            torch._foreach_mul_(velocity, self._momentum)
+            torch._foreach_add_(velocity, gradients)
+            gradients = velocity
+        torch._foreach_add_(values, gradients, alpha=-self.lr)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        del set_to_none
+        for parameter in self._parameters:
+            parameter.grad = None

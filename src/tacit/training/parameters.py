@@ -8,7 +8,8 @@ are counters, not something to average.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +67,15 @@ class Parameters:
     def size(self) -> int:
         """The length of the vector."""
         return self.slots[-1].start + self.slots[-1].size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the tensors are called."""
+        return tuple(slot.name for slot in self.slots)
+
+    def renamed(self, names: Sequence[str]) -> Parameters:
+        """Return the same vector for a module that calls its tensors by other names."""
+        return Parameters(slots=tuple(replace(slot, name=name) for slot, name in zip(self.slots, names, strict=True)))
 
     @property
     def trained(self) -> tuple[Slot, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
+from tacit.training.batchable import Attention
 from tacit.training.dropout import KeyedDropout
 from tacit.training.parameters import Parameters
+from tacit.training.recurrence import Recurrence
 
 Pair = tuple[int, int]
 
@@ -57,6 +59,14 @@ class Pool:
     kernel: Pair
     stride: Pair
     padding: Pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrink:
+    """The mean over windows that make an image so large; ``flat`` where what is left are rows of channels."""
+
+    size: tuple[int | None, int | None]
+    flat: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +124,9 @@ class Embedding:
     weight: int
 
 
-Operation = Convolution | Linear | Pool | Pointwise | Combine | Dropout | Flatten | GroupNorm | LayerNorm | Embedding
+Operation = (
+    Convolution | Linear | Pool | Shrink | Pointwise | Combine | Dropout | Flatten | GroupNorm | LayerNorm | Embedding
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,14 +181,16 @@ _POOL_SETTINGS = {
     "count_include_pad": True,
     "divisor_override": None,
 }
-_ON_IMAGES = (Convolution, Pool, GroupNorm)  # values of three axes are images: channels, height, width
+_MEANS = {torch.mean, "mean"}
+_ON_IMAGES = (Convolution, Pool, Shrink, GroupNorm)  # values of three axes are images: channels, height, width
 _ON_ANY = (Pointwise, Combine, Dropout, Flatten)
 _EXAMPLES = 3  # a batch size no model's own sizes are mistaken for
 
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, KeyedDropout) or super().is_leaf_module(m, module_qualified_name)
+        whole = isinstance(m, KeyedDropout | Recurrence | Attention)
+        return whole or super().is_leaf_module(m, module_qualified_name)
 
 
 def graph_of(module: nn.Module) -> fx.GraphModule:
@@ -194,6 +208,8 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
         name = f"keyed_dropout_{site}"
         traced.add_submodule(name, KeyedDropout(probability=settings[0], per_channel=settings[1], site=site))
         site += 1
+        if node.op == "call_function":
+            traced.meta["drops"] = True
         with graph.inserting_after(node):
             replacement = graph.call_module(name, (node.args[0],))
         node.replace_all_uses_with(replacement)
@@ -201,6 +217,11 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced
+
+
+def drops_by_function(traced: fx.GraphModule) -> bool:
+    """Return whether a traced module called functions for dropout, which have layers of their own now."""
+    return bool(traced.meta.get("drops"))
 
 
 def _dropout_settings(traced: fx.GraphModule, node: fx.Node) -> tuple[float, bool] | None:
@@ -253,7 +274,8 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
                 raise NoProgram(f"{node} changes the batch axis")
             before, shape = (tuple(n.meta["tensor_meta"].shape[1:]) for n in (sources[0], node))
             wrong = (len(before) == 3) != isinstance(operation, _ON_IMAGES) and not isinstance(operation, _ON_ANY)
-            if wrong or (len(shape) == 3) != (len(before) == 3 and not isinstance(operation, Flatten)):
+            flat = isinstance(operation, Flatten) or (isinstance(operation, Shrink) and operation.flat)
+            if wrong or (len(shape) == 3) != (len(before) == 3 and not flat):
                 raise NoProgram(f"{_name(traced, node)} of a value of shape {before} has no rule")
             inputs = tuple(values[source] for source in sources)
             steps.append(ProgramStep(operation=operation, inputs=inputs, before=before, shape=shape))
@@ -312,6 +334,8 @@ def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation
             return _pool(F.max_pool2d, module.kernel_size, module.stride, module.padding)
         case nn.AvgPool2d(ceil_mode=False, count_include_pad=True, divisor_override=None):
             return _pool(F.avg_pool2d, module.kernel_size, module.stride, module.padding)
+        case nn.AdaptiveAvgPool2d(output_size=size):
+            return Shrink(size=_sides(size))
         case KeyedDropout():
             return Dropout(probability=module.probability, per_channel=module.per_channel, site=module.site)
         case nn.Flatten(start_dim=1, end_dim=-1):
@@ -348,6 +372,11 @@ def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911 - a table of r
     if target in _COMBINES and len(tensors) == 2 and not node.kwargs:
         same = tensors[0].meta["tensor_meta"].shape == tensors[1].meta["tensor_meta"].shape
         return Combine(function=_COMBINES[target]) if same else None
+    if target in _MEANS:
+        return _mean(node, tensors)
+    if target is F.adaptive_avg_pool2d:
+        options = dict(zip(("output_size",), node.args[1:], strict=False)) | node.kwargs
+        return Shrink(size=_sides(options["output_size"])) if set(options) == {"output_size"} else None
     if target in (F.max_pool2d, torch.max_pool2d, F.avg_pool2d):
         settings = ("kernel_size", "stride", "padding")
         options = dict(zip(settings, node.args[1:], strict=False)) | node.kwargs
@@ -356,6 +385,20 @@ def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911 - a table of r
         function = F.avg_pool2d if target is F.avg_pool2d else F.max_pool2d
         return _pool(function, options["kernel_size"], options.get("stride"), options.get("padding", 0))
     return None
+
+
+def _mean(node: fx.Node, tensors: Sequence[fx.Node]) -> Operation | None:
+    """Return the mean over height and width, of an image."""
+    options = dict(zip(("dim", "keepdim"), node.args[1:], strict=False)) | node.kwargs
+    dims, axes = options.pop("dim", None), len(tensors[0].meta["tensor_meta"].shape)
+    kept = options.pop("keepdim", False)
+    if options or axes != 4 or not isinstance(dims, tuple | list) or {dim % 4 for dim in dims} != {2, 3}:
+        return None
+    return Shrink(size=(1, 1), flat=not kept)
+
+
+def _sides(size: Any) -> tuple[int | None, int | None]:
+    return (size[0], size[1]) if isinstance(size, tuple | list) else (size, size)
 
 
 def _pool(function: Callable[..., Tensor], kernel: Any, stride: Any, padding: Any) -> Pool:

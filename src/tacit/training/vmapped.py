@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from tacit.training.batchable import Explicit
 from tacit.training.dropout import KeyedDropout
 from tacit.training.parameters import Parameters
 
@@ -15,7 +16,8 @@ class VmappedNetwork:
     """Runs any module without data-dependent control flow for K clients.
 
     ``randomness="error"``: a module that draws its own random numbers would draw others here than in a loop over
-    clients, so it is refused and trains in the loop.
+    clients, so it is refused and trains in the loop. Attention's fast kernels can't be mapped and are written out
+    (:class:`~tacit.training.batchable.Explicit`); after the first pass only where the module has any.
     """
 
     name = "vmap"
@@ -25,6 +27,7 @@ class VmappedNetwork:
         self._module = module.train()
         self._names = [slot.name for slot in layout.trained]
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
+        self._attends: bool | None = None  # nobody knows before the first pass
 
     def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
         """Return the outputs, ``(K, batch, ...)``."""
@@ -36,5 +39,11 @@ class VmappedNetwork:
             result: Tensor = functional_call(self._module, state, (batch,))
             return result
 
-        mapped: Tensor = vmap(one, randomness="error")(list(parameters), keys, features)
-        return mapped
+        mapped = vmap(one, randomness="error")
+        if self._attends is False:
+            plain: Tensor = mapped(list(parameters), keys, features)
+            return plain
+        with Explicit() as mode:
+            explicit: Tensor = mapped(list(parameters), keys, features)
+        self._attends = mode.met
+        return explicit

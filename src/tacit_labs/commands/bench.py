@@ -86,6 +86,50 @@ def simulation(
     _finish([measured], out, as_json=as_json)
 
 
+@app.command("models")
+def models(
+    *,
+    quick: Quick = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", help="resnet8, resnet18, lstm, gru, encoder, decoder, adult, direct.", show_default=False
+        ),
+    ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help="rounds or steps; both if left out.", show_default=False)
+    ] = None,
+    gpu: Annotated[int | None, typer.Option(min=0, help="The number of a GPU; the CPU if left out.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Also write models.json there, as it grows.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare models nobody tuned for: rounds beside a plain loop, DP-SGD steps beside plain ones and Opacus.
+
+    Examples:
+      tacit bench models --quick
+      tacit bench models --gpu 0 --out results
+      tacit bench models --model gru --model decoder --part rounds
+    """
+    import json
+
+    from tacit.storage import write_atomically
+    from tacit_labs.bench.documented.models import run
+
+    def so_far(results: run.Results) -> None:
+        if out is not None:
+            write_atomically(out / "models.json", (json.dumps(results, indent=2) + "\n").encode(), advice="")
+
+    found = _watched(
+        lambda progress: run.measure(
+            models=model or (), parts=part or (), gpu=gpu, quick=quick, progress=progress, so_far=so_far
+        )
+    )
+    if as_json:
+        emit_json(found)
+        return
+    console().print(run.table(found), markup=False, emoji=False, soft_wrap=True)
+
+
 @app.command("all")
 def everything(
     *,

@@ -11,9 +11,10 @@ from torch import nn
 from tacit.errors import ConfigError
 from tacit.grid import Grid
 from tacit.randomness import Randomness
+from tacit.training.optimizers import Sgd
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps, Sgd
+from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
 from tacit.training.settings import cross_entropy
 
 SEEDED, SYSTEM = Randomness.of(seed=3), Randomness.of(seed=None)

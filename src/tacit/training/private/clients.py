@@ -24,11 +24,11 @@ from tacit.randomness import Randomness
 from tacit.training import cpu
 from tacit.training.cohort import Finish, Holdings, derive_keys, fall, learning_rate
 from tacit.training.dropout import KeyedDropout, use_keys
-from tacit.training.optimizers import optimizer_of
+from tacit.training.optimizers import Sgd, optimizer_of
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.steps import PoissonBatches, PrivateSteps, Sgd
+from tacit.training.private.steps import PoissonBatches, PrivateSteps
 from tacit.training.settings import LocalTraining, Loss
 from tacit.vectors import Vector
 

@@ -1,0 +1,41 @@
+"""Models nobody tuned for, beside a plain loop, a plain step and Opacus: the same as `tacit bench models`.
+
+    python benchmarks/models.py [--gpu 0] [--quick]
+
+Results go to benchmarks/results/models.json (models_gpu.json with --gpu), after every measurement. Opacus is not a
+dependency of Tacit: without it its columns are missing. To have them, run this file with an environment that has both,
+as benchmarks/dp_sgd.py says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from tacit_labs.bench.documented.common import keep  # noqa: E402 - after the path is set
+from tacit_labs.bench.documented.models.run import measure, table  # noqa: E402 - after the path is set
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", type=int)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--results", type=Path)
+    options = parser.parse_args()
+    name = "models.json" if options.gpu is None else "models_gpu.json"
+    path = options.results or ROOT / "benchmarks" / "results" / name
+    found = measure(
+        gpu=options.gpu,
+        quick=options.quick,
+        progress=lambda what: print(what, file=sys.stderr, flush=True),
+        so_far=lambda results: keep(results, path),
+    )
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Layers that torch computes in one opaque call, in a form that can be mapped over clients and clipped by example.
+
+:func:`batchable` returns a module that computes the same with the same parameters: ``nn.LSTM``, ``nn.GRU`` and
+``nn.RNN`` become :class:`~tacit.training.recurrence.Recurrence`, ``nn.MultiheadAttention`` becomes :class:`Attention`.
+:class:`Explicit` is a mode under which ``F.scaled_dot_product_attention``, whose fast kernels can't be mapped, is a
+softmax between two matrix products.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from tacit.training.recurrence import Recurrence, linear_of
+
+
+def batchable(module: nn.Module) -> nn.Module:
+    """Return a module of the same parameters, not copies, without layers that nothing can map; it may be the same one.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.GRU(3, 4))
+    >>> type(batchable(model)[1]).__name__, batchable(model)[0].weight is model[0].weight
+    ('Recurrence', True)
+    """
+    if not any(_stands_in(layer) is not None for layer in module.modules()):
+        return module
+    shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    own = copy.deepcopy(module, shared)
+    replacement = _stands_in(own)
+    if replacement is not None:
+        return replacement(own).train(own.training)
+    made: dict[nn.Module, nn.Module] = {}
+    for parent in list(own.modules()):
+        for name, child in list(parent._modules.items()):
+            replacement = None if child is None else _stands_in(child)
+            if child is not None and replacement is not None:
+                if child not in made:  # a layer under two names stays one layer
+                    made[child] = replacement(child).train(child.training)
+                setattr(parent, name, made[child])
+    return own
+
+
+def names_in(module: nn.Module, original: nn.Module, names: Sequence[str]) -> list[str]:
+    """Return what the tensors of ``original`` by these names are called in a module that shares them."""
+    own = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    tensors = dict(original.named_parameters()) | dict(original.named_buffers())
+    return [own[id(tensors[name])] for name in names]
+
+
+def _stands_in(layer: nn.Module) -> Callable[[Any], nn.Module] | None:
+    """Return what stands in for a layer, or None where it may stay, or has hooks that would be lost."""
+    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+        return None
+    if type(layer) in (nn.LSTM, nn.GRU, nn.RNN):
+        return None if getattr(layer, "proj_size", 0) else Recurrence
+    if type(layer) is nn.MultiheadAttention:
+        plain = layer._qkv_same_embed_dim and layer.bias_k is None and layer.bias_v is None and not layer.add_zero_attn
+        return Attention if plain else None
+    return None
+
+
+class Attention(nn.Module):
+    """Computes what an ``nn.MultiheadAttention`` computes, with its own parameters, in layers that have rules."""
+
+    in_proj_bias = None  # torch's encoder layers look here for a fast path of their own, and take none
+    _qkv_same_embed_dim = True
+
+    def __init__(self, layer: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.num_heads = layer.num_heads
+        self.batch_first = layer.batch_first
+        assert layer.in_proj_weight is not None
+        self.projection = linear_of(layer.in_proj_weight, layer.in_proj_bias)
+        self.out_proj = linear_of(cast(nn.Parameter, layer.out_proj.weight), layer.out_proj.bias)
+        self.dropout = nn.Dropout(layer.dropout) if layer.dropout else None
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return outputs and, if asked for, the weights of attention."""
+        del is_causal  # a hint that the mask is causal; the mask itself is used
+        if query.dim() != 3:
+            raise TypeError("attention over a single sequence can't be mapped")
+        alike = query is key and key is value
+        if not self.batch_first:
+            query, key, value = (part.transpose(0, 1) for part in (query, key, value))
+        if alike:
+            parts = self.projection(query).chunk(3, -1)
+        else:
+            bias: Any = self.projection.bias
+            biases = (None,) * 3 if bias is None else bias.chunk(3)
+            pairs = zip((query, key, value), self.projection.weight.chunk(3), biases, strict=True)
+            parts = [F.linear(given, weight, own) for given, weight, own in pairs]
+        q, k, v = (part.view(*part.shape[:2], self.num_heads, -1).transpose(1, 2) for part in parts)
+        mask = _joined(attn_mask, key_padding_mask, q)
+        weights = None
+        if self.dropout is None and not need_weights:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            weights = attention_weights(q, k, mask)
+            mixed = (weights if self.dropout is None else self.dropout(weights)) @ v
+            weights = weights.mean(1) if average_attn_weights else weights
+        outputs: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        outputs = outputs if self.batch_first else outputs.transpose(0, 1)
+        return outputs, weights if need_weights else None
+
+
+def _joined(mask: Tensor | None, padding: Tensor | None, queries: Tensor) -> Tensor | None:
+    """Return the masks of multi-head attention, in which True is left out, as one that is added to the scores."""
+    joined = None
+    if mask is not None:
+        joined = _added(mask, queries)
+        joined = joined.view(len(queries), -1, *joined.shape[1:]) if joined.dim() == 3 else joined
+    if padding is not None:
+        own = _added(padding, queries)[:, None, None]
+        joined = own if joined is None else joined + own
+    return joined
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=like.dtype, device=mask.device).masked_fill(mask, -math.inf)
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+    """Return the softmax of scaled scores; a mask of floats is added, one of truth values says who takes part."""
+    scores = (query * (scale or 1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    return scores.softmax(-1)
+
+
+def explicit_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return what ``F.scaled_dot_product_attention`` returns, in operations that can be mapped."""
+    if dropout_p:
+        raise ValueError("attention with dropout of its own draws random numbers")
+    if is_causal:
+        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key, value = (part.repeat_interleave(times, -3) for part in (key, value))
+    return attention_weights(query, key, attn_mask, scale) @ value
+
+
+class Explicit(TorchFunctionMode):
+    """While it is on, ``F.scaled_dot_product_attention`` is :func:`explicit_attention`; ``met`` says if one came."""
+
+    met = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is F.scaled_dot_product_attention:
+            self.met = True
+            return explicit_attention(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,79 @@
+"""What a forward pass costs a CPU: how much arithmetic there is in an operation.
+
+Mapping over clients saves the cost of calling operations, some five microseconds each, forwards and backwards. Where an
+operation of one client alone keeps a core busy for longer there is nothing to save, and clients that train one by one,
+each on a core of its own, stay in its cache. The rule goes by shapes alone, so that a repeated run takes the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Operations of floating point per call. Of a loop's speed, per core: a GRU with 0.1e6 had 1.2, an encoder with 2e6 and
+# a decoder with 3e6 had 1, a ResNet-8 with 8e6 had 0.9.
+_PAYS_BELOW = 1e6
+MAPPED = 2.5  # what a call costs through vmap, of a plain one
+_NARROW = 16  # channels; PyTorch's convolutions of fewer leave most of a register empty, one with groups does not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Of one forward pass of one batch.
+
+    Attributes:
+        flops: operations of floating point in matrix products and convolutions.
+        narrow: those of them in convolutions of fewer channels than a register has lanes.
+        operations: how many calls there were.
+    """
+
+    flops: float
+    narrow: float
+    operations: int
+
+    def mapping_pays(self, calls: float, clients: int) -> bool:
+        """Return whether one program for many clients is faster than one client after the other on each core.
+
+        Args:
+            calls: what the program's calls cost, in plain ones (a recurrent layer is one call, and many if mapped).
+            clients: how many train as one.
+        """
+        small = self.flops < _PAYS_BELOW * self.operations or 2.0 * self.narrow > self.flops
+        return small and clients > 1 and calls <= clients * self.operations
+
+
+def cost_of(module: nn.Module, features: Tensor) -> Cost:
+    """Count what a forward pass of ``features`` costs."""
+    with torch.no_grad(), _Counter() as counter:
+        module(features)
+    return Cost(flops=counter.flops, narrow=counter.narrow, operations=max(counter.operations, 1))
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.flops = self.narrow = 0.0
+        self.operations = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        from torch.utils.flop_counter import flop_registry  # loads more of torch than a run without this question needs
+
+        result = func(*args, **(kwargs or {}))
+        packet = func._overloadpacket
+        if packet in flop_registry:
+            own = float(flop_registry[packet](*args, **(kwargs or {}), out_val=result))
+            self.flops += own
+            if packet is torch.ops.aten.convolution and min(args[1].shape[:2]) < _NARROW:
+                self.narrow += own
+        elif packet is torch.ops.aten.mkldnn_rnn_layer:
+            steps, batch = args[0].shape[:2]
+            self.flops += 2.0 * steps * batch * (args[1].numel() + args[2].numel())
+        self.operations += not func.is_view
+        return result

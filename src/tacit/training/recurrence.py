@@ -1,0 +1,251 @@
+r"""Recurrent layers for many clients at once: LSTM, GRU and plain cells, step by step over all clients' batches.
+
+A recurrent layer of torch's is one opaque call that nothing can map over clients. :class:`Recurrence` computes the
+same in parts: the inputs' share of all gates is one matrix product over all steps (``ih``), and what remains of a step
+is one batched product with the state and a few pointwise functions (``hh``). Its gradient is written out: per step one
+product and two or three pointwise functions; derivatives of the gates and gradients of the weights come over all steps
+at once.
+
+With :math:`p_t = W_{ih} x_t + b_{ih}` and :math:`a_t = W_{hh} h_{t-1} + b_{hh}`:
+
+* LSTM: :math:`(i, f, o) = \sigma(p + a)`, :math:`g = \tanh(p + a)`, :math:`c_t = f c_{t-1} + i g`,
+  :math:`h_t = o \tanh c_t`;
+* GRU: :math:`(r, z) = \sigma(p + a)`, :math:`n = \tanh(p + r a)`, :math:`h_t = n + z (h_{t-1} - n)`;
+* plain: :math:`h_t = \tanh(p + a)`, or the rectifier of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+Kind = Literal["lstm", "gru", "tanh", "relu"]
+State = Tensor | tuple[Tensor, Tensor]
+GATES: dict[Kind, int] = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+
+
+class _Steps(torch.autograd.Function):
+    """All steps of one layer in one direction, for K clients.
+
+    Inputs: ``pre`` (K, B, T, G H), the inputs' share; ``tap`` of the same shape, the hidden bias at every position;
+    ``weight`` (K, G H, H); ``hidden`` and ``cell`` (K, B, H). Outputs: all states (K, B, T, H) and the last cell.
+    The gradient of ``tap`` is that of what the state adds to the gates, position by position.
+    """
+
+    @staticmethod
+    def forward(
+        kind: Kind, pre: Tensor, tap: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor
+    ) -> tuple[Tensor, ...]:
+        clients, batch, steps, _ = pre.shape
+        size, turned = weight.shape[2], weight.mT
+        whole = pre.permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)  # never a view: it is written over
+        gates = whole.view(steps, clients, batch, GATES[kind], size)
+        bias = tap[:, :1, 0]  # the same at all positions
+        states = gates.new_empty(steps + 1, clients, batch, size)
+        states[0] = hidden
+        if kind == "gru":
+            kept = gates.new_empty(steps, clients, batch, size)  # what the state gives to n
+            for t in range(steps):
+                own = torch.baddbmm(bias, states[t], turned).view(clients, batch, 3, size)
+                reset = gates[t, :, :, :2].add_(own[:, :, :2]).sigmoid_()[:, :, 0]
+                new = gates[t, :, :, 2].addcmul_(reset, own[:, :, 2]).tanh_()
+                kept[t] = own[:, :, 2]
+                torch.lerp(new, states[t], gates[t, :, :, 1], out=states[t + 1])
+            return _by_client(states[1:]), cell.clone(), gates, states, kept
+        gates += bias.view(clients, 1, GATES[kind], size)
+        if kind == "lstm":
+            cells = gates.new_empty(steps + 1, clients, batch, size)
+            cells[0] = cell
+            new = gates.new_empty(clients, batch, size)
+            for t in range(steps):
+                own = gates[t].view(clients, batch, 4 * size)
+                own.baddbmm_(states[t], turned)
+                torch.tanh(gates[t, :, :, 2], out=new)
+                gates[t].sigmoid_()
+                gates[t, :, :, 2] = new
+                torch.mul(gates[t, :, :, 1], cells[t], out=cells[t + 1])
+                cells[t + 1].addcmul_(gates[t, :, :, 0], new)
+                torch.mul(gates[t, :, :, 3], torch.tanh(cells[t + 1]), out=states[t + 1])
+            return _by_client(states[1:]), cells[-1].clone(), gates, states, cells
+        for t in range(steps):
+            own = torch.baddbmm(gates[t, :, :, 0], states[t], turned)
+            torch.tanh(own, out=states[t + 1]) if kind == "tanh" else torch.clamp(own, min=0.0, out=states[t + 1])
+        return _by_client(states[1:]), cell.clone(), gates, states, states
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.kind = inputs[0]
+        ctx.save_for_backward(inputs[3], *output[2:])
+        ctx.mark_non_differentiable(*output[2:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        weight, gates, states, kept = ctx.saved_tensors
+        steps, clients, batch, count, size = gates.shape
+        out = torch.zeros_like(states[1:]) if outputs[0] is None else outputs[0].permute(2, 0, 1, 3).contiguous()
+        moved = gates.new_empty(steps, clients, batch, count * size)  # the gradient of what the state adds
+        each = moved.view_as(gates)
+        back = out[-1]
+        inputs, cell = moved, outputs[1]
+        if ctx.kind == "gru":
+            r, z, n = gates.unbind(3)
+            along = (1.0 - z) * (1.0 - n.square())
+            slope = torch.stack([along * kept * r * (1.0 - r), (states[:-1] - n) * z * (1.0 - z), along * r], 3)
+            inner = torch.empty_like(out)
+            for t in reversed(range(steps)):
+                inner[t] = back
+                torch.mul(back[:, :, None], slope[t], out=each[t])
+                rest = torch.mul(back, z[t]) if t == 0 else torch.addcmul(out[t - 1], back, z[t])
+                back = torch.baddbmm(rest, moved[t], weight)
+            inputs = moved.clone()
+            inputs.view_as(gates)[:, :, :, 2] = inner * along
+        elif ctx.kind == "lstm":
+            i, f, g, o = gates.unbind(3)
+            curved = torch.tanh(kept[1:])
+            along = o * (1.0 - curved.square())
+            slope = torch.stack([g * i * (1.0 - i), kept[:-1] * f * (1.0 - f), i * (1.0 - g.square())], 3)
+            last = curved * o * (1.0 - o)
+            cell = torch.zeros_like(back) if cell is None else cell
+            for t in reversed(range(steps)):
+                cell = torch.addcmul(cell, back, along[t])
+                torch.mul(cell[:, :, None], slope[t], out=each[t, :, :, :3])
+                torch.mul(back, last[t], out=each[t, :, :, 3])
+                cell = cell * f[t]
+                back = torch.bmm(moved[t], weight) if t == 0 else torch.baddbmm(out[t - 1], moved[t], weight)
+        else:
+            slope = 1.0 - states[1:].square() if ctx.kind == "tanh" else (states[1:] > 0).to(out.dtype)
+            for t in reversed(range(steps)):
+                torch.mul(back, slope[t], out=moved[t])
+                back = torch.bmm(moved[t], weight) if t == 0 else torch.baddbmm(out[t - 1], moved[t], weight)
+        whole = _by_client(moved)
+        before = _by_client(states[:-1]).flatten(1, 2)
+        own = torch.bmm(whole.flatten(1, 2).mT, before) if ctx.needs_input_grad[3] else None
+        return None, whole if inputs is moved else _by_client(inputs), whole, own, back, cell
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], kind: Kind, *values: Tensor) -> tuple[Any, Any]:
+        """Return the same with the mapped axis among the clients'."""
+        stacked = [
+            (value.expand(info.batch_size, *value.shape) if place is None else value.movedim(place, 0)).flatten(0, 1)
+            for value, place in zip(values, in_dims[1:], strict=True)
+        ]
+        found = _Steps.apply(kind, *stacked)  # type: ignore[no-untyped-call]  # torch gives it no types
+        axes = [0, 0, 1, 1, 1]
+        return tuple(
+            value.unflatten(axis, (info.batch_size, -1)) for value, axis in zip(found, axes, strict=True)
+        ), tuple(axes)
+
+
+def _by_client(values: Tensor) -> Tensor:
+    """Return (T, K, B, ...) as (K, B, T, ...), in memory too."""
+    return values.permute(1, 2, 0, *range(3, values.dim())).contiguous()
+
+
+class Hidden(nn.Module):
+    """The state's share of a recurrent layer in one direction; ``weight`` and ``bias`` are the layer's own.
+
+    Attributes:
+        heard: after a pass with ``listens``, the states before each step and the hidden bias at every position, whose
+            gradient is that of what the weight gave.
+    """
+
+    def __init__(self, kind: Kind, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self._kind = kind
+        self.weight = weight
+        self.bias = bias
+        self.listens = False
+        self.heard: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, pre: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all states, ``(B, T, H)``, and the last cell, ``(B, H)``."""
+        bias: Tensor | None = self.bias
+        if bias is None:
+            bias = torch.zeros(pre.shape[-1:], device=pre.device, dtype=pre.dtype, requires_grad=self.listens)
+        tap = bias.expand_as(pre)
+        batched = (part[None] for part in (pre, tap, self.weight, hidden, cell))
+        states, last = _Steps.apply(self._kind, *batched)[:2]  # type: ignore[no-untyped-call]  # torch gives it no types
+        states, last = states[0], last[0]
+        if self.listens:
+            self.heard = torch.cat([hidden[:, None], states[:, :-1]], 1).detach(), tap
+        return states, last
+
+
+class Recurrence(nn.Module):
+    """Computes what an ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` computes, with its own parameters; it can be mapped.
+
+    >>> layer = nn.GRU(3, 4, batch_first=True)
+    >>> values = torch.randn(2, 5, 3)
+    >>> torch.allclose(Recurrence(layer)(values)[0], layer(values)[0], atol=1e-6)
+    True
+    """
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self._kind = kind_of(layer)
+        self._batch_first = layer.batch_first
+        self._layers = layer.num_layers
+        self._ways = 2 if layer.bidirectional else 1
+        self._size = layer.hidden_size
+        self.ih, self.hh = nn.ModuleList(), nn.ModuleList()
+        for number in range(layer.num_layers):
+            for way in ("", "_reverse")[: self._ways]:
+                named: list[Any] = [
+                    getattr(layer, f"{part}_l{number}{way}", None)
+                    for part in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+                ]
+                self.ih.append(linear_of(named[0], named[1]))
+                self.hh.append(Hidden(self._kind, named[2], named[3]))
+        self.dropout = nn.Dropout(layer.dropout) if layer.dropout and layer.num_layers > 1 else None
+
+    def forward(self, values: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Return the states of the last layer at all steps, and all layers' last ones, as torch's layers do."""
+        if not isinstance(values, Tensor) or values.dim() != 3:
+            raise TypeError("a recurrent layer of packed or single sequences can't be mapped")
+        values = values if self._batch_first else values.transpose(0, 1)
+        zeros = torch.zeros(len(values), self._size, device=values.device, dtype=values.dtype)
+        lasts: list[Tensor] = []
+        cells: list[Tensor] = []
+        for number in range(self._layers):
+            ways = []
+            for way in range(self._ways):
+                place = number * self._ways + way
+                hidden, cell = self._first(state, place, zeros)
+                pre: Tensor = self.ih[place](values)
+                states, last = self.hh[place](pre.flip(1) if way else pre, hidden, cell)
+                lasts.append(states[:, -1])
+                cells.append(last)
+                ways.append(states.flip(1) if way else states)
+            values = ways[0] if self._ways == 1 else torch.cat(ways, 2)
+            if self.dropout is not None and number < self._layers - 1:
+                values = self.dropout(values)
+        values = values if self._batch_first else values.transpose(0, 1)
+        after = torch.stack(lasts)
+        return values, ((after, torch.stack(cells)) if self._kind == "lstm" else after)
+
+    def _first(self, state: State | None, place: int, zeros: Tensor) -> tuple[Tensor, Tensor]:
+        if state is None:
+            return zeros, zeros
+        if isinstance(state, Tensor):
+            return state[place], zeros
+        return state[0][place], state[1][place]
+
+
+def kind_of(layer: nn.RNNBase) -> Kind:
+    """Return which cell a layer has."""
+    kinds: dict[str, Kind] = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "tanh", "RNN_RELU": "relu"}
+    return kinds[layer.mode]
+
+
+def linear_of(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:
+    """Return a linear layer of parameters that are somebody else's too."""
+    layer = nn.Linear(1, 1, bias=False, device="meta")
+    layer.out_features, layer.in_features = weight.shape
+    layer.weight = weight
+    layer.register_parameter("bias", bias)
+    return layer

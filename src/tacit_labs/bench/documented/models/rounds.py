@@ -1,0 +1,142 @@
+"""A round of clients in the form that Tacit takes, beside a loop over them as a careful person writes it.
+
+The loop copies the model once, writes the start over it for each client, takes the client's batches from tensors on the
+device, and steps with one fused call for all parameters. On a CPU it runs with one thread and with all, and the better
+counts. What it takes grows with its clients, so a few of them are timed and the rest is multiplied.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.training.cohort import Holdings
+from tacit.training.forms import cohort_trainer
+from tacit.training.settings import LocalTraining, cross_entropy
+from tacit_labs.bench.documented.models.zoo import Entry
+
+_RATE = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How many clients hold how much, and how many of them the loop trains."""
+
+    clients: int
+    examples: int
+    batch: int
+    timed: int
+
+    @property
+    def words(self) -> str:
+        """The size as text."""
+        return f"{self.clients} x {self.examples}, batch {self.batch}"
+
+
+def sizes(entry: Entry, device: torch.device, *, quick: bool) -> dict[str, Size]:
+    """Return the two sizes of a round: many small clients, and a few large ones."""
+    if device.type == "cuda":
+        return {
+            "small": Size(clients=100, examples=60, batch=10, timed=10),
+            "large": Size(clients=10, examples=2_000, batch=64, timed=2),
+        }
+    if entry.heavy:
+        return {"small": Size(clients=4, examples=10, batch=10, timed=2)}
+    small = Size(clients=8 if quick else 32, examples=60, batch=10, timed=4 if quick else 8)
+    return {"small": small, "large": Size(clients=4, examples=128 if quick else 512, batch=64, timed=2)}
+
+
+def measure(entry: Entry, size: Size, device: torch.device, *, repeats: int) -> dict[str, Any]:
+    """Return seconds per round of both, the form that was taken and why, and how long it took to begin."""
+    features, labels = (part.to(device) for part in entry.data(size.clients * size.examples))
+    module = entry.build().to(device)
+    threads = (1,) if device.type == "cuda" else tuple(sorted({1, torch.get_num_threads()}))
+    usual = torch.get_num_threads()
+    rows = np.split(np.arange(len(labels)), size.clients)
+    begin = time.perf_counter()
+    trainer = cohort_trainer(
+        module=module,
+        holdings=Holdings(features=features, labels=labels, rows=rows),
+        settings=LocalTraining(epochs=1, batch_size=size.batch, lr=_RATE),
+        loss=cross_entropy,
+    )
+    model = trainer.layout.read(module).cpu().numpy()
+    clients = list(range(size.clients))
+
+    def ours(count: int) -> None:
+        trainer.train(model, clients[:count], np.arange(count), 1, lambda *_: None)
+
+    loop = Loop(module, features, labels, size)
+    try:
+        ours(size.clients)
+        _wait(device)
+        first = time.perf_counter() - begin
+        loop.round(1)
+        best: dict[str, float] = {}
+        for _ in range(repeats):
+            _keep(best, "tacit", _seconds(lambda: ours(size.clients), device))
+            for count in threads:
+                torch.set_num_threads(count)
+                taken = _seconds(lambda: loop.round(size.timed), device) * size.clients / size.timed
+                _keep(best, f"loop, {count} threads" if device.type == "cpu" else "loop", taken)
+                torch.set_num_threads(usual)
+    finally:
+        trainer.close()
+    theirs = min(seconds for name, seconds in best.items() if name != "tacit")
+    return {
+        "size": size.words,
+        "form": trainer.form,
+        "reason": trainer.reason,
+        "seconds": best,
+        "begins": first,
+        "faster": theirs / best["tacit"],
+    }
+
+
+class Loop:
+    """One client after another, without Tacit."""
+
+    def __init__(self, module: nn.Module, features: Tensor, labels: Tensor, size: Size) -> None:
+        self._module = copy.deepcopy(module).train()
+        self._parameters = list(self._module.parameters())
+        self._start = [p.detach().clone() for p in self._parameters]
+        self._features, self._labels, self._size = features, labels, size
+
+    def round(self, clients: int) -> list[Tensor]:
+        """Train so many clients and return their updates."""
+        values: list[Tensor] = [p.detach() for p in self._parameters]
+        updates = []
+        for client in range(clients):
+            torch._foreach_copy_(values, self._start)
+            order = torch.randperm(self._size.examples, device=self._labels.device) + client * self._size.examples
+            for rows in torch.split(order, self._size.batch):
+                loss = F.cross_entropy(self._module(self._features[rows]), self._labels[rows])
+                torch._foreach_add_(values, torch.autograd.grad(loss, self._parameters), alpha=-_RATE)
+            moved = torch._foreach_sub(values, self._start)
+            updates.append(torch.cat([own.reshape(-1) for own in moved]).cpu())
+        return updates
+
+
+def _keep(best: dict[str, float], name: str, seconds: float) -> None:
+    best[name] = min(best.get(name, seconds), seconds)
+
+
+def _seconds(action: Callable[[], object], device: torch.device) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    action()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

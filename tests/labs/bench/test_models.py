@@ -1,0 +1,53 @@
+"""The benchmark of models: what it trains is in the forms that it says, and its loop is the same training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tacit.errors import ConfigError
+from tacit_labs.bench.documented.models import rounds, run
+from tacit_labs.bench.documented.models.zoo import ZOO
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if name != "resnet18"])
+def test_every_model_takes_its_data(name: str) -> None:
+    features, labels = ZOO[name].data(3)
+    outputs = ZOO[name].build()(features)
+    assert outputs.shape == (3, ZOO[name].classes)
+    assert int(labels.max()) < ZOO[name].classes
+    assert len(torch.unique(outputs, dim=0)) == 3  # it looks at its examples
+
+
+def test_a_round_and_a_step_are_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = rounds.Size(clients=4, examples=4, batch=2, timed=2)
+    monkeypatch.setattr(rounds, "sizes", lambda *_, **__: {"small": size})
+    seen: list[Any] = []
+    results = run.measure(models=["adult"], quick=True, so_far=lambda found: seen.append(len(found["rounds"])))
+    row = results["rounds"]["adult, small"]
+    assert row["seconds"]["tacit"] > 0 < row["faster"]
+    assert row["form"] in ("vmap", "loop")
+    assert results["steps"]["adult"]["form"] == "book-keeping"
+    assert results["steps"]["adult"]["ratio"]["plain"] == 1.0
+    assert seen == [1, 1]
+    assert "adult, small      4 x 4, batch 2" in run.table(results)
+
+
+def test_a_model_that_fails_does_not_cost_the_others_their_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("out of memory\nmore")
+
+    monkeypatch.setattr(rounds, "measure", fails)
+    results = run.measure(models=["adult"], parts=["rounds"], quick=True)
+    assert results["rounds"]["adult, small"] == {"failed": "RuntimeError: out of memory"}
+    assert "failed: RuntimeError: out of memory" in run.table(results)
+
+
+@pytest.mark.parametrize("wrong", [{"models": ["bert"]}, {"parts": ["epochs"]}, {"gpu": 99}])
+def test_what_does_not_exist_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"bert|epochs|99"):
+        run.measure(**wrong)
