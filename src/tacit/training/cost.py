@@ -36,6 +36,11 @@ class Cost:
     narrow: float
     operations: int
 
+    @property
+    def small(self) -> bool:
+        """Whether calling an operation costs as much as computing it, or PyTorch computes it slowly for one client."""
+        return self.flops < _PAYS_BELOW * self.operations or 2.0 * self.narrow > self.flops
+
     def mapping_pays(self, calls: float, clients: int) -> bool:
         """Return whether one program for many clients is faster than one client after the other on each core.
 
@@ -43,8 +48,7 @@ class Cost:
             calls: what the program's calls cost, in plain ones (a recurrent layer is one call, and many if mapped).
             clients: how many train as one.
         """
-        small = self.flops < _PAYS_BELOW * self.operations or 2.0 * self.narrow > self.flops
-        return small and clients > 1 and calls <= clients * self.operations
+        return self.small and calls <= clients * self.operations
 
 
 def cost_of(module: nn.Module, features: Tensor) -> Cost:

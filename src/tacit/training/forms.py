@@ -44,6 +44,7 @@ from tacit.training.vmapped import VmappedNetwork
 Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
 
 _SHARE, _BESIDE, _COPIES = 0.5, 2.0, 6  # of free memory; activations and their gradients; weights, gradients, momenta
+_FEW = "there are too few clients per core to gain from training them at once"
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -252,7 +253,7 @@ class _Choice:
         share = min(-(-len(self._holdings.rows) // self._workers), chunk_size(self._settings.batch_size, "cpu"))
         if loop.mapping_pays((MAPPED if first == "vmap" else 1.0) * mapped.operations, share):
             return first
-        self.reason = _FULL
+        self.reason = _FEW if loop.small else _FULL
         return "loop"
 
     def _cost(self, module: nn.Module) -> Cost:
