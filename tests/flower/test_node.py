@@ -191,7 +191,8 @@ def test_a_pinned_key_is_encrypted_with_and_remembered(in_a_file: bool, tmp_path
     node = NODE | {"tacit-pin": pin}
     assert _failure(_ask(_task(), run=ENCRYPTED, node=node)) is wire.Failure.NOT_ENROLLED
     assert wire.unpack(_ask(_invitation(), run=ENCRYPTED, node=node).frame).kind is wire.Kind.ENROL
-    again = wire.pack_task(wire.Task(turn=wire.Turn(round_number=2), model=np.zeros(PARAMETERS, np.float32)))
+    turn, model = wire.Turn(round_number=2), np.zeros(PARAMETERS, np.float32)
+    again = wire.pack_task(wire.Task(turn=turn, model=model, told=bytes(32)))
     answer = _ask(again, run=ENCRYPTED, node=node)
     assert wire.unpack(answer.frame).kind is wire.Kind.CIPHER
     assert answer.memory == b""  # it is a file of the node's own, and Flower gets none of it

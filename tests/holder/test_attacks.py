@@ -13,9 +13,8 @@ from tacit.crypto import paillier
 from tacit.errors import TacitError
 from tacit.flow import InProcessEngine, drive
 from tacit.protocols.paillier import Rules
-from tacit.protocols.paillier.binding import SEAL_BYTES, Admission, contribution, signing_key, unpack_clients
+from tacit.protocols.paillier.binding import Admission, contribution, signing_key, unpack_clients
 from tacit.protocols.paillier.client import Member
-from tacit.protocols.paillier.holders import Opening
 from tacit.protocols.paillier.sum import SETUP
 from tacit.protocols.signatures import new_identity, read_identity
 from tests.holder.common import PEOPLE, RULES, People, Remote, Serving, code_of, last_refusal, made, run_with, why
@@ -143,14 +142,13 @@ def test_a_sum_of_too_few_is_refused(target: Target) -> None:
 @pytest.mark.parametrize("number", [0, 7, 4_000_000_000])
 def test_a_round_that_was_not_announced_is_refused(target: Target, number: int) -> None:
     run = target.run()
-    turn, size = wire.Turn(round_number=number), SEAL_BYTES[run.protocol.keys]
+    turn = wire.Turn(round_number=number)
     replies = {}
     for client in range(4):  # made by clients that would answer such a task
         member = Member.from_bytes(run.states[client])
-        body = member.reply(
-            run.vectors[client], layout(LENGTH, 256), turn, run.protocol.keys, run.rules, run.session.key
-        )
-        replies[client] = body[:size], body[size:]
+        check = run.check if target.keys == "authority" else None
+        told = (turn, run.protocol.keys, run.rules, run.session.key, check)
+        replies[client] = run.parted(member.reply(run.vectors[client], layout(LENGTH, 256), *told))
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
 
@@ -249,7 +247,7 @@ def test_a_sum_of_another_key_is_refused(target: Target) -> None:
     foreign = [stranger.encrypt(np.zeros(LENGTH), layout(LENGTH, 256)) for _ in range(4)]
     shown = [vector.to_bytes() for vector in foreign]
     lying = shown if target.keys == "threshold" else [paillier.total(foreign).to_bytes()]
-    assert isinstance(run.ask(Opening(seals=opening.seals, vectors=lying)), str)
+    assert isinstance(run.ask(replace(opening, vectors=lying)), str)
 
 
 @pytest.mark.parametrize(

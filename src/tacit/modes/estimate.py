@@ -27,6 +27,7 @@ from tacit.modes.estimate_masks import estimate as masked_estimate
 from tacit.modes.keys import holder_numbers, key_options
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.binding import SEAL_BYTES
+from tacit.protocols.paillier.check import DIGEST_BYTES, SEED_BYTES
 from tacit.wire import Kind, Task, Turn, pack, pack_task
 
 _SECONDS = 0.2  # of timing, for each of the operations
@@ -102,10 +103,12 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     rows, width = layout.rows, public.ring.width
     speed = _measure(public, private, settings, min(rows, _SAMPLE))
     cohort = round(plan.sampler.expected)
-    vector = _upload(public, layout) + SEAL_BYTES[settings.keys]
+    checked = settings.keys == "authority"  # its answers bear a check
+    vector = _upload(public, layout) + SEAL_BYTES[settings.keys] + checked * width
     shown = cohort if settings.keys == "threshold" else 1  # ciphertexts that a key holder is shown
     holders, needed = holder_numbers(settings)
     answer = partial_bytes(public, rows, proved=settings.prove) if settings.keys == "threshold" else 8 * length
+    answer += checked * DIGEST_BYTES
     return Estimate(
         parameters=parameters,
         clients=clients,
@@ -117,7 +120,7 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
         aggregate_seconds=cohort * rows * speed.add + rows * speed.encrypt,
         recover_seconds=rows * speed.open,
         upload_bytes=vector,
-        download_bytes=_download(parameters),
+        download_bytes=_download(parameters) + checked * SEED_BYTES,
         holder_bytes=needed * (shown * vector + answer) if holders else 0,
         memory_bytes=(cohort + shown + _BATCH + 4) * rows * width + 24 * length,
     )

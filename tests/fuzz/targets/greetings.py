@@ -14,9 +14,9 @@ from tacit import foreign, wire
 from tacit.config.sections import Paillier
 from tacit.crypto import keyfile
 from tacit.errors import TacitError, WireError
-from tacit.flower import operator
 from tacit.flower.strategy import settings
 from tacit.modes.catalogue import resolve
+from tacit.parties import operator
 from tacit.parties.hello import Introduction, Numbers, Terms
 from tacit.parties.settings import agreed
 from tests.fuzz.fixed import PUBLIC

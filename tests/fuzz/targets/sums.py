@@ -21,6 +21,7 @@ from tacit.errors import TacitError
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
 from tacit.protocols.paillier.binding import Admission, KeyUse, unpack_clients
+from tacit.protocols.paillier.check import DIGEST_BYTES, check_bytes
 from tacit.protocols.paillier.client import Member, pack_invitation
 from tacit.protocols.paillier.holders import Holder, Opening
 from tacit.protocols.paillier.register import Register
@@ -167,9 +168,9 @@ def _asked(data: bytes) -> None:
     if reply.kind is wire.Kind.ADMIT:
         unpack_clients(reply.body)
     if reply.kind is wire.Kind.OPENED and keys == "authority":
-        opening = Opening.from_bytes(request.body, seal_bytes=16, each=False)
+        opening = Opening.from_bytes(request.body, seal_bytes=16, check_bytes=check_bytes(PUBLIC), each=False)
         assert len(opening.seals) >= RULES.minimum_clients
-        sums = np.frombuffer(reply.body, "<i8") * (_layout(_LENGTH, PUBLIC.bits).step or 1.0)
+        sums = np.frombuffer(reply.body[:-DIGEST_BYTES], "<i8") * (_layout(_LENGTH, PUBLIC.bits).step or 1.0)
         assert np.allclose(sums, _exact(opening.seals), atol=1e-5)
 
 
@@ -202,7 +203,7 @@ def _states() -> list[bytes]:
 def _state(data: bytes) -> None:
     member = Member.from_bytes(data)
     assert Member.from_bytes(member.to_bytes()) == member
-    task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(_LENGTH, np.float32)))
+    task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(_LENGTH, np.float32), told=bytes(32)))
     for keys in _KINDS:
         _, reply = _protocol(keys).client(data, wire.unpack(task), _vectors()[0], number=0)
         assert wire.unpack(reply).kind in (wire.Kind.CIPHER, wire.Kind.FAILURE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
 from tacit.protocols.paillier.binding import SEAL_BYTES, Admission
+from tacit.protocols.paillier.check import Check
 from tacit.protocols.paillier.client import pack_invitation
 from tacit.protocols.paillier.holders import Holder, Opening
 from tacit.protocols.paillier.sum import SETUP, Session
@@ -24,6 +25,7 @@ from tests.protocols.test_conformance import key_pair, key_shares, layout
 LENGTH = 20
 Numbers = NDArray[np.float64]
 KEYS = ("authority", "threshold")
+BORNE: dict[bytes, bytes] = {}  # what a reply bears of the check, by its nonce
 
 
 def holders_of(keys: str, caution: Caution) -> dict[ClientId, Holder]:
@@ -64,6 +66,7 @@ class Run:
         )
         self.identities = identities or {}
         self.states: dict[ClientId, bytes] = {}
+        self.check = Check.drawn()
         self.vectors = list(np.random.default_rng(7).normal(size=(clients, LENGTH)).astype(np.float32))
         ready = drive(self.protocol.setup(range(clients)), InProcessEngine(answer=self.answer))
         assert ready.session is not None
@@ -86,11 +89,19 @@ class Run:
     def reply(self, client: ClientId, round_number: int = 1, attempt: int = 0) -> tuple[bytes, bytes]:
         """Return a client's seal and ciphertext for a turn."""
         turn = wire.Turn(round_number=round_number, attempt=attempt)
-        task = wire.Task(turn=turn, model=np.zeros(1, np.float32))
+        told = self.check.seed if self.keys == "authority" else b""
+        task = wire.Task(turn=turn, model=np.zeros(1, np.float32), told=told)
         frame = wire.unpack(self._answer(client, wire.pack_task(task)))
         assert frame.kind is wire.Kind.CIPHER, bytes(frame.body)
-        size = SEAL_BYTES[self.protocol.keys]
-        return bytes(frame.body[:size]), bytes(frame.body[size:])
+        return self.parted(bytes(frame.body))
+
+    def parted(self, body: bytes) -> tuple[bytes, bytes]:
+        """Return the seal and the ciphertext of a reply; what it bears of the check is kept."""
+        size, end = SEAL_BYTES[self.protocol.keys], len(body)
+        if self.keys == "authority":
+            end -= self.session.key.ring.width
+            BORNE[body[:size]] = body[end:]
+        return body[:size], body[size:end]
 
     def replies(self, round_number: int = 1, attempt: int = 0) -> dict[ClientId, tuple[bytes, bytes]]:
         """Return what all clients send for a turn."""
@@ -100,7 +111,17 @@ class Run:
         """Return what an honest server asks to open of replies."""
         seals = {client: seal for client, (seal, _) in replies.items()}
         bodies = [body for _, body in replies.values()]
-        return Opening(seals=seals, vectors=bodies if self.keys == "threshold" else [self.added(bodies).to_bytes()])
+        if self.keys == "threshold":
+            return Opening(seals=seals, vectors=bodies)
+        return Opening(seals=seals, vectors=[self.added(bodies).to_bytes()], check=self.borne_by(seals.values()))
+
+    def borne_by(self, nonces: Iterable[bytes]) -> bytes:
+        """Return the check of some replies, as a server asks an authority for it."""
+        if self.keys != "authority":
+            return b""
+        ring = self.session.key.ring
+        rows = [np.frombuffer(BORNE[nonce], np.uint8)[None] for nonce in nonces]
+        return self.check.digest + ring.product(rows).tobytes()
 
     def added(self, bodies: Sequence[bytes]) -> paillier.CiphertextVector:
         """Return the sum of ciphertexts."""
@@ -119,7 +140,7 @@ class Run:
             product = self.added([bytes(body) for body in opening.vectors])
             partials = [PartialDecryption.from_bytes(part, public) for part in parts[:2]]
             return np.asarray(public.combine(product, partials).value, np.float64)
-        units = np.frombuffer(parts[0], "<i8").astype(np.int64)
+        units = np.frombuffer(parts[0][: 8 * LENGTH], "<i8").astype(np.int64)
         return np.asarray(layout(LENGTH, 256).worth(units), np.float64)
 
     def open(self, clients: Sequence[ClientId], round_number: int = 1) -> Numbers | str:

@@ -158,9 +158,9 @@ def test_a_round_that_the_run_does_not_have_is_not_opened(keys: str, number: int
     for client in range(4):  # made by clients that would answer such a task
         member = Member.from_bytes(run.states[client])
         use, key = run.protocol.keys, run.session.key
-        body = member.reply(run.vectors[client], layout(LENGTH, 256), turn, use, run.rules, key)
-        size = 16 if keys == "authority" else 64
-        replies[client] = body[:size], body[size:]
+        check = run.check if keys == "authority" else None
+        body = member.reply(run.vectors[client], layout(LENGTH, 256), turn, use, run.rules, key, check)
+        replies[client] = run.parted(body)
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
 
@@ -202,7 +202,7 @@ def test_rows_of_two_rounds_are_not_opened_together() -> None:
     rows = run.added([bytes(first.vectors[0])]).rows.copy()
     rows[0] = run.added([bytes(second.vectors[0])]).rows[0]
     forged = replace(run.added([bytes(first.vectors[0])]), rows=rows).to_bytes()
-    assert refused(run.ask(Opening(seals=first.seals, vectors=[forged])), "nothing of it is told")
+    assert refused(run.ask(replace(first, vectors=[forged])), "nothing of it is told")
 
 
 def test_rows_in_another_order_are_not_opened() -> None:
@@ -210,7 +210,7 @@ def test_rows_in_another_order_are_not_opened() -> None:
     opening = run.opening(run.replies())
     vector = run.added([bytes(opening.vectors[0])])
     forged = replace(vector, rows=vector.rows[::-1].copy()).to_bytes()
-    assert refused(run.ask(Opening(seals=opening.seals, vectors=[forged])), "nothing of it is told")
+    assert refused(run.ask(replace(opening, vectors=[forged])), "nothing of it is told")
 
 
 @pytest.mark.parametrize("factors", [(2, 1, 1, 1), (1, 1, 1, 0), (4, 0, 0, 0), (0, 0, 0, 1), (5, 1, 1, -1)])
@@ -222,8 +222,7 @@ def test_a_sum_with_other_factors_than_one_is_not_opened(factors: tuple[int, ...
     powers = [ring.power(v.rows, abs(f), secret=False) for v, f in zip(vectors, factors, strict=True)]
     rows = ring.product([ring.inverse(p) if f < 0 else p for p, f in zip(powers, factors, strict=True)])
     forged = replace(vectors[0], rows=rows, summands=4).to_bytes()
-    seals = {client: seal for client, (seal, _) in replies.items()}
-    assert refused(run.ask(Opening(seals=seals, vectors=[forged])), "nothing of it is told")
+    assert refused(run.ask(replace(run.opening(replies), vectors=[forged])), "nothing of it is told")
 
 
 def test_what_is_left_of_a_forged_sum_is_uniform_and_so_tells_nothing() -> None:
@@ -236,8 +235,9 @@ def test_what_is_left_of_a_forged_sum_is_uniform_and_so_tells_nothing() -> None:
         rows = run.added([body for _, body in replies.values()]).rows
         turn = wire.Turn(round_number=1)
         secrets = [_secret(run, client) for client in range(3)]
-        taken_off = [binding.masks(s, turn, replies[c][0], key, len(rows)) for c, s in enumerate(secrets)]
-        found += to_integers(binding.unmasked(private.open(rows), taken_off, key))
+        digest, count = run.check.digest, len(rows) + 1
+        masks = [binding.masks(s, turn, replies[c][0], digest, key, count)[:-1] for c, s in enumerate(secrets)]
+        found += to_integers(binding.unmasked(private.open(rows), masks, key))
     shares = np.array([number / key.n for number in found])
     assert len(set(found)) == len(found) == 120
     assert abs(shares.mean() - 0.5) < 4 / np.sqrt(12 * len(shares))
@@ -272,9 +272,8 @@ def test_a_client_can_not_be_enrolled_under_two_numbers(keys: str) -> None:
     for frame in run.admit(twin.to_bytes()).values():
         assert unpack_clients(frame.body) == [9]
     seal, body = run.reply(2)
-    opening = Opening(seals={2: seal, 9: seal}, vectors=[(run.added([body]) * 2).to_bytes()])
-    if keys == "threshold":
-        opening = Opening(seals={2: seal, 9: seal}, vectors=[body, body])
+    vectors = [body, body] if keys == "threshold" else [(run.added([body]) * 2).to_bytes()]
+    opening = Opening(seals={2: seal, 9: seal}, vectors=vectors, check=run.borne_by([seal, seal]))
     assert refused(run.ask(opening), "client 9 is not enrolled")
 
 
@@ -283,7 +282,7 @@ def test_a_seal_that_the_server_invents_opens_nothing(keys: str) -> None:
     run = Run(keys)
     opening = run.opening(run.replies())
     seals = {**opening.seals, 3: bytes(len(opening.seals[3]))}
-    assert refused(run.ask(Opening(seals=seals, vectors=opening.vectors)), NOTHING[keys])
+    assert refused(run.ask(replace(opening, seals=seals)), NOTHING[keys])
 
 
 @BOTH
@@ -292,7 +291,7 @@ def test_a_list_of_other_clients_than_the_sums_opens_nothing(keys: str) -> None:
     replies = run.replies()
     opening = run.opening({client: replies[client] for client in (0, 1, 2)})
     seals = {client: replies[client][0] for client in (0, 1, 3)}
-    assert refused(run.ask(Opening(seals=seals, vectors=opening.vectors)), NOTHING[keys])
+    assert refused(run.ask(replace(opening, seals=seals)), NOTHING[keys])
 
 
 @BOTH
@@ -358,8 +357,8 @@ def test_an_enrolment_in_a_sum_tells_nothing_of_the_masks() -> None:
         turn, replies = wire.Turn(round_number=number), {}
         for client in range(4):
             member = Member.from_bytes(run.states[client])
-            body = member.reply(zeros, filled, turn, "authority", run.rules, key)
-            replies[client] = body[:16], body[16:]
+            body = member.reply(zeros, filled, turn, "authority", run.rules, key, run.check)
+            replies[client] = run.parted(body)
         opening = run.opening(replies)
         vector = run.added([bytes(opening.vectors[0])])
         hidden = [pow(int.from_bytes(part, "big"), number, key.square) for part in (sent, sent[: (key.bits + 7) // 8])]
@@ -369,7 +368,11 @@ def test_an_enrolment_in_a_sum_tells_nothing_of_the_masks() -> None:
         request = wire.pack(wire.Kind.OPEN, turn, replace(opening, vectors=[forged]).to_bytes())
         frame = wire.unpack(run.holders[-1].answer(wire.unpack(request)))
         if frame.kind is wire.Kind.OPENED:
-            slots = (np.frombuffer(frame.body, "<i8") + 4 * filled.bound).astype(np.uint64).reshape(2, -1)
+            slots = (
+                (np.frombuffer(frame.body[: 8 * filled.length], "<i8") + 4 * filled.bound)
+                .astype(np.uint64)
+                .reshape(2, -1)
+            )
             opened = to_integers(pack_slots(slots, filled.slot_bits, 32))
             guesses += [some * pow(number, -1, key.n) % key.n for some in opened]
     assert guesses
@@ -493,16 +496,18 @@ def test_a_client_that_was_started_anew_comes_back_with_its_identity_and_not_wit
 
 def test_masks_differ_by_everything_they_are_made_of() -> None:
     key, secret, turn = key_pair()[0], bytes(32), wire.Turn(round_number=1)
-    usual = binding.masks(secret, turn, bytes(16), key, 3)
+    nonce, digest = bytes(16), bytes(32)
+    usual = binding.masks(secret, turn, nonce, digest, key, 3)
     others = [
-        binding.masks(b"\x01" + bytes(31), turn, bytes(16), key, 3),
-        binding.masks(secret, wire.Turn(round_number=2), bytes(16), key, 3),
-        binding.masks(secret, wire.Turn(round_number=1, attempt=1), bytes(16), key, 3),
-        binding.masks(secret, turn, b"\x01" + bytes(15), key, 3),
-        binding.masks(secret, turn, bytes(16), key, 4)[:3],
+        binding.masks(b"\x01" + bytes(31), turn, nonce, digest, key, 3),
+        binding.masks(secret, wire.Turn(round_number=2), nonce, digest, key, 3),
+        binding.masks(secret, wire.Turn(round_number=1, attempt=1), nonce, digest, key, 3),
+        binding.masks(secret, turn, b"\x01" + bytes(15), digest, key, 3),
+        binding.masks(secret, turn, nonce, b"\x01" + bytes(31), key, 3),
+        binding.masks(secret, turn, nonce, digest, key, 4)[:3],
     ]
     assert not any((other == usual).all(axis=1).any() for other in others)
-    assert (binding.masks(secret, turn, bytes(16), key, 3) == usual).all()
+    assert (binding.masks(secret, turn, nonce, digest, key, 3) == usual).all()
     assert len({row.tobytes() for row in usual}) == 3
     assert len(not_below(usual, key.n)) == 3  # wider than n, so that they are uniform modulo n
 

@@ -10,7 +10,6 @@ from tacit.crypto import paillier
 from tacit.crypto.paillier import Layout
 from tacit.errors import KeysError, WireError
 from tacit.protocols.paillier import Caution, Rules
-from tacit.protocols.paillier.holders import Opening
 from tests.protocols.paillier.run import LENGTH, Run, holders_of, opens, refused
 from tests.protocols.test_conformance import key_pair, layout
 
@@ -84,7 +83,7 @@ def test_a_sum_of_another_key_is_refused() -> None:
     run = _run("authority")
     opening = run.opening({client: run.reply(client) for client in range(3)})
     foreign = stranger.encrypt(np.zeros(LENGTH), layout(LENGTH, 256)) * 3
-    assert refused(run.ask(Opening(seals=opening.seals, vectors=[foreign.to_bytes()])), "encrypted with key")
+    assert refused(run.ask(replace(opening, vectors=[foreign.to_bytes()])), "encrypted with key")
 
 
 @ALL

@@ -25,7 +25,7 @@ from tacit.protocols.protocol import Contribution, Total
 from tests.protocols.test_conformance import Parts, encrypted, key_pair, key_shares, layout
 
 TURN = wire.Turn(round_number=3)
-TASK = wire.Task(turn=TURN, model=np.zeros(4, np.float32), extras=b"for the mechanism")
+TASK = wire.Task(turn=TURN, model=np.zeros(4, np.float32), extras=b"for the mechanism", told=bytes(32))
 LENGTH = 40
 Meddle = Callable[[Frames, Frames], Frames]
 
@@ -173,8 +173,12 @@ def test_the_sum_that_is_opened_can_not_be_linked_with_its_summands() -> None:
     federation.sum()
     frames = [wire.unpack(frame) for frame in federation.frames]
     key = key_pair()[0]
-    vectors = [paillier.CiphertextVector.from_bytes(f.body[16:], key) for f in frames if f.kind is wire.Kind.CIPHER]
-    (asked,) = [Opening.from_bytes(f.body, seal_bytes=16, each=False) for f in frames if f.kind is wire.Kind.OPEN]
+    vectors = [paillier.CiphertextVector.from_bytes(f.body[16:-64], key) for f in frames if f.kind is wire.Kind.CIPHER]
+    (asked,) = [
+        Opening.from_bytes(f.body, seal_bytes=16, check_bytes=32 + 64, each=False)
+        for f in frames
+        if f.kind is wire.Kind.OPEN
+    ]
     opened = paillier.CiphertextVector.from_bytes(asked.vectors[0], key)
     assert opened.summands == len(vectors) == 4
     assert not (opened.rows == paillier.total(vectors).rows).all(axis=1).any()
@@ -298,9 +302,14 @@ def test_an_authority_that_answers_nonsense_is_refused(change: Callable[[bytes],
         federation.sum()
 
 
+def _borne() -> bytes:
+    """Return a ciphertext in the place of a client's check."""
+    return key_pair()[0].encrypt(0).row.tobytes()
+
+
 def _forge(client: ClientId, vector: Callable[[], paillier.CiphertextVector]) -> Meddle:
     def forged(replies: Frames) -> Frames:
-        return {**replies, client: wire.pack(wire.Kind.CIPHER, TURN, bytes(16) + vector().to_bytes())}
+        return {**replies, client: wire.pack(wire.Kind.CIPHER, TURN, bytes(16) + vector().to_bytes() + _borne())}
 
     return _only(wire.Kind.TASK, forged)
 
@@ -494,7 +503,7 @@ def test_a_server_can_not_choose_the_layout_a_client_encrypts_in() -> None:
     oracle = Layout(length=LENGTH, bound=1, summands=16, key_bits=256).to_bytes()
     for extras in (b"", oracle, pack_key(key_pair()[0]) + oracle):
         frame = client(wire.pack_task(replace(TASK, extras=extras)), state, vector)[1]
-        sent = paillier.CiphertextVector.from_bytes(frame.body[16:], key_pair()[0])
+        sent = paillier.CiphertextVector.from_bytes(frame.body[16:-64], key_pair()[0])
         assert sent.layout == layout(LENGTH, 256)
 
 
@@ -509,7 +518,7 @@ def test_a_refused_key_makes_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not made
     state, _ = protocol.client(b"", wire.unpack(_invitation(key_pair()[0])), None)
     protocol.prepare(state, LENGTH)
-    assert made == [layout(LENGTH, 256).rows]
+    assert made == [layout(LENGTH, 256).rows + 1]  # and the check
 
 
 def test_numbers_beyond_the_clip_are_clipped() -> None:

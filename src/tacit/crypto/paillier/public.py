@@ -237,13 +237,20 @@ class PublicKey:
             raise ConfigError(f"The layout is for keys of {layout.key_bits} bits, and this one has {self.bits}.")
         usual: Beyond = "refuse" if layout.step is None else "clip"
         packed, clipped = layout.encode(message, beyond=beyond or usual)
+        rows = self.encrypt_rows(packed, noise=source, shift=shift, workers=workers)
+        return CiphertextVector(key=self, layout=layout, summands=1, rows=rows, clipped=clipped)
+
+    def encrypt_rows(
+        self, rows: Rows, *, noise: Noise | None = None, shift: Rows | None = None, workers: int | None = None
+    ) -> Rows:
+        """Return ciphertexts of numbers below n, such as packed rows; ``shift`` is added modulo n, as it is."""
+        source = self if noise is None else noise
 
         def encrypted(part: slice) -> Rows:
-            some = [packed[part]] if shift is None else [packed[part], shift[part]]
+            some = [rows[part]] if shift is None else [rows[part], shift[part]]
             return self._blinded(some, source.take(len(some[0]), workers=workers), workers)
 
-        rows = in_blocks(len(packed), encrypted)
-        return CiphertextVector(key=self, layout=layout, summands=1, rows=rows, clipped=clipped)
+        return in_blocks(len(rows), encrypted)
 
     def residue(self, message: int) -> int:
         """Return the number below n that stands for a signed integer."""

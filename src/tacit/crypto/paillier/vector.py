@@ -132,10 +132,13 @@ class Layout:
                 f"{outside} of {self.length} numbers are beyond the clip of {self.clip:g}. Raise the clip, or let "
                 "them be clipped."
             )
+        return self.packed(integers, 1), outside
+
+    def packed(self, sums: NDArray[np.int64], summands: int) -> Rows:
+        """Return the packed rows whose :meth:`sums` these are."""
         slots = np.zeros(self.rows * self.slots, np.uint64)
-        slots[: self.length] = integers + self.bound
-        width = (self.key_bits + 7) // 8
-        return pack_slots(slots.reshape(self.rows, self.slots), self.slot_bits, width), outside
+        slots[: self.length] = sums + summands * self.bound
+        return pack_slots(slots.reshape(self.rows, self.slots), self.slot_bits, (self.key_bits + 7) // 8)
 
     def decode(self, rows: Rows, summands: int) -> NDArray[np.int64] | NDArray[np.float64]:
         """Return the sum of ``summands`` vectors that packed rows hold: integers, or floats where there is a step."""

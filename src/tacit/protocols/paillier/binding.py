@@ -7,14 +7,15 @@ replies of a list of clients, made for that round of that run.
 **Masks** (``paillier.keys=authority``). The authority could read single ciphertexts, so it is shown sums only, and a
 sum does not tell what it is of. Each client shares a secret :math:`k_i` with the authority and encrypts
 :math:`m_{ij} + M_{ij} \bmod n` in place of its row :math:`m_{ij}`, where the mask
-:math:`M_{ij} = F(k_i; \text{round}, \text{attempt}, \text{nonce}, j)` is uniform modulo n to everybody else, and
-independent for every reply: the nonce is drawn afresh. The server names a round and a list of clients and nonces; the
-authority decrypts and takes off the masks of exactly that list. Whatever the server makes of ciphertexts, in a row it
-has :math:`\sum_i a_i (m_{ij} + M_{ij}) + b` with factors it knows. Unless :math:`a_i = 1` for every reply on the list,
-in the place it was made for, and :math:`a_i = 0` for every other, a mask is left over, and the result is uniform
-modulo n: it tells nothing of any :math:`m`. (A factor that cancels only modulo a prime of n would factor n.) Nothing
-else that is worth reading is a ciphertext of this key: enrolments are none, else a server could add one to a sum. Masks
-cost no byte per number, and a thousandth of the time that encryption takes.
+:math:`M_{ij} = F(k_i; \text{round}, \text{attempt}, \text{nonce}, \text{check}, j)` is uniform modulo n to everybody
+else, and independent for every reply: the nonce is drawn afresh. The server names a round, a check
+(:mod:`tacit.protocols.paillier.check`) and a list of clients and nonces; the authority decrypts and takes off the masks
+of exactly that list. Whatever the server makes of ciphertexts, in a row it has
+:math:`\sum_i a_i (m_{ij} + M_{ij}) + b` with factors it knows. Unless :math:`a_i = 1` for every reply on the list, in
+the place it was made for, and :math:`a_i = 0` for every other, a mask is left over, and the result is uniform modulo n:
+it tells nothing of any :math:`m`. (A factor that cancels only modulo a prime of n would factor n.) Nothing else that is
+worth reading is a ciphertext of this key: enrolments are none, else a server could add one to a sum; and the key must
+encrypt nothing else. Masks cost no byte per number, and a thousandth of the time that encryption takes.
 
 **Signatures** (``paillier.keys=threshold``). No holder of a share can read anything alone, so each is shown the
 ciphertexts themselves. A client signs run, round, attempt, its number and its ciphertext's digest; a holder checks all
@@ -131,10 +132,10 @@ def contribution(run: bytes, client: ClientId, turn: Turn, ciphertext: bytes | m
     return b"tacit paillier contribution 1\n" + facts + hashlib.sha256(ciphertext).digest()
 
 
-def masks(secret: bytes, turn: Turn, nonce: bytes, key: PublicKey, count: int) -> Rows:
-    """Return the masks of a reply's rows, a little wider than n; whoever uses them reduces them."""
-    facts = _MASK.pack(turn.round_number, turn.attempt, nonce, count)
-    seed = hmac.digest(secret, b"tacit paillier masks 1\n" + facts + key.identity, "sha256")
+def masks(secret: bytes, turn: Turn, nonce: bytes, digest: bytes, key: PublicKey, count: int) -> Rows:
+    """Return the masks of a reply's rows and its check, a little wider than n; whoever uses them reduces them."""
+    facts = _MASK.pack(turn.round_number, turn.attempt, nonce, count) + digest
+    seed = hmac.digest(secret, b"tacit paillier masks 2\n" + facts + key.identity, "sha256")
     width = _width(key) + _SPARE_BYTES
     stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), None).encryptor().update(bytes(count * width))
     return np.frombuffer(stream, np.uint8).reshape(count, width)

@@ -12,8 +12,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
-from tacit.crypto.paillier import Layout, PublicKey
+from tacit.crypto.paillier import CiphertextVector, Layout, PublicKey
 from tacit.crypto.paillier.public import Noise
+from tacit.crypto.ring import from_integers
 from tacit.errors import KeysError, TacitError, WireError
 from tacit.flow import ClientId
 from tacit.protocols.paillier import binding
@@ -30,6 +31,7 @@ from tacit.protocols.paillier.binding import (
     reason,
     unpack_encryption_key,
 )
+from tacit.protocols.paillier.check import Check
 from tacit.protocols.protocol import Contribution
 from tacit.randomness import system_bytes
 
@@ -84,7 +86,7 @@ class ClientHalf:
         except TacitError:
             return  # the client half says what is wrong
         pool = pool_of(key)
-        pool.fill(pool.wanted + rows)
+        pool.fill(pool.wanted + rows + (self.keys == "authority"))  # and the check
 
     def client(
         self, state: bytes, request: wire.Frame, vector: Contribution | None, *, number: ClientId = 0
@@ -107,7 +109,8 @@ class ClientHalf:
             member = Member.from_bytes(state)
             layout = self.laid_out(len(vector), member.key.bits)
             noise = pool_of(member.key) if self.own is None else self.own
-            body = member.reply(vector, layout, turn, self.keys, self.rules, noise)
+            check = Check(seed=wire.unpack_task(request).told) if self.keys == "authority" else None
+            body = member.reply(vector, layout, turn, self.keys, self.rules, noise, check)
         except TacitError:  # whose words may be about the client's numbers
             return state, wire.pack_failure(turn, wire.Failure.REFUSED)
         return state, wire.pack(wire.Kind.CIPHER, turn, body)
@@ -180,15 +183,29 @@ class Member:
         return body if identity is None else binding.identified(body, stated, identity)
 
     def reply(
-        self, vector: Contribution, layout: Layout, turn: wire.Turn, keys: KeyUse, rules: Rules, noise: Noise
+        self,
+        vector: Contribution,
+        layout: Layout,
+        turn: wire.Turn,
+        keys: KeyUse,
+        rules: Rules,
+        noise: Noise,
+        check: Check | None = None,
     ) -> bytes:
-        """Return the client's vector, encrypted and bound to the turn: the seal, then the ciphertext."""
-        if keys == "authority":
+        """Return the client's vector, encrypted and bound to the turn: seal, ciphertext, and an encrypted check.
+
+        The check is for an authority alone, and binds its answer.
+        """
+        if check is not None:
             stated = binding.statement(self.run, self.number, rules)
             agreed = binding.Agreement.of(self.secret, self.key, stated).secret
             nonce = system_bytes(NONCE_BYTES)
-            masks = binding.masks(agreed, turn, nonce, self.key, layout.rows)
-            return nonce + self.key.encrypt(vector, layout, noise=noise, shift=masks).to_bytes()
+            masks = binding.masks(agreed, turn, nonce, check.digest, self.key, layout.rows + 1)
+            packed, _ = layout.encode(vector, beyond="refuse" if layout.step is None else "clip")
+            borne = from_integers([check.of(packed, 1, self.key)], packed.shape[1])
+            rows = self.key.encrypt_rows(np.concatenate([packed, borne]), noise=noise, shift=masks)
+            encrypted = CiphertextVector(key=self.key, layout=layout, summands=1, rows=rows[:-1])
+            return nonce + encrypted.to_bytes() + rows[-1:].tobytes()
         ciphertext = self.key.encrypt(vector, layout, noise=noise).to_bytes()
         if keys == "shared":
             return ciphertext

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from tacit import wire
 from tacit.crypto.paillier import CiphertextVector, Layout, PrivateKey, total
-from tacit.crypto.ring import Rows
+from tacit.crypto.ring import Rows, to_integers
 from tacit.crypto.threshold import KeyShare
 from tacit.errors import CipherError, ConfigError, WireError
 from tacit.flow import ClientId
@@ -27,6 +29,7 @@ from tacit.protocols.paillier.binding import (
     pack_key,
     reason,
 )
+from tacit.protocols.paillier.check import DIGEST_BYTES, check_bytes, check_row, told_of
 from tacit.protocols.paillier.register import FLOOR, Register
 from tacit.protocols.signatures import verified
 
@@ -92,23 +95,26 @@ class Opening:
     Attributes:
         seals: the clients in the sum, with the nonce of each one's masks or its signature; none with legacy keys.
         vectors: the encrypted sum; for holders of shares every client's ciphertext, in the order of the seals.
+        check: for an authority the digest of the check and the sum of what clients sent of it, encrypted.
     """
 
     seals: Mapping[ClientId, bytes]
     vectors: Sequence[bytes | memoryview]
+    check: bytes = b""
 
     def to_bytes(self) -> bytes:
         """Return the body of an OPEN frame."""
         seals = [_CLIENT.pack(client) + seal for client, seal in self.seals.items()]
-        return b"".join([_COUNT.pack(len(seals)), *seals, *self.vectors])
+        return b"".join([_COUNT.pack(len(seals)), *seals, self.check, *self.vectors])
 
     @classmethod
-    def from_bytes(cls, body: memoryview, *, seal_bytes: int, each: bool) -> Opening:
+    def from_bytes(cls, body: memoryview, *, seal_bytes: int, check_bytes: int, each: bool) -> Opening:
         """Read what :meth:`to_bytes` wrote.
 
         Args:
             body: of the frame.
             seal_bytes: how long a seal is.
+            check_bytes: how long a check is.
             each: whether every client's ciphertext is expected, or the sum alone.
         """
         if len(body) < _COUNT.size:
@@ -116,20 +122,22 @@ class Opening:
         (count,) = _COUNT.unpack_from(body)
         entry = _CLIENT.size + seal_bytes
         start = _COUNT.size + count * entry
-        if start > len(body):
-            raise WireError(f"Expected {count} clients with {entry} bytes each, got {len(body)} bytes.")
+        if start + check_bytes > len(body):
+            raise WireError(
+                f"Expected {count} clients with {entry} bytes each and {check_bytes} more, got {len(body)} bytes."
+            )
         seals: dict[ClientId, bytes] = {}
         for at in range(_COUNT.size, start, entry):
             (client,) = _CLIENT.unpack_from(body, at)
             if client in seals:
                 raise WireError(f"Expected every client once in a sum, got client {client} twice.")
             seals[client] = bytes(body[at + _CLIENT.size : at + entry])
-        rest = body[start:]
+        check, rest = bytes(body[start : start + check_bytes]), body[start + check_bytes :]
         parts = count if each else 1
         if not parts or len(rest) % parts:
             raise WireError(f"Expected {parts} encrypted vectors of one length, got {len(rest)} bytes.")
         length = len(rest) // parts
-        return cls(seals=seals, vectors=[rest[at * length : (at + 1) * length] for at in range(parts)])
+        return cls(seals=seals, vectors=[rest[at * length : (at + 1) * length] for at in range(parts)], check=check)
 
 
 class Holder(ABC):
@@ -191,7 +199,12 @@ class Holder(ABC):
     def _opened(self, frame: wire.Frame) -> bytes:
         register = self._register
         register.same(self._caution.rules)
-        opening = Opening.from_bytes(frame.body, seal_bytes=SEAL_BYTES[self.keys], each=self.keys == "threshold")
+        opening = Opening.from_bytes(
+            frame.body,
+            seal_bytes=SEAL_BYTES[self.keys],
+            check_bytes=check_bytes(self._key) if self.keys == "authority" else 0,
+            each=self.keys == "threshold",
+        )
         vector = self._sum(opening, frame.turn)
         layout = vector.layout
         make = self._caution.layout
@@ -222,7 +235,8 @@ class Authority(Holder):
     """A key authority apart from the server: it has the private key, and is shown sums under masks it can take off.
 
     What is left when the masks of a list of clients are taken off is the sum of exactly their replies of that round,
-    or a number that tells nothing (:mod:`tacit.protocols.paillier.binding`).
+    or a number that tells nothing (:mod:`tacit.protocols.paillier.binding`). What it says is in a sum the server can
+    check (:mod:`tacit.protocols.paillier.check`).
     """
 
     keys = "authority"
@@ -237,6 +251,7 @@ class Authority(Holder):
 
     def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
         vector = CiphertextVector.from_bytes(opening.vectors[0], self._key)
+        check_row(opening.check[DIGEST_BYTES:], self._key)
         self._register.listed(opening.seals)
         if vector.summands != len(opening.seals):
             raise CipherError(f"the sum claims {vector.summands} summands, and {len(opening.seals)} clients are named")
@@ -244,12 +259,15 @@ class Authority(Holder):
 
     def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
         secrets = self._register.members  # all of the list are: see _sum
+        digest, borne = opening.check[:DIGEST_BYTES], opening.check[DIGEST_BYTES:]
+        rows = np.concatenate([vector.rows, np.frombuffer(borne, np.uint8)[None]])
         taken_off = (
-            binding.masks(secrets[client], turn, nonce, self._key, len(vector.rows))
+            binding.masks(secrets[client], turn, nonce, digest, self._key, len(rows))
             for client, nonce in opening.seals.items()
         )
-        rows = self._private.open(vector.rows, workers=self._workers)
-        return _told(vector, binding.unmasked(rows, taken_off, self._key, workers=self._workers))
+        opened = self._private.open(rows, workers=self._workers)
+        bare = binding.unmasked(opened, taken_off, self._key, workers=self._workers)
+        return _told(vector, bare[:-1]) + told_of(to_integers(bare[-1:])[0], self._key)
 
 
 class ShareHolder(Holder):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.crypto.paillier import CiphertextVector, Layout, PublicKey, total
+from tacit.crypto.ring import Rows
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.crypto.threshold.partial import digest
 from tacit.errors import CipherError, ClientError, ConfigError, DropoutError, KeysError, WireError
@@ -29,6 +30,7 @@ from tacit.protocols.paillier.binding import (
     unpack_clients,
     unpack_key,
 )
+from tacit.protocols.paillier.check import DIGEST_BYTES, Check, check_row
 from tacit.protocols.paillier.client import ClientHalf, pack_invitation
 from tacit.protocols.paillier.holders import Opening
 from tacit.protocols.protocol import Guarantee, Refusals, Total
@@ -126,8 +128,9 @@ class PaillierSum(ClientHalf):
         layout = self.laid_out(length, session.key.bits)
         if len(cohort) > layout.summands:
             raise DropoutError(f"The cohort has {len(cohort)} clients, and the layout room for {layout.summands}.")
-        gathered = RunningSum(turn=task.turn, layout=layout, session=session, cohort=cohort)
-        request = wire.pack_task(task)
+        check = Check.drawn() if self.keys == "authority" else None
+        gathered = RunningSum(turn=task.turn, layout=layout, session=session, cohort=cohort, check=check)
+        request = wire.pack_task(task if check is None else replace(task, told=check.seed))
         yield Gather(dict.fromkeys(session.members(cohort), request), gathered.receive)
         encrypted = gathered.finish()
         clients = tuple(gathered.clients)
@@ -136,7 +139,8 @@ class PaillierSum(ClientHalf):
             raise refusals.too_few(len(clients), asked=len(cohort), minimum=minimum)
         if self.keys != "threshold":  # holders of shares form the very same product
             encrypted = encrypted.rerandomised()
-        vector, notes = yield from self._opened(encrypted, clients, task.turn, gathered.opening(encrypted))
+        opening = gathered.opening(encrypted)
+        vector, notes = yield from self._opened(encrypted, clients, task.turn, opening, check)
         refused = refusals.notes if refusals.reasons else ()
         return Total(vector=vector.astype(np.float64), clients=clients, notes=(*refused, *session.told(), *notes))
 
@@ -154,7 +158,12 @@ class PaillierSum(ClientHalf):
         check_key(b"", encryption_key(public), insecure_key_size=self.insecure_key_size)
 
     def _opened(
-        self, encrypted: CiphertextVector, clients: tuple[ClientId, ...], turn: wire.Turn, opening: Opening
+        self,
+        encrypted: CiphertextVector,
+        clients: tuple[ClientId, ...],
+        turn: wire.Turn,
+        opening: Opening,
+        check: Check | None,
     ) -> Flow[tuple[Sums, tuple[str, ...]]]:
         """Ask as many key holders as it takes, others where some are away or wrong, and all again before giving up.
 
@@ -183,7 +192,7 @@ class PaillierSum(ClientHalf):
                     if holder in replies:
                         try:
                             body = wire.expect(wire.Kind.OPENED, turn, holder, replies[holder])
-                            answers[holder] = self._answer(holder, body, encrypted, bound)
+                            answers[holder] = self._answer(holder, body, encrypted, bound, check)
                         except ClientError as error:
                             refused[holder] = str(error)
                         except CipherError as error:
@@ -208,7 +217,9 @@ class PaillierSum(ClientHalf):
             f"answered with their part, {self.needed} needed. {' '.join([doubts, *reasons]).strip()}".rstrip()
         )
 
-    def _answer(self, holder: ClientId, body: memoryview, encrypted: CiphertextVector, bound: bytes) -> Opened:
+    def _answer(
+        self, holder: ClientId, body: memoryview, encrypted: CiphertextVector, bound: bytes, check: Check | None
+    ) -> Opened:
         """Read a key holder's answer, and raise CipherError where it is none to this request by this holder."""
         if isinstance(self.public, ThresholdPublic):
             part = PartialDecryption.from_bytes(body, self.public)
@@ -219,13 +230,17 @@ class PaillierSum(ClientHalf):
             if self.prove and part.proof is None:  # else liars without proofs would be searched for, at length
                 raise CipherError("it gave no proof of its part, which this run asks for (paillier.prove).")
             return part
-        layout = encrypted.layout
-        if len(body) != 8 * layout.length:
-            raise CipherError(f"it answered with {len(body)} bytes, expected {8 * layout.length}.")
-        sums = np.frombuffer(body, "<i8").astype(np.int64)
+        layout, key = encrypted.layout, encrypted.key
+        end = 8 * layout.length
+        expected = end + (0 if check is None else DIGEST_BYTES)
+        if len(body) != expected:
+            raise CipherError(f"it answered with {len(body)} bytes, expected {expected}.")
+        sums = np.frombuffer(body[:end], "<i8").astype(np.int64)
         largest = layout.bound * encrypted.summands
         if sums.max() > largest or sums.min() < -largest:
             raise CipherError("it answered with a sum larger than its summands can be.")
+        if check is not None:
+            check.compare(sums, bytes(body[end:]), layout, encrypted.summands, key)
         return sums
 
     def _content(
@@ -399,8 +414,17 @@ class RunningSum:
     nothing. Of two replies of a client the first counts.
     """
 
-    def __init__(self, *, turn: wire.Turn, layout: Layout, session: Session, cohort: Iterable[ClientId]) -> None:
-        self._turn, self._layout, self._session = turn, layout, session
+    def __init__(
+        self,
+        *,
+        turn: wire.Turn,
+        layout: Layout,
+        session: Session,
+        cohort: Iterable[ClientId],
+        check: Check | None = None,
+    ) -> None:
+        self._turn, self._layout, self._session, self._check = turn, layout, session, check
+        self._borne: Rows | None = None  # the product of what clients sent of the check
         self._lock = threading.Lock()
         self._waiting: list[CiphertextVector] = []
         self._sum: CiphertextVector | None = None
@@ -413,7 +437,7 @@ class RunningSum:
     def receive(self, client: ClientId, reply: bytes) -> None:
         """Check a reply and add it, or keep it until there are a few."""
         try:
-            vector, seal, ciphertext = self._parsed(client, reply)
+            vector, seal, ciphertext, borne = self._parsed(client, reply)
         except ClientError as error:
             with self._lock:
                 self.refusals.add(client, error)
@@ -428,6 +452,8 @@ class RunningSum:
                 self._seals[client] = seal
             if self._session.keys == "threshold":
                 self._shown[client] = ciphertext
+            if borne is not None:
+                self._borne = borne if self._borne is None else vector.key.ring.multiply(self._borne, borne)
             self._waiting.append(vector)
             if len(self._waiting) >= _BATCH:
                 self._fold()
@@ -442,19 +468,28 @@ class RunningSum:
         """Return what key holders are asked: to open the sum, or the replies that holders of shares add themselves."""
         seals = {client: self._seals[client] for client in self.clients if client in self._seals}
         shown = [self._shown[client] for client in self.clients if client in self._shown]
-        return Opening(seals=seals, vectors=shown or [encrypted.to_bytes()])
+        check = b""
+        if self._check is not None and self._borne is not None:
+            key = encrypted.key
+            check = self._check.digest + key.ring.multiply(self._borne, key.take(1)).tobytes()
+        return Opening(seals=seals, vectors=shown or [encrypted.to_bytes()], check=check)
 
     def _fold(self) -> None:
         vectors = ([] if self._sum is None else [self._sum]) + self._waiting
         if self._waiting:
             self._sum, self._waiting = total(vectors), []
 
-    def _parsed(self, client: ClientId, reply: bytes) -> tuple[CiphertextVector, bytes, memoryview]:
-        """Return a client's vector, what binds it to the turn, and its bytes."""
+    def _parsed(self, client: ClientId, reply: bytes) -> tuple[CiphertextVector, bytes, memoryview, Rows | None]:
+        """Return a client's vector, what binds it to the turn, its bytes, and what it bears of the check."""
         body = wire.expect(wire.Kind.CIPHER, self._turn, client, reply)
         keys = self._session.keys
         seal, ciphertext = bytes(body[: SEAL_BYTES[keys]]), body[SEAL_BYTES[keys] :]
+        borne = None
         try:
+            if self._check is not None:
+                width = self._session.key.ring.width
+                ciphertext, tail = ciphertext[:-width], ciphertext[-width:]
+                borne = check_row(tail, self._session.key)
             vector = CiphertextVector.from_bytes(ciphertext, self._session.key)
         except CipherError as error:
             raise self._blame(client, str(error)) from error
@@ -466,7 +501,7 @@ class RunningSum:
                 f"It has {vector.layout} and {vector.summands} summands, expected {self._layout} and 1. Check that its "
                 "model and settings are the ones of this run.",
             )
-        return vector, seal, ciphertext
+        return vector, seal, ciphertext, borne
 
     def _blame(self, client: ClientId, what: str) -> ClientError:
         number = self._turn.round_number
