@@ -66,13 +66,16 @@ MAY_IMPORT = {
     "report": BASE | {"config", "modes", "runs", "studies"},
     "audit": BASE  # the real rounds, attacked
     | {"accounting", "mechanisms", "protocols", "training", "federated", "config", "modes", "runs"},
-    "parties": BASE | {"crypto", "protocols", "config", "modes", "tacit"},  # how requests are answered, by anybody
+    "parties": BASE  # how requests are answered, whoever carries them
+    | {"crypto", "protocols", "federated", "config", "modes", "tacit"},
+    "site": BASE  # the process that holds a site's data
+    | {"accounting", "mechanisms", "protocols", "federated", "tasks", "training", "config", "modes", "parties", "runs"},
     "flower": BASE  # everything of Flower: runs on it, people's own Flower apps, deployments
     | {"crypto", "mechanisms", "protocols", "federated", "training", "tasks", "config", "modes", "runs", "report"}
-    | {"accounting", "audit", "parties", "tacit"},
+    | {"accounting", "audit", "parties", "site", "tacit"},
     "cli": BASE
     | {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "config", "modes", "runs"}
-    | {"studies", "report", "flower", "audit", "holder", "tacit"},
+    | {"studies", "report", "flower", "audit", "holder", "site", "tacit"},
     "dpsgd": BASE | {"accounting", "tasks", "training"},  # the Python way into DP-SGD; features are of tasks
     "__main__": {"cli"},  # `python -m tacit`
     "tacit": BASE | {"config", "runs", "training", "dpsgd"},  # the names of `import tacit`
@@ -98,7 +101,7 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
 LOADS_FLOWER = "tacit/runs/run.py"  # where a run asks for that engine
 LOADS_LABS = "tacit/cli/labs.py"  # when one of their commands is named
 OUTSIDERS = {  # packages that only some rooms may import
-    "torch": {"audit", "training", "tasks", "runs", "dpsgd", "flower", "labs.bench.documented"},
+    "torch": {"audit", "training", "tasks", "runs", "dpsgd", "flower", "site", "labs.bench.documented"},
     "dp_accounting": {"accounting"},
     "flwr": {"flower", "labs.bench.documented"},
     "gmpy2": {"crypto", "labs.baselines"},
@@ -109,7 +112,7 @@ OUTSIDERS = {  # packages that only some rooms may import
     "secrets": {"randomness"},
     "rich": {"report", "cli", "tasks", "labs.commands", "labs.lab_004"},  # tasks: the bar of a download
     "typer": {"cli", "labs.commands"},
-    "pydantic": {"config", "modes", "runs", "studies", "flower"},
+    "pydantic": {"config", "modes", "runs", "site", "studies", "flower"},
 }
 PEERS = (
     "tacit_labs/bench/simulation/peers/"  # other libraries as their users use them: their optimisers, their randomness

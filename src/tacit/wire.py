@@ -105,6 +105,8 @@ class Failure(IntEnum):
     REQUEST = 16
     APP = 17
     NOT_ENROLLED = 18
+    CONTRACT = 19
+    BUDGET = 20
 
     @property
     def words(self) -> str:
@@ -135,6 +137,9 @@ _FAILURES = {
     Failure.STORAGE: "a file there can't be read or written; its own log names it. Nothing was released.",
     Failure.DEVICE: "the device that it should train on is not there; its own log has more.",
     Failure.REQUEST: "it does not understand the request; its own log has more.",
+    Failure.CONTRACT: "its site's own rules do not allow it; its own log names the rule. Nothing was computed.",
+    Failure.BUDGET: "the privacy budget that its site has for these data, over all runs, does not allow it. Nothing "
+    "was computed.",
     Failure.APP: "its app returned something else than a mod can protect; its own log has more.",
 }
 _ABOUT_DATA = (Failure.DIVERGED, Failure.NOT_FINITE)

@@ -14,10 +14,10 @@ from tacit.accounting.events import GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Ledger
 from tacit.flower.envelope import client_app
 from tacit.flower.node import Node, Own
-from tacit.flower.remote_jobs import server_job
 from tacit.flower.serve import Serving, configuration, serve
 from tacit.modes.catalogue import resolve
 from tacit.randomness import Randomness
+from tacit.runs.remote_jobs import server_job
 from tests.flower.grid import Respond, grid
 from tests.runs.common import Watching
 

@@ -30,6 +30,7 @@ from tacit.cli import (
     resume,
     run,
     signds,
+    site,
     sweep,
     watch,
 )
@@ -62,6 +63,7 @@ app.command("watch")(watch.watch)
 app.command("sweep", cls=Configured)(sweep.sweep)
 app.command("compare", cls=Configured)(compare.compare)
 app.add_typer(deploy.app, name="deploy")
+app.add_typer(site.app, name="site")
 app.add_typer(data.app, name="data")
 app.add_typer(keys.app, name="keys")
 app.add_typer(holder.app, name="holder")

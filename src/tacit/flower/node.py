@@ -12,6 +12,8 @@ How a request is answered is in :mod:`tacit.parties.party`. What the node's oper
     tacit-data         the folder with this node's data files
     tacit-gpu          the number of the GPU this node trains on
     tacit-simulation   whether this node takes part in simulations, whose noise others can predict
+    tacit-socket       the socket of the site's, or the key holder's, own process: this node then only carries frames
+                       to it, see relay.py, and of all others needs partition-id alone
     tacit-memory       the folder in which it remembers what it was told and has answered, see memory.py
 
 Nodes of Flower's own simulation (``flwr run``) have no operator and hold no keys; clients share them evenly.
@@ -30,17 +32,17 @@ from tacit import foreign
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import from_mapping
 from tacit.errors import ConfigError
-from tacit.federated.round import LocalClients, Timed
-from tacit.flow import ClientId, Stopwatch
+from tacit.flow import ClientId
 from tacit.flower import envelope
+from tacit.flower.relay import SETTING, relay
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import holder_numbers
 from tacit.parties import key_holder
 from tacit.parties.calls import Answer, Call, Value
 from tacit.parties.hello import Terms
 from tacit.parties.party import Party, Request
-from tacit.parties.refusals import without_details
 from tacit.parties.settings import from_dotted
+from tacit.parties.work import worked
 from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
 from tacit.runs.observer import Silent
@@ -111,7 +113,9 @@ class Node(Party):
     own: Own | None = None
 
     def __call__(self, call: Call) -> Answer:
-        """Answer a request."""
+        """Answer a request, or have the process answer that the node's operator named."""
+        if SETTING in call.node and not call.simulated:
+            return relay(call)
         return super().__call__(call if self.virtual is None else self.virtual.operated(call))
 
     def _plays(self, call: Call) -> bool:
@@ -179,26 +183,18 @@ class Node(Party):
         if self.own is not None and mode_of(request.config.mode).examples == "always":  # it sets the rate
             examples = str(len(job.holdings.rows[party]))
             memory.change(lambda kept: kept.held_to({"examples": examples}))
-        before = memory.change(lambda kept: kept)[0].state
-        states = {party: before}
-        watch = Stopwatch()
-        timed = Timed(trainer=job.trainer, stopwatch=watch)
-        clients = LocalClients(
+        return worked(
+            request,
             plan=job.plan,
             protocol=self._as_client(request, job.plan.protocol),
-            trainer=timed,
-            examples={party: len(job.holdings.rows[party])},
+            trainer=job.trainer,
+            examples=len(job.holdings.rows[party]),
             randomness=randomness,
-            states=states,
         )
-        replies = timed.answers(clients.answer)({party: request.call.frame})
-        memory.change(lambda kept: kept.worked(before, states[party]))
-        seconds = {stage: watch.seconds[stage] for stage in ("train", "protect")}
-        return Answer(frame=without_details(replies[party]), seconds=seconds)
 
     def _job(self, call: Call, config: Resolved) -> tuple[jobs.Job, Randomness]:
         if self.own is not None:
-            from tacit.flower.remote_jobs import client_job
+            from tacit.runs.remote_jobs import client_job
 
             randomness = Randomness.of(seed=config.seed)
             own = client_job(config, randomness, build=self.own.model, data=self.own.data(call.node))

@@ -18,7 +18,6 @@ from tacit.flow import ClientId, Engine
 from tacit.flower.engine import FlowerEngine, Seconds
 from tacit.flower.link import Link, timed
 from tacit.flower.log import LoggingObserver
-from tacit.flower.remote_jobs import server_job
 from tacit.modes.catalogue import mode_of, resolve
 from tacit.modes.keys import holder_numbers
 from tacit.modes.parts import minimum_clients, sampler_of
@@ -32,6 +31,7 @@ from tacit.runs.job import Job
 from tacit.runs.journal import Start
 from tacit.runs.observer import Observer
 from tacit.runs.progress import complete
+from tacit.runs.remote_jobs import server_job
 from tacit.runs.result import Result
 from tacit.runs.run import Elsewhere, execute, resume
 from tacit.storage import is_there

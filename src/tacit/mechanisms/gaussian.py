@@ -214,6 +214,11 @@ class LocalGaussianMechanism:
         """What a message costs its client."""
         return GaussianEvent(noise_multiplier=self.noise_multiplier)
 
+    @property
+    def alone(self) -> Event:
+        """What a message costs against whoever sees it: the same, as all of its noise is the client's."""
+        return self.event
+
     def fitted(self, layers: tuple[int, ...]) -> Self:
         """Return the mechanism: the whole update is clipped."""
         return self

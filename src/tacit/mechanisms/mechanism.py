@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,4 +73,17 @@ class Mechanism(Protocol):
         Raises:
             SpoiledError: where honest clients can't have given such a sum.
         """
+        ...
+
+
+@runtime_checkable
+class Hides(Protocol):
+    """A mechanism whose clients hide what they send by noise of their own.
+
+    One that says nothing of it hides nothing from whoever sees a client's message.
+    """
+
+    @property
+    def alone(self) -> Event:
+        """What a client's message costs it against whoever sees that message, and nobody else's noise."""
         ...

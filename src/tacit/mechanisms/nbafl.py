@@ -92,6 +92,11 @@ class NbAFL:
         """What a message costs: any two clipped weights may be 2C apart."""
         return GaussianEvent(noise_multiplier=self.up / self.clip_bound)
 
+    @property
+    def alone(self) -> Event:
+        """What a message costs against whoever sees it: the same, as the noise up is the client's."""
+        return self.event
+
     def fitted(self, layers: tuple[int, ...]) -> Self:
         """Return the mechanism: the weights are clipped as a whole."""
         return self

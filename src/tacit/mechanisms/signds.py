@@ -72,6 +72,11 @@ class SignDS:
         """What a report costs its client."""
         if self.shuffled is not None:
             return ShuffledEvent(epsilon=self.epsilon_per_report, reports=self.shuffled)
+        return self.alone
+
+    @property
+    def alone(self) -> Event:
+        """What a report costs against whoever sees whose it is, as without a shuffler."""
         named = PureEvent(epsilon=self.epsilon)
         if self.magnitude is None or not self.estimates:
             return named

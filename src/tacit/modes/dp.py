@@ -8,7 +8,6 @@ from tacit.config.resolved import Resolved
 from tacit.config.sections import Dp
 from tacit.errors import ConfigError
 from tacit.federated.plan import Claim, FixedSize, Plan, Sampler, Separated
-from tacit.mechanisms.correlated.factorise import total_price
 from tacit.mechanisms.correlated.mechanism import CorrelatedMechanism
 from tacit.mechanisms.correlated.strategy import Correlation
 from tacit.mechanisms.gaussian import AdaptiveClip, GaussianMechanism
@@ -61,6 +60,8 @@ def _scheduled(config: Resolved, sampler: Separated) -> Plan:
             "dp.neighbours=add-remove does not hold with federate.separation: the schedule tells who is there. Use "
             "zero-out, which hides what a client contributes, or replace-one."
         )
+    from tacit.mechanisms.correlated.factorise import total_price  # SciPy, which no other run waits for
+
     neighbours: Neighbours = config.dp.neighbours or "zero-out"
     correlation = _correlation(config, sampler.separation)
     participations = -(-config.federate.rounds // sampler.separation)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.accounting.events import Event, GaussianEvent
 from tacit.errors import ConfigError, WireError
-from tacit.mechanisms.correlated.factorise import strategy_of
-from tacit.mechanisms.correlated.strategy import Correlation, Memory
+from tacit.mechanisms.correlated.strategy import Correlation, Memory, Strategy
 from tacit.mechanisms.gaussian import GaussianMechanism
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
@@ -68,7 +67,7 @@ class CorrelatedMechanism:
         self._refuse_more()
         price = 1.0
         if self.correlation.kind == "blt":
-            price = strategy_of(self.correlation).price(self.released // self.correlation.separation)
+            price = _strategy_of(self.correlation).price(self.released // self.correlation.separation)
         return GaussianEvent(noise_multiplier=self.gaussian.noise_multiplier / math.sqrt(price))
 
     def fitted(self, layers: tuple[int, ...]) -> Self:
@@ -98,7 +97,7 @@ class CorrelatedMechanism:
             parameters: of the model.
         """
         memory: Memory = ()
-        strategy = strategy_of(self.correlation)
+        strategy = _strategy_of(self.correlation)
         for place, each in zip(range(self.released), own, strict=True):
             memory = strategy.step(place, each.normal(parameters, "updates"), memory)[1]
         return replace(self, memory=memory)
@@ -118,7 +117,7 @@ class CorrelatedMechanism:
             noise, memory = np.zeros(len(total)), self.memory
         else:
             fresh = randomness.normal(len(total), "updates")
-            noise, memory = strategy_of(self.correlation).step(self.released, fresh, self.memory)
+            noise, memory = _strategy_of(self.correlation).step(self.released, fresh, self.memory)
         after = replace(self, released=self.released + 1, memory=memory)
         return Release(update=self.gaussian.noised(total, noise), train_loss=None, mechanism=after)
 
@@ -128,3 +127,10 @@ class CorrelatedMechanism:
                 f"The noise was made for {self.correlation.rounds} rounds, and {self.released} are done: more are not "
                 "covered. Begin a new run, or plan more rounds (federate.rounds)."
             )
+
+
+def _strategy_of(correlation: Correlation) -> Strategy:
+    """Return the strategy; SciPy, which finds it, takes a second to import and most runs have no use for it."""
+    from tacit.mechanisms.correlated.factorise import strategy_of
+
+    return strategy_of(correlation)
