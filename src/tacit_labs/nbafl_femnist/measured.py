@@ -74,7 +74,6 @@ class Measured:
     model: str
     seeds: Sequence[int]
     sizes: Sequence[int]  # images of each writer
-    named: Measured | None = None  # the same with the job file's own model
 
     @property
     def plain(self) -> Row:

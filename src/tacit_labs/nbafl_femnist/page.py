@@ -34,7 +34,7 @@ def findings(measured: Measured) -> list[Finding]:
             ours=f"plain averaging {percent(plain.mean)} ({_best(plain.best)}); with the server's clip to 0.1 a "
             f"coordinate and next to no noise {percent(measured.clipped.mean)}",
             why=f"The document names a job file for ConvNet2 and no number of clients; ours are {plain.clients} "
-            f"writers and {measured.model}, {plain.parameters:,} parameters." + _named(measured.named),
+            f"writers and {measured.model}, {plain.parameters:,} parameters.",
             headline=True,
         ),
         _factor(measured),
@@ -92,15 +92,6 @@ def _why(measured: Measured) -> str:
             f"instead of {percent(measured.mean(Level(epsilon=10.0, constant=1.0)))}"
         )
     return "".join(parts) + "."
-
-
-def _named(named: Measured | None) -> str:
-    if named is None:
-        return ""
-    return (
-        f" With {named.model}, {named.plain.parameters:,} parameters, plain averaging ends at "
-        f"{percent(named.plain.mean)}, with the clip alone at {percent(named.clipped.mean)}."
-    )
 
 
 def _factor(measured: Measured) -> Finding:
@@ -162,7 +153,6 @@ def tables(measured: Measured) -> dict[str, Table]:
         "c / epsilon",
         "quoted",
         "ours",
-        *([measured.named.model] if measured.named else []),
         "without the 2",
         "holds",
         "if clipped",
@@ -172,7 +162,6 @@ def tables(measured: Measured) -> dict[str, Table]:
     for cell in cells():
         told: list[Cell] = [f"{cell.epsilon:g}", DELTAS[cell.constant], f"{cell.ratio:g}"]
         told += [percent(ORIGINAL[cell.epsilon, cell.constant]), percent(measured.mean(cell))]
-        told += [percent(measured.named.mean(cell))] if measured.named else []
         without = measured.maybe(cell.halved())
         told += ["-" if without is None else percent(without)]
         told += ["infinite", _large(measured.if_clipped(cell)), _delta(cell)]
@@ -199,7 +188,6 @@ def _noise(measured: Measured) -> tuple[Part, ...]:
         series=[
             Series(name="FederatedScope (quoted)", x=[x for x, _ in quoted], y=[y for _, y in quoted], style=0),
             Series(name="ours", x=[x for x, _ in ours], y=[y for _, y in ours], style=1),
-            *([_of_named(measured.named)] if measured.named else []),
         ],
         x_title="c / epsilon, each step a factor of ten",
         y_title="test accuracy",
@@ -219,11 +207,6 @@ def _noise(measured: Measured) -> tuple[Part, ...]:
     )
     text = "The scale of all noise is in proportion to c / epsilon, so that the nine are eight points of one curve."
     return Text(text=text), chart, curves
-
-
-def _of_named(named: Measured) -> Series:
-    found = sorted({cell.ratio: named.mean(cell) for cell in cells()}.items())
-    return Series(name=f"ours, {named.model}", x=[x for x, _ in found], y=[y for _, y in found], style=2)
 
 
 def _worth() -> tuple[Part, ...]:

@@ -13,8 +13,6 @@ from tacit_labs.signds_001.document import DIMENSIONS
 FEMNIST = "femnist"
 PLAIN = "plain FedAvg"
 DOCUMENTED = "SignDS, k 0.2, estimated step"
-FIXED = "SignDS, k 0.2, fixed step 4"
-EARLIER = "SignDS, k 0.01, fixed step 4"
 
 # 001_52447155210e6a81.txt; the lengths have no unit there
 QUOTED_CLEAR, QUOTED_SENT = 266_084, 656

@@ -9,13 +9,13 @@ from typing import Any
 from tacit.studies.plan import with_values
 from tacit_labs.harness.experiment import Experiment, Progress, Reproduction, Settings
 from tacit_labs.harness.learning import learned
-from tacit_labs.signds_001.measured import DOCUMENTED, EARLIER, FEMNIST, FIXED, PLAIN, ROUNDS, Part, to_dict
+from tacit_labs.signds_001.measured import DOCUMENTED, FEMNIST, PLAIN, ROUNDS, Part, to_dict
 from tacit_labs.signds_001.page import findings, sections, tables
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One data set, how clients train on it, and which ways are compared."""
+    """One data set, and how clients train on it."""
 
     name: str
     title: str
@@ -26,7 +26,6 @@ class Task:
     batch_size: int
     lr: float
     per_round: int | None = None  # None is all of them
-    ways: tuple[str, ...] = (PLAIN, DOCUMENTED)
 
     def settings(self, way: str, asked: Settings) -> dict[str, Any]:
         """Return the settings of a run."""
@@ -55,8 +54,6 @@ class Task:
 WAYS: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {"mode": "plain", "server.lr": 1.0, "federate.weighting": "uniform"},
     DOCUMENTED: {"mode": "signds", "signds.sign_k": 0.2, "signds.sign_global_lr": 4.0},
-    FIXED: {"mode": "signds", "signds.sign_k": 0.2, "signds.sign_global_lr": 4.0, "signds.step": "fixed"},
-    EARLIER: {"mode": "signds", "signds.sign_k": 0.01, "signds.sign_global_lr": 4.0, "signds.step": "fixed"},
 }
 WRITERS = Task(
     name=FEMNIST,
@@ -67,9 +64,8 @@ WRITERS = Task(
     local_epochs=20,
     batch_size=32,
     lr=0.01,
-    ways=(PLAIN, DOCUMENTED, FIXED, EARLIER),
 )
-SAMPLED = replace(WRITERS, per_round=10, ways=(PLAIN, DOCUMENTED))  # on a CPU; how many take part is not stated
+SAMPLED = replace(WRITERS, per_round=10)  # on a CPU; how many take part is not stated
 MNIST = Task(  # not in the document; it stands in where FEMNIST is not at hand
     name="mnist",
     title="MNIST, mixed evenly",
@@ -96,7 +92,7 @@ def run(settings: Settings, progress: Progress) -> Reproduction:
 def reproduce(task: Task, settings: Settings, progress: Progress) -> Reproduction:
     """Train a task in each of its ways, and compare."""
     results = learned(
-        {way: task.settings(way, settings) for way in task.ways},
+        {way: task.settings(way, settings) for way in WAYS},
         settings.work(EXPERIMENT.name) / task.name,
         what=task.title,
         progress=progress,
@@ -119,8 +115,8 @@ def _said(task: Task, parts: list[Part], *, missing: bool) -> str:
     said = "LeNet, its convolutions without bias. " + " ".join(f"{part.words}." for part in parts)
     if task == SAMPLED:
         said += (
-            f" How many of the 100 take part in an iteration the document does not say. On a CPU it is a tenth of them "
-            f"here, and {len(SAMPLED.ways)} of {len(WRITERS.ways)} ways; `--gpu 0` has all of them in all ways."
+            " How many of the 100 take part in an iteration the document does not say. On a CPU it is a tenth of them "
+            "here; `--gpu 0` has all of them."
         )
     return said + (
         " FEMNIST, the document's data, was not found and is left out: `tacit data get femnist` says how it is made; "
