@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from tacit.cli import main as command_line
-from tacit.cli.options import RUN, TRAIN, Asked, Configured, Flag, explained
+from tacit.cli.options import CLIENTS_NOISE, RUN, TRAIN, Asked, Configured, Flag, explained
 from tacit.config.run_config import RunConfig, choices, fields
 from tacit.errors import ConfigError
 from tests.cli.test_run import Tacit
@@ -136,3 +136,21 @@ def test_the_help_shows_them(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
         assert explained(key) in out
     assert "One of all, fixed, poisson." in out
     assert "[default: (6)]" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "modes", "switched"),
+    [
+        (["mode=paillier"], (), {"paillier"}),
+        (["mode=masks"], (), {"masks"}),
+        ([], ("plain", "paillier", "masks"), {"paillier", "masks"}),
+        ([], ("dp", "masks"), {"masks"}),
+        (["modes=[masks, paillier]"], (), {"paillier", "masks"}),
+        (["modes=3"], (), {"paillier"}),  # refused later, by the setting's own name
+    ],
+)
+def test_clients_noise_is_turned_on_in_every_mode_that_has_the_choice(
+    words: list[str], modes: tuple[str, ...], switched: set[str]
+) -> None:
+    settings = Asked(words=tuple(words), flags={CLIENTS_NOISE: True}).settings(modes=modes)
+    assert {name for name in ("paillier", "masks") if settings.get(name, {}).get("dp")} == switched

@@ -80,6 +80,7 @@ def compare(
     Examples:
       tacit compare --modes plain,dp,local-dp --rounds 20 --seeds 3 --out runs/cmp
       tacit compare --modes plain,dp-sgd dp-sgd:optimizer.lr=1 --epsilon 3
+      tacit compare --modes plain,paillier,masks --dp --epsilon 8 --clients 100
       tacit compare runs/a runs/b runs/c
     """
     order, named = _order(asked, modes, seeds)
@@ -120,8 +121,8 @@ def _order(asked: options.Asked, modes: str | None, seeds: int | None) -> tuple[
             "settings without folders."
         )
     own = [word for word in words if ":" in word.partition("=")[0]]
-    settings = asked.but([word for word in words if word not in own]).settings()
     chosen = None if modes is None else tuple(mode.strip().lower() for mode in modes.split(",") if mode.strip())
+    settings = asked.but([word for word in words if word not in own]).settings(modes=chosen or ())
     out = settings.pop("out", None)
     return order_of(settings, modes=chosen, seeds=seeds, words=own), None if out is None else Path(out)
 

@@ -39,7 +39,7 @@ Separation = Annotated[
     typer.Option(
         min=1,
         max=limits.ROUNDS,
-        help="Each client in every so many-th round, by a public schedule: it is charged for those, and nothing is "
+        help="Each client takes part in every n-th round, by a public schedule: it is charged for those, and nothing is "
         "sampled.",
         show_default=False,
     ),

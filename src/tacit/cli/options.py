@@ -146,8 +146,12 @@ class Asked:
     flags: Mapping[Flag, Any] = field(default_factory=dict)  # those that were given
     told: set[str] = field(default_factory=set, compare=False)  # what was said of them already
 
-    def settings(self) -> dict[str, Any]:
-        """Return nested settings, as a job file has them."""
+    def settings(self, *, modes: Sequence[str] = ()) -> dict[str, Any]:
+        """Return nested settings, as a job file has them.
+
+        Args:
+            modes: those that flags are for, where a command runs several.
+        """
         from tacit.config import overrides
         from tacit.modes.catalogue import MODES
 
@@ -162,9 +166,14 @@ class Asked:
         mode = MODES.get(str(parsed.get("mode")).lower())
         if mode is not None and any(flag.key == "train.batch_size" for flag in self.flags):
             overrides.put(parsed, mode.batch_size, parsed["train"].pop("batch_size"))  # with DP-SGD it is a mean
-        if mode is not None and mode.noise_if is not None and CLIENTS_NOISE in self.flags:
+        named = modes or parsed.get("modes")
+        several = [MODES[str(name)] for name in named if str(name) in MODES] if isinstance(named, Iterable) else []
+        switches = {one.noise_if for one in several or [mode] if one is not None and one.noise_if is not None}
+        if switches and CLIENTS_NOISE in self.flags:
             section, _, name = CLIENTS_NOISE.key.partition(".")
-            overrides.put(parsed, mode.noise_if, parsed[section].pop(name))  # each such mode has its own
+            chosen = parsed[section].pop(name)
+            for switch in switches:  # each such mode has its own
+                overrides.put(parsed, switch, chosen)
         return parsed
 
     def config(self) -> RunConfig:

@@ -201,7 +201,7 @@ def _line(name: str, value: Any) -> str:
 
 
 def _comment(text: str) -> str:
-    return "".join(f"# {line}\n" for line in textwrap.wrap(" ".join(text.split()), _WIDTH))
+    return "".join(f"# {line}\n" for line in textwrap.wrap(" ".join(text.split()), _WIDTH, break_on_hyphens=False))
 
 
 def _explain(error: ValidationError) -> str:

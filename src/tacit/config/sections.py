@@ -87,7 +87,7 @@ class Federate(Section):
     """The federation."""
 
     clients: Clients | None = None
-    """How many clients there are: 10, or one for each owner with a natural split."""
+    """How many clients there are; one for each owner with a natural split, else by default what suits mode and data."""
     per_round: Clients | None = None
     """How many take part in a round (the mean with Poisson sampling); all by default."""
     share: Share | None = None
@@ -95,10 +95,10 @@ class Federate(Section):
     sampling: Literal["all", "fixed", "poisson"] | None = None
     """How they are drawn; fixed where per_round is given."""
     separation: Rounds | None = None
-    """Each client in every so many-th round, by a public schedule that it can check; nothing is drawn, and no sampling
+    """Each client takes part in every n-th round, by a public schedule that it can check; nothing is drawn, no sampling
     is claimed."""
     rounds: Rounds = 6
-    """How many rounds; 20 by default in mode dp-sgd."""
+    """How many rounds; by default what suits mode and data."""
     minimum_clients: Clients | None = None
     """With fewer replies a round fails closed: half the cohort, at least two where there are two; none in mode dp."""
     drop: Probability = 0.0
@@ -128,8 +128,7 @@ class Optimizer(Section):
     name: Annotated[Literal["sgd", "adam", "adamw"], Lower] = "sgd"
     """SGD, Adam or AdamW; what it remembers begins anew in each round of each client."""
     lr: Rate = 0.05
-    """Learning rate; 0.001 for Adam and AdamW; in mode dp-sgd it is epsilon by default, at most 4, and 0.5 where no
-    epsilon is given."""
+    """Learning rate; by default what suits optimiser and mode."""
     momentum: Probability = 0.5
     """Momentum, as in torch.optim.SGD."""
     weight_decay: Weight = 0.0
@@ -158,7 +157,7 @@ class Server(Section):
     name: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
     """FedAvg, FedAvgM, FedAdam or FedYogi."""
     lr: Rate | None = None
-    """Server learning rate; 1 with fedavg is plain averaging. By default what suits the optimiser (1.5 for fedavg)."""
+    """Server learning rate; 1 with fedavg is plain averaging. By default what suits optimiser and mode."""
     momentum: Probability = 0.9
     """Momentum of FedAvgM, beta 1 of FedAdam and FedYogi."""
     beta2: Probability = 0.99
@@ -187,16 +186,17 @@ class Evaluate(Section):
 
 
 class Dp(Section):
-    """Differential privacy, for the modes dp and local-dp."""
+    """Differential privacy: what is clipped, how much noise, and the budget."""
 
     clip: Scale | Literal["adaptive"] | None = None
-    """C: the largest L2 norm of an update (`--C`), 0.5 by default; or adaptive (Andrew et al. 2021)."""
+    """C: the largest L2 norm of an update, in mode dp-sgd of an example's gradient (`--C`): a number, or adaptive
+    (Andrew et al. 2021); by default what suits mode and data."""
     noise: Noise | None = None
     """z: the noise multiplier (`--sigma`); the noise on the sum has standard deviation z C."""
     epsilon: Epsilon | None = None
     """The budget of the whole run; the noise is calibrated to it."""
     delta: Delta = 1e-5
-    """The probability epsilon may fail with; well below one over the number of clients."""
+    """The probability epsilon may fail with; well below one over the number of clients, in mode dp-sgd of examples."""
     max_epsilon: Epsilon | None = None
     """Stop before the round that would exceed this."""
     neighbours: Literal["add-remove", "replace-one", "zero-out"] | None = None
@@ -240,7 +240,7 @@ class DpSgd(Section):
     max_epsilon: Epsilon | None = None
     """Stop before the round that would bring a client's examples over this."""
     clip: Scale | None = None
-    """C: the largest L2 norm of an example's gradient, 1 by default; in mode dp-sgd dp.clip (`--C`) will do."""
+    """C: the largest L2 norm of an example's gradient, 1 if left out; in mode dp-sgd dp.clip (`--C`) will do."""
     clipping: Literal["flat", "per-layer", "automatic"] = "flat"
     """One bound for the whole gradient, C / sqrt(L) for each of L layers, or normalised (Bu et al. 2023)."""
     batch_size: Examples | None = None

@@ -368,6 +368,9 @@ def test_the_level_of_chance_and_the_verdict(plain: History) -> None:
     lost = tuple(replace(record, test_accuracy=0.1) for record in plain.rounds)
     words = _words(run_page(replace(plain, rounds=lost)))
     assert "A test accuracy of 10.00% is what naming the most frequent class every time would give" in words
+    near = tuple(replace(record, test_accuracy=0.14) for record in plain.rounds)
+    words = _words(run_page(replace(plain, rounds=near)))
+    assert "With 355 test examples, an accuracy of 14.00% is too near to what naming" in words
 
 
 def test_a_plain_run_stands_beside_a_protected_one(tmp_path: Path) -> None:

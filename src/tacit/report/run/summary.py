@@ -182,10 +182,15 @@ def verdict(outcome: RunOutcome) -> Note | None:
         return None
     if chance is not None and outcome.at_chance:
         naming = f"naming the most frequent class every time would give ({percent(chance.share)})"
-        if chance.holds(accuracy):
+        if accuracy <= chance.share + chance.error:
             text = (
                 f"**At chance.** A test accuracy of {percent(accuracy)} is what {naming}: "
                 "the model has learned nothing that this test can show."
+            )
+        elif chance.holds(accuracy):
+            text = (
+                f"**At chance.** With {chance.examples:,} test examples, an accuracy of {percent(accuracy)} is too near "
+                f"to what {naming} to show that anything was learned."
             )
         else:
             text = (
@@ -330,7 +335,7 @@ def _time(outcome: RunOutcome) -> Card:
     if told:
         detail += f"; of it {', '.join(told)}"
     if outcome.protected:
-        detail += "; no noise protects it"
+        detail += "; measured, and not covered by epsilon"
     return Card(label="time", value="–" if outcome.seconds is None else seconds_text(outcome.seconds), detail=detail)
 
 
