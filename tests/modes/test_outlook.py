@@ -72,7 +72,7 @@ def test_a_step_of_dp_sgd_is_a_batch_against_its_noise() -> None:
 
 def test_a_run_that_drowns_says_so_and_its_errors_name_the_noise() -> None:
     config = RunConfig(
-        mode="dp", data={"name": "digits"}, federate={"clients": 3, "rounds": 1}, dp={"noise": 1000.0}, seed=1
+        mode="dp", data="digits", model="mlp", federate={"clients": 3, "rounds": 1}, dp={"noise": 1000.0}, seed=1
     )
     assert any("The noise of this run" in note for note in tacit.run(config).notes)
     wild = config.model_copy(update={"server": config.server.model_copy(update={"lr": 1e38})})

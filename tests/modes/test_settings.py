@@ -110,7 +110,7 @@ def test_a_mode_without_a_budget_is_given_one_and_says_so(config: RunConfig) -> 
     [
         RunConfig(),
         RunConfig(mode="paillier"),
-        RunConfig(mode="dp", data={"name": "digits"}, dp={"noise": 1.0}),
+        RunConfig(mode="dp", data={"name": "breast-cancer"}, dp={"noise": 1.0}),
         RunConfig(mode="dp", model={"name": "cnn"}, dp={"epsilon": 2.0}),
         RunConfig(mode="dp", data={"features": "none"}, dp={"epsilon": 2.0}),
         RunConfig(mode="dp-sgd", single_holder=True, dpsgd={"epsilon": 2.0}),
@@ -139,6 +139,19 @@ def test_a_private_mode_on_images_has_features_and_a_linear_model_and_its_plan_h
     assert resolved.federate.clients is not None
     plan_of(resolved, resolved.federate.clients)
     assert suited(full) == (full, ())  # nothing is left to choose
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"mode": "dp"}, {"mode": "signds"}, {"mode": "masks", "masks": {"dp": True}}],
+    ids=lambda more: str(more["mode"]),
+)
+def test_few_small_images_have_a_linear_model_on_pixels_and_many_clients(more: dict[str, Any]) -> None:
+    full, said = suited(RunConfig(data="digits", **more))
+    assert (full.data.features, full.model.name, full.federate.clients) == ("none", "logistic", 100)
+    assert "a linear model (noise is paid per parameter), 100 clients" in said[0]
+    assert suited(full) == (full, ())
+    assert suited(RunConfig(data="digits", model="mlp", dp={"noise": 1.0}, mode="dp"))[1] == ()
 
 
 def test_what_was_set_stays_beside_what_is_chosen() -> None:

@@ -303,8 +303,8 @@ def test_the_summary_without_what_there_is_not() -> None:
         ({"mode": "paillier"}, "tacit run --mode paillier --dp --data digits --split dirichlet:0.3"),
         ({"mode": "dp"}, "tacit run --mode dp --data digits --split dirichlet:0.3"),
         (
-            {"mode": "dp", "at_chance": True},
-            "tacit run --mode dp --data digits --model logistic --clients 100 --lr 0.5",
+            {"mode": "dp", "at_chance": True, "dataset": "breast-cancer"},
+            "tacit run --mode dp --data breast-cancer --model logistic --clients 100 --lr 0.5",
         ),
         (
             {"mode": "dp", "at_chance": True, "dataset": "mnist"},

@@ -13,7 +13,7 @@ from tacit.errors import ConfigError
 from tacit.modes.settings import EPSILON
 from tacit.studies.plan import Axis, Order, of_modes, order_of, parse_axes
 
-BASE: dict[str, Any] = {"data": {"name": "digits"}, "federate": {"rounds": 3, "clients": 4}}
+BASE: dict[str, Any] = {"data": {"name": "breast-cancer"}, "federate": {"rounds": 3, "clients": 4}}
 
 
 def settings(order: Order, mode: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def test_every_mode_gets_every_seed_and_the_same_settings() -> None:
 
 
 def test_rounds_are_the_same_also_where_none_are_given() -> None:
-    shared = {"data": {"name": "digits"}}
+    shared = {"data": {"name": "breast-cancer"}}
     alone = [of_modes(Order(modes=(mode,), shared=shared)).runs[0].rounds for mode in ("plain", "dp-sgd")]
     both = of_modes(Order(modes=("plain", "dp-sgd"), shared=shared))
     assert [run.rounds for run in both.runs] == [max(alone)] * 2
@@ -159,7 +159,7 @@ def test_what_a_mode_can_not_have_is_refused_before_anything_runs(
     shared: dict[str, Any], own: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        of_modes(Order(modes=("plain", "dp"), shared={"data": {"name": "digits"}} | shared, own=own))
+        of_modes(Order(modes=("plain", "dp"), shared={"data": {"name": "breast-cancer"}} | shared, own=own))
 
 
 def test_clients_under_local_noise_take_bounded_steps_unless_told_otherwise() -> None:

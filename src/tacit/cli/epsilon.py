@@ -39,8 +39,8 @@ Separation = Annotated[
     typer.Option(
         min=1,
         max=limits.ROUNDS,
-        help="Each client takes part in every n-th round, by a public schedule: it is charged for those, and nothing is "
-        "sampled.",
+        help="Each client takes part in every n-th round, by a public schedule: it is charged for those, and "
+        "nothing is sampled.",
         show_default=False,
     ),
 ]

@@ -48,7 +48,7 @@ class Mode:
         central: whether the server adds the noise. It is then complete without the clients: every round is released,
             however many reply, and whom a round asks decides what is hidden.
         defaults: settings that suit it, by dotted keys, where others were not given.
-        images: settings under which it learns on images, where neither a model nor features were chosen.
+        images: by data set, settings under which it learns on images, where neither a model nor features were chosen.
         batch_size: the key that says how many examples a step has.
         grad_clip: the largest gradient of a step with which clients can train under its noise, where they need one.
         fitted: returns configuration and plan for clients who hold so many examples each.
@@ -76,7 +76,7 @@ class Mode:
     hidden: str = ""
     central: bool = False
     defaults: Callable[[RunConfig], Mapping[str, Any]] = lambda _: {}
-    images: Mapping[str, Any] = field(default_factory=dict)
+    images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     batch_size: str = "train.batch_size"
     grad_clip: float | None = None
     fitted: Callable[[Resolved, Plan, Sequence[int]], tuple[Resolved, Plan]] = _as_it_is

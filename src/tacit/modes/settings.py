@@ -7,7 +7,6 @@ from typing import Any
 
 from tacit.config import overrides, run_config
 from tacit.config.run_config import RunConfig
-from tacit.modes import images
 from tacit.modes.catalogue import MODES, mode_of
 from tacit.modes.mode import Settings
 
@@ -95,8 +94,8 @@ def recipe(config: RunConfig) -> Mapping[str, Any]:
     """Return the settings of its mode for images, or none where they would not be what was asked."""
     mode = mode_of(config.mode)
     open_choice = config.model.name is None and "features" not in config.data.model_fields_set
-    applies = config.data.name in images.SETS and open_choice and not config.single_holder and mode.private(config)
-    return mode.images if applies else {}
+    applies = open_choice and not config.single_holder and mode.private(config)
+    return mode.images.get(config.data.name, {}) if applies else {}
 
 
 def _is_set(config: RunConfig, key: str) -> bool:
@@ -107,10 +106,12 @@ def _is_set(config: RunConfig, key: str) -> bool:
 def _said(config: RunConfig, chosen: Mapping[str, Any]) -> str:
     """Return what was chosen, and why."""
     parts = []
-    if "model.name" in chosen:
+    if "data.features" in chosen:
         parts.append(
             "a linear model on scattering features (noise is paid per parameter; the features cost no privacy)"
         )
+    elif "model.name" in chosen:
+        parts.append("a linear model (noise is paid per parameter)")
     words = {"federate.clients": "{:,} clients", "federate.rounds": "{} rounds", "dp.clip": "clip {:g}"}
     parts += [text.format(chosen[key]) for key, text in words.items() if key in chosen]
     if "dp.epsilon" in chosen:

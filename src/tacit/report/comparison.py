@@ -122,8 +122,8 @@ def _verdict(comparison: Comparison) -> list[Part]:
         parts.append(
             Note(
                 text=f"**At chance: {names}.** Naming the most frequent class every time gives "
-                f"{percent(chance.share)}; what is no better, for all that {chance.examples:,} test examples can tell, has "
-                "learned nothing that this test can show.",
+                f"{percent(chance.share)}; what is no better, for all that {chance.examples:,} test examples can tell, "
+                "has learned nothing that this test can show.",
                 tone="bad",
             )
         )

@@ -269,7 +269,8 @@ def of_modes(order: Order) -> Study:
             setting = f"optimizer.grad_clip={asked.grad_clip:g}"
             steadied.append(f"{mode}: {setting}, so that clients can train under its noise.")
         if everyones and asked.private(settings):
-            _complete(settings, asked.images, but=images.SHARED)
+            data = configuration.from_mapping(settings).data.name
+            _complete(settings, asked.images.get(data, {}), but=images.SHARED)
         rounds = _check(mode, settings)
         runs += [
             PlannedRun(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tacit.modes import images
 from tacit.modes.catalogue import mode_of
 from tacit.report.page import Card, Cards, Cell, Drawing, Note, Part, Party, Section, Table, Tone
 from tacit.report.run import audit, risk
@@ -189,8 +188,8 @@ def verdict(outcome: RunOutcome) -> Note | None:
             )
         elif chance.holds(accuracy):
             text = (
-                f"**At chance.** With {chance.examples:,} test examples, an accuracy of {percent(accuracy)} is too near "
-                f"to what {naming} to show that anything was learned."
+                f"**At chance.** With {chance.examples:,} test examples, an accuracy of {percent(accuracy)} is too "
+                f"near to what {naming} to show that anything was learned."
             )
         else:
             text = (
@@ -358,7 +357,7 @@ def _next(result: Result) -> str | None:
     mode = mode_of(result.mode)
     same = f"tacit run --mode {mode.name}{' --dp' if mode.noise_if and result.privacy else ''} --data {result.dataset}"
     if result.at_chance and result.privacy:
-        if result.dataset in images.SETS and mode.images:
+        if result.dataset in mode.images:
             return f"{same}    # with the mode's own choice of model, features and clients"
         clients = max(result.clients, _MANY)
         return f"{same} --model logistic --clients {clients} --lr 0.5    # fewer parameters, more clients"

@@ -25,6 +25,7 @@ MODES: dict[str, dict[str, Any]] = {
     "local-dp": {"mode": "local-dp"},
     "dp-sgd": {"mode": "dp-sgd"},
     "signds": {"mode": "signds"},
+    "dp --data digits": {"mode": "dp", "data": "digits"},
 }
 
 
