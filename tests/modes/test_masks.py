@@ -117,7 +117,7 @@ def test_what_is_printed_are_the_numbers_that_hold() -> None:
     hood = protocol.hood(100)
     said = plan.guarantee.server
     assert f"at least {hood.minimum} of 100 clients" in said
-    assert f"{hood.neighbours} neighbours, {hood.threshold} of which" in said
+    assert f"{hood.neighbours} neighbours, any {hood.threshold} of which" in said
     assert "2^40" in said
 
 

@@ -95,6 +95,16 @@ def test_a_killed_run_is_unfinished_and_its_last_try_is_charged(copy: Path) -> N
         assert [release.epsilon is None for release in level.releases] == [False, False, True]
 
 
+def test_an_unfinished_run_under_gaussian_noise_has_the_risk_that_its_end_will_have(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run(digits(out=out, mode="dp", dp={"noise": 2.0}, federate={"clients": 3, "rounds": 2}))
+    (whole,) = read(out).levels
+    (out / RESULT).unlink()
+    _rewrite(out, lambda record: None if record["type"] == "end" else record)
+    (level,) = read(out).levels
+    assert level.privacy.right_guesses == whole.privacy.right_guesses < 0.9
+
+
 def test_a_try_that_a_crash_lost_is_a_charge_without_an_epsilon_of_its_own(copy: Path) -> None:
     """After a resume the journal has the same try of the same round twice."""
     lines = (copy / JOURNAL).read_text().splitlines(keepends=True)

@@ -162,6 +162,13 @@ def test_what_a_mode_can_not_have_is_refused_before_anything_runs(
         of_modes(Order(modes=("plain", "dp"), shared={"data": {"name": "breast-cancer"}} | shared, own=own))
 
 
+def test_how_many_clients_the_data_have_is_left_to_them() -> None:
+    """Sums of one client are refused, and of as many as will be there nothing is known yet."""
+    shared = {"data": {"name": "heart-disease", "split": "natural"}, "federate": {"per_round": 3}}
+    planned = of_modes(Order(modes=("plain", "masks", "paillier"), shared=shared))
+    assert [run.values["mode"] for run in planned.runs] == ["plain", "masks", "paillier"]
+
+
 def test_clients_under_local_noise_take_bounded_steps_unless_told_otherwise() -> None:
     order = Order(modes=("plain", "local-dp"))
     made = of_modes(order)

@@ -175,6 +175,8 @@ def test_a_private_run_on_a_file_tells_no_counts_and_no_names(path: Path) -> Non
     assert "north" not in (folder / "journal.jsonl").read_text()
     with pytest.raises(ConfigError, match="private rows"):
         tacit.run(tacit.RunConfig(data=data, mode="dp", dp={"noise": 1.0}), quiet=True)
+    by_examples = {"data": described, "mode": "dp-sgd", "dpsgd": {"noise": 1.0}, "federate": {"rounds": 1}, "seed": 1}
+    assert tacit.run(tacit.RunConfig(**by_examples), quiet=True).client_names == ("north", "south", "west")
 
 
 def test_what_is_for_files_is_refused_for_other_data() -> None:

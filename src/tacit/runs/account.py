@@ -131,6 +131,12 @@ class Account:
         return self._answer.result()
 
 
+def so_far(account: Account | ExampleAccount) -> Privacy:
+    """Return what a run that has not ended can claim, with its risk where that is found at once."""
+    privacy = account.privacy()
+    return account.final() if privacy.accountant == "exact-gaussian" else privacy
+
+
 def _with_risk(privacy: Privacy, ledger: Ledger) -> Privacy:
     found = risk.of_ledger(ledger, privacy.delta)
     return replace(privacy, right_guesses=found.right_guesses, gaussian_mu=found.mu)

@@ -10,7 +10,7 @@ from typing import Literal
 from tacit.config.resolved import Resolved
 from tacit.federated.plan import Plan, Privacy
 from tacit.modes.catalogue import plan_of
-from tacit.runs.account import Account, ExampleAccount
+from tacit.runs.account import Account, ExampleAccount, so_far
 from tacit.runs.chance import Chance
 from tacit.runs.folder import config_of, must_have_begun, records_of
 from tacit.runs.journal import Attempt, Failed, Note, Record, Resume, Round, Secret, Split, Start, Stopped
@@ -144,7 +144,7 @@ def _levels(
         if privacy is None:
             account = Account(claim)
             ledger.clients.replay(account)
-            privacy = account.privacy()
+            privacy = so_far(account)
             must_cover(privacy.epsilon, ledger.clients.told.values())
         yield Level(
             privacy=privacy,
@@ -170,7 +170,7 @@ def _spent_by_examples(plan: Plan, ledger: LevelLedger, split: Split | None) -> 
         account = ExampleAccount(plan.examples.fitted(split.sizes), claim)
         ledger.replay(account)
         must_cover(account.epsilon, ledger.told.values())
-        return account.privacy()
+        return so_far(account)
     lines, accountant = ledger.completed()  # a journal without the clients' sizes: from the charges alone
     return Privacy(
         epsilon=(lines[-1].epsilon if lines else None) or 0.0,
@@ -253,4 +253,4 @@ def _status(last: Record | None, result: Result | None) -> tuple[Status, str]:
     go_on = "`tacit resume` goes on with it."
     if isinstance(last, Stopped):
         return "stopped", f"{last.reason} {go_on}"
-    return "unfinished", f"It is still running, or it was ended from outside. {go_on}"
+    return "unfinished", f"It is still running; or it was ended from outside, and {go_on}"

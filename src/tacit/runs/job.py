@@ -74,8 +74,11 @@ class Job:
 
     @property
     def told_names(self) -> tuple[str, ...]:
-        """The clients' names, where they may be told: not of private data, whose epsilon may hide who took part."""
-        return () if is_own(self.dataset) and self.plan.private else self.names
+        """The clients' names, where they may be told: not of a user's own, where epsilon may hide who took part.
+
+        DP-SGD alone hides single examples: who the clients are, and how many examples each has, counts as public.
+        """
+        return () if is_own(self.dataset) and self.plan.claim is not None else self.names
 
     def name_of(self, client: int) -> str:
         """Return a client's name where it has one that may be told, or its number."""

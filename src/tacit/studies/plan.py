@@ -27,6 +27,7 @@ MOST = 10_000  # runs of a grid
 FORMS = "a:b:n (n values from a to b), log:a:b:n (by equal factors) or a,b,c (a list)"
 
 _LONGEST = 100  # characters of a folder's name
+_SOME = 1000  # clients, where the data will tell how many there are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +321,7 @@ def _check(mode: str, settings: dict[str, Any]) -> int:
     """Refuse settings that the mode can't have, and return its rounds."""
     try:
         config = resolve(configuration.from_mapping(with_values(settings, {"mode": mode})))
-        plan_of(config, config.federate.clients or 1)
+        plan_of(config, config.federate.clients or _SOME)
     except ConfigError as error:
         raise ConfigError(f"Mode {mode}: {error} A setting of one mode alone is written {mode}:KEY=VALUE.") from error
     return config.federate.rounds

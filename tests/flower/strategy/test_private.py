@@ -666,6 +666,7 @@ def test_the_summary_says_who_sees_what(caplog: pytest.LogCaptureFixture) -> Non
         Private(FedAvg(), mode="paillier", paillier={**ENCRYPTED, "keys": "shared"}).summary()
     for line in (
         "mode local-dp around FedAvg",
+        "clients are counted before the first round; what follows is for 10 of them",
         "the server sees: every client's clipped update under that client's own noise",
         "unit client, replace-one neighbours, against everyone but the client itself",
         "no amplification by sampling",

@@ -284,7 +284,7 @@ def test_a_run_that_stopped_before_its_first_record_has_a_page(plain: History) -
     empty = replace(
         plain, status="unfinished", result=None, start=UNKNOWN, rounds=(), participation=(), failures=(), notes=()
     )
-    assert "The run has not ended after 0 of 4 rounds" in _words(run_page(empty))
+    assert "The run has done 0 of 4 rounds" in _words(run_page(empty))
 
 
 def test_infinite_epsilon_is_a_word(both: History) -> None:

@@ -146,6 +146,8 @@ class Private(Strategy):
         guess = Numbers(clients=clients, per_round=min(per_round, clients), rounds=self._rounds or 1)
         plan = settings.plan(self._text, self._numbers or guess)
         lines = [f"mode {plan.mode} around {type(self.strategy).__name__}"]
+        if self._numbers is None and self._config.federate.clients is None:
+            lines.append(f"clients are counted before the first round; what follows is for {clients} of them")
         lines += [f"{who} sees: {what}" for who, what in _sees(plan)]
         if plan.claim is None:
             lines.append(NO_CLAIM)

@@ -50,12 +50,13 @@ class MaskedSum(ClientHalf):
             if self.signed
             else "a server that keeps to the protocol and looks (masks.signed=true adds one that lies)"
         )
+        alone = f"together with up to {hood.corrupted} of them the server" if hood.corrupted else "the server by itself"
         chance = f", but for one round in 2^{SECURITY}" if hood.stretch else ""
         return Guarantee(
             server=f"masked vectors it cannot read, and the sum of each round; a client's vector is in one sum, of at "
-            f"least {hood.minimum} of {hood.clients} clients, and together with up to {hood.corrupted} of them the "
-            f"server learns no more{chance}. Each client has {hood.neighbours} neighbours, "
-            f"{hood.threshold} of which open a mask of one round. It holds against {against}",
+            f"least {hood.minimum} of {hood.clients} clients, and {alone} learns no more{chance}. Each client has "
+            f"{hood.neighbours} neighbours, any {hood.threshold} of which can open a mask of one round. It holds "
+            f"against {against}",
             clients="the global model of each round; shares of neighbours' masks that open nothing below the threshold",
             outsider="nothing: updates travel under masks that only the whole sum takes off, and nobody has a key",
         )

@@ -229,8 +229,10 @@ def section(history: History, *, full: bool, baseline: Baseline | None = None) -
         planned = (
             f"{len(history.rounds)} of {history.config.federate.rounds} {'stretches' if history.alone else 'rounds'}"
         )
-        word = "The run stopped" if history.status == "stopped" else "The run has not ended"
-        parts.append(Note(text=f"**{word}** after {planned}. {_told(history, history.reason, full=full)}", tone="warn"))
+        stopped = history.status == "stopped"
+        word = "The run stopped after" if stopped else "The run has done"
+        text = f"**{word}** {planned}. {_told(history, history.reason, full=full)}"
+        parts.append(Note(text=text, tone="warn" if stopped else "plain"))
     parts += [*([said] if said else []), cards(outcome)]
     elsewhere = (ON_SECONDS, ON_COHORTS, ON_TRAINING)  # said where these numbers are
     parts += [Note(text=_told(history, note, full=full)) for note in history.notes if note not in elsewhere]
