@@ -102,7 +102,9 @@ def test_an_unfinished_run_under_gaussian_noise_has_the_risk_that_its_end_will_h
     (out / RESULT).unlink()
     _rewrite(out, lambda record: None if record["type"] == "end" else record)
     (level,) = read(out).levels
-    assert level.privacy.right_guesses == whole.privacy.right_guesses < 0.9
+    assert level.privacy.right_guesses is not None
+    assert level.privacy.right_guesses == whole.privacy.right_guesses
+    assert level.privacy.right_guesses < 0.9
 
 
 def test_a_try_that_a_crash_lost_is_a_charge_without_an_epsilon_of_its_own(copy: Path) -> None:

@@ -168,7 +168,8 @@ class Asked:
             overrides.put(parsed, mode.batch_size, parsed["train"].pop("batch_size"))  # with DP-SGD it is a mean
         named = modes or parsed.get("modes")
         several = [MODES[str(name)] for name in named if str(name) in MODES] if isinstance(named, Iterable) else []
-        switches = {one.noise_if for one in several or [mode] if one is not None and one.noise_if is not None}
+        several = several or ([] if mode is None else [mode])
+        switches = {one.noise_if for one in several if one.noise_if is not None}
         if switches and CLIENTS_NOISE in self.flags:
             section, _, name = CLIENTS_NOISE.key.partition(".")
             chosen = parsed[section].pop(name)
