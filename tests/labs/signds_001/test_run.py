@@ -130,14 +130,14 @@ def test_a_finished_run_is_read_and_another_setting_is_run_anew(
 ) -> None:
     stand_in(monkeypatch)
     settings = Settings(out=tmp_path)
-    ways = {way: MNIST.settings(way, settings) for way in MNIST.ways}
+    ways = {way: MNIST.settings(way, settings) for way in run.WAYS}
     first = learned(ways, tmp_path, what="digits", progress=silent, workers=1)
     monkeypatch.setattr("tacit.runs.run.run", lambda *_args, **_options: pytest.fail("it was run again"))
     again = learned(ways, tmp_path, what="digits", progress=silent, workers=1)
     assert again == first
     monkeypatch.undo()
     stand_in(monkeypatch)
-    longer = {way: replace(MNIST, rounds=3).settings(way, settings) for way in MNIST.ways}
+    longer = {way: replace(MNIST, rounds=3).settings(way, settings) for way in run.WAYS}
     seen = []
     other = learned(
         longer, tmp_path, what="digits", progress=lambda what, **numbers: seen.append((what, numbers)), workers=1
