@@ -313,3 +313,37 @@ def test_help_loads_nothing_heavy() -> None:
     code += "; print([m for m in ('numpy', 'gmpy2', 'cryptography', 'tacit.crypto') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.usefixtures("cheap")
+def test_shares_are_made_fresh(tacit_command: Tacit, tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("words of one\nwords of two\nwords of three\n")
+    made = tacit_command.json("keys", "new", "paillier", *SHORT, "--shares", "2/3", "--passphrase-file", "words")
+    before = tacit_command.json("keys", "show", "keys/public.key")["fingerprint"]
+    for sender in ("one", "two"):
+        tacit_command.done("keys", "refresh", "start", "keys/public.key", "--out", sender)
+    assert Path("one/for-3.refresh").stat().st_mode & 0o777 == 0o600
+    assert "there already" in tacit_command.refused("keys", "refresh", "start", "keys/public.key", "--out", "one")
+    fingerprints = set()
+    for number, words in ((1, "words of one"), (3, "words of three")):
+        Path("old").write_text(words)
+        Path("new").write_text(f"fresh words of {number}")
+        finish = ["keys", "refresh", "finish", f"keys/share-{number}.key", "--out", f"new-{number}"]
+        files = [f"{sender}/for-{number}.refresh" for sender in ("one", "two")]
+        secret: tuple[str, ...] = ("--passphrase-file", "old")
+        assert "words of its own" in tacit_command.refused(*finish, *files, *secret)
+        secret = (*secret, "--new-passphrase-file", "new")
+        assert "at least 2 different holders" in tacit_command.refused(*finish, files[0], *secret)
+        assert "to share 2 of a key" in tacit_command.refused(*finish, files[0], "two/for-2.refresh", *secret)
+        assert "is no contribution" in tacit_command.refused(*finish, files[0], "keys/public.key", *secret)
+        assert "Can't read the contribution none" in tacit_command.refused(*finish, files[0], "none", *secret)
+        tacit_command.done(*finish, *files, *secret)
+        fingerprints.add(tacit_command.json("keys", "fingerprint", f"new-{number}/public.key")["fingerprint"])
+        keyfile.load_share(
+            f"new-{number}/share-{number}.key", passphrase=f"fresh words of {number}", insecure_key_size=True
+        )
+    assert len(fingerprints) == 1
+    assert before not in fingerprints
+    assert len(made["files"]) == 4
+    tacit_command.done("keys", "new", "paillier", *SHORT, "--out", "single")
+    assert "expected a threshold key" in tacit_command.refused("keys", "refresh", "start", "single/private.key")

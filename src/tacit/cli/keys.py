@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import limits
-from tacit.cli import passphrases
+from tacit.cli import passphrases, refresh
 from tacit.cli.keyoptions import InsecureKeySize, spoken_warnings
 from tacit.cli.output import JsonFlag, console, emit_json
 from tacit.cli.watching import watching
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tacit.crypto.keyfile import KeyFile, Public
 
 app = typer.Typer(help="Make keys, and look at them.", no_args_is_help=True)
+app.add_typer(refresh.app, name="refresh")
 
 KeyPath = Annotated[Path, typer.Argument(help="A key file.", metavar="FILE")]
 

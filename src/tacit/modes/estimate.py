@@ -19,6 +19,7 @@ from tacit.crypto.paillier import Layout
 from tacit.crypto.paillier.vector import HEADER_BYTES
 from tacit.crypto.ring import Rows, random_below
 from tacit.crypto.threshold.partial import partial_bytes
+from tacit.crypto.threshold.public import lift, spare_bits
 from tacit.errors import ConfigError
 from tacit.limits import cores
 from tacit.modes.catalogue import mode_of, plan_of, resolve
@@ -107,8 +108,10 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     vector = _upload(public, layout) + SEAL_BYTES[settings.keys] + checked * width
     shown = cohort if settings.keys == "threshold" else 1  # ciphertexts that a key holder is shown
     holders, needed = holder_numbers(settings)
-    answer = partial_bytes(public, rows, proved=settings.prove) if settings.keys == "threshold" else 8 * length
-    answer += checked * DIGEST_BYTES
+    answer = 8 * length + checked * DIGEST_BYTES
+    if settings.keys == "threshold":
+        spare = spare_bits(len(holders), needed)
+        answer = partial_bytes(public, rows, proved=settings.prove, spare_bits=spare)
     return Estimate(
         parameters=parameters,
         clients=clients,
@@ -160,7 +163,7 @@ def _opening(
         return lambda count: private.open(_repeated(rows, count))
     holders, needed = holder_numbers(settings)
     share = int.from_bytes(random_below(public.n, 1).tobytes(), "big") | 1 << (public.bits - 2)
-    exponent = 2 * math.factorial(len(holders)) * share
+    exponent = 2 * math.factorial(len(holders)) * share * lift(len(holders))
 
     def shares(count: int) -> None:
         part = public.residues.affine([(_repeated(rows, count), 1)], 0)

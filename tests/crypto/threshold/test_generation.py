@@ -41,15 +41,23 @@ def test_the_noise_of_the_key_is_an_nth_residue_of_full_order() -> None:
     assert (public.key.kind, public.key.exponents) == ("standard", "half")
 
 
-def test_shares_are_uniform_below_the_order() -> None:
-    """Chi-square with 15 degrees of freedom of each share's upper four bits; the limit is exceeded once in 10^9."""
+def test_shares_are_uniform_modulo_the_order_and_modulo_what_a_refresh_keeps() -> None:
+    """Chi-square with 15 degrees of freedom of each share's upper four bits; the limit is exceeded once in 10^9.
+
+    What a refresh keeps of whole shares, their remainders, tells nothing of them: here the parity.
+    """
     order, draws = order_of(TINY), 320
     counts = [[0] * 16 for _ in range(2)]
+    odd = [0] * 16  # shares by the upper bits modulo the order
     for _ in range(draws):
         _, shares = fresh(2, 2, TINY)
         for place, share in enumerate(shares):
-            assert 0 < share.secret < order
-            counts[place][share.secret * 16 // order] += 1
+            assert 0 < share.secret < order << 130
+            sixteenth = share.secret % order * 16 // order
+            counts[place][sixteenth] += 1
+            odd[sixteenth] += share.secret % 2
+    together = [sum(pair) for pair in zip(*counts, strict=True)]
+    assert sum((2 * a - b) ** 2 / b for a, b in zip(odd, together, strict=True)) < 74
     for count in counts:
         assert sum((c - draws / 16) ** 2 / (draws / 16) for c in count) < 74
 

@@ -32,10 +32,10 @@ def test_it_comes_back_as_it_went(wrap: type) -> None:
 
 
 def test_the_header_is_as_written_down() -> None:
-    header = b"TCTS" + b"\2\1" + PUBLIC.identity + PARTIAL.ciphertext + (4).to_bytes(2, "big") + ROWS.to_bytes(4, "big")
+    header = b"TCTS" + b"\3\1" + PUBLIC.identity + PARTIAL.ciphertext + (4).to_bytes(2, "big") + ROWS.to_bytes(4, "big")
     assert BYTES[:HEADER] == header
     assert len(BARE) == HEADER + ROWS * 32
-    assert len(BYTES) == len(BARE) + 32 + 32 + 65
+    assert len(BYTES) == len(BARE) + 32 + 32 + 65 + PUBLIC.spare_bits // 8
 
 
 @pytest.mark.parametrize("data", [BYTES, BARE], ids=["proved", "bare"])
@@ -58,7 +58,7 @@ def patched(place: int, new: bytes, data: bytes = BARE) -> bytes:
         (patched(0, b"TCTC"), "Expected a partial decryption, which starts with"),
         (
             patched(4, b"\1"),
-            "Expected version 2 of partial decryptions, got 1: it was made by another version of Tacit",
+            "Expected version 3 of partial decryptions, got 1: it was made by another version of Tacit",
         ),
         (patched(5, b"\2"), "Expected 0 or 1 for whether a partial decryption has a proof, got 2"),
         (patched(5, b"\1"), "and a proof"),

@@ -59,7 +59,7 @@ def test_an_honest_proof_holds(share: KeyShare, vector: object) -> None:
 
 def test_it_is_one_proof_however_long_the_vector() -> None:
     lengths = {len(SHARES[0].partial(v, prove=True).to_bytes()) - len(SHARES[0].partial(v).to_bytes()) for v in BASES}
-    assert lengths == {32 + 32 + 64 + 1}
+    assert lengths == {32 + 32 + 64 + 1 + PUBLIC.spare_bits // 8}
 
 
 def test_proofs_are_fresh() -> None:
@@ -139,9 +139,9 @@ def test_responses_outside_the_range_do_not_hold() -> None:
     """Adding the order, or taking it away, is right in the exponent; only numbers that can be written count."""
     partial, order = SHARES[0].partial(SHORT, prove=True), order_of(SMALL)
     assert partial.proof is not None
-    limit = 1 << (8 * partials.response_bytes(32))
+    limit = 1 << (8 * partials.response_bytes(32, PUBLIC.spare_bits))
     for response in (
-        partial.proof.response - (1 << 600) * order,
+        partial.proof.response - (1 << 1200) * order,
         partial.proof.response + limit // order * order + order,
     ):
         assert not holds(replace(partial, proof=replace(partial.proof, response=response)), SHORT)
@@ -161,7 +161,7 @@ def test_no_other_challenge_holds(bit: int) -> None:
 def test_made_up_proofs_do_not_hold(challenge: bytes) -> None:
     partial = SHARES[0].partial(SHORT)
     for response in (0, 1, 2**700):
-        assert not holds(replace(partial, proof=Proof(challenge=challenge, response=response)), SHORT)
+        assert not holds(replace(partial, proof=Proof(challenge=challenge, response=response, length=200)), SHORT)
 
 
 def test_the_nonce_hides_the_share(monkeypatch: pytest.MonkeyPatch) -> None:

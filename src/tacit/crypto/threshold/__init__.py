@@ -50,6 +50,9 @@ So, as ever with Paillier, never decrypt on request: each holder checks that it 
 opens one per round. More than half of the holders are needed (2t > l), so that no two groups of them open two sums of a
 round.
 
+Shares can be made fresh, so that old ones are worth nothing together with new ones:
+:mod:`tacit.crypto.threshold.refresh`.
+
 The dealer who generates the key knows it for that moment; choose whom you trust with that, and erase its machine.
 """
 

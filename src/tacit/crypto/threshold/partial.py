@@ -12,7 +12,7 @@ ciphertext (why that is enough is said below). Squaring removes the elements of 
 and the combination raises to even powers, so a sign that was changed neither matters nor passes for a wrong share.
 
 The proof is the challenge :math:`h` and the response :math:`z = k + h s_i` with a nonce k of 512 bits more than the
-secret: z is distributed like k up to :math:`2^{-256}`, and tells nothing.
+longest secret: z is distributed like k up to :math:`2^{-256}`, and tells nothing.
 
 **Many equations in one.** Where :math:`a_j = b_j` has to hold for every row j, it is enough to look at :math:`\prod_j
 a_j^{\rho_j} = \prod_j b_j^{\rho_j}` with random :math:`\rho_j` of 128 bits that nobody knew when the rows were fixed
@@ -48,7 +48,7 @@ CHALLENGE_BYTES = 32
 COEFFICIENT_BYTES = 16
 
 _MAGIC = b"TCTS"
-_VERSION = 2
+_VERSION = 3
 _HEADER = struct.Struct(">4sBB32s32sHI")  # magic, version, whether proved, key, ciphertext, share, count of rows
 _NONCE_BITS = 2 * 8 * CHALLENGE_BYTES  # beyond the secret: one half for the challenge, one to hide
 _PLACES = 2 * COEFFICIENT_BYTES  # digits of four bits
@@ -63,6 +63,11 @@ class Proof:
 
     challenge: bytes
     response: int
+    length: int  # bytes of the response as it travels: as many as the longest has
+
+    def to_bytes(self) -> bytes:
+        """Return the response as it travels."""
+        return self.response.to_bytes(self.length, "big")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,8 +124,7 @@ class PartialDecryption:
         )
         if self.proof is None:
             return header + self.rows.tobytes()
-        response = self.proof.response.to_bytes(response_bytes(self.rows.shape[1]), "big")
-        return header + self.rows.tobytes() + self.proof.challenge + response
+        return header + self.rows.tobytes() + self.proof.challenge + self.proof.to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, public: ThresholdPublic) -> PartialDecryption:
@@ -146,7 +150,7 @@ class PartialDecryption:
             raise CipherError(f"Expected 0 or 1 for whether a partial decryption has a proof, got {proved}.")
         width = public.key.residues.width
         end = _HEADER.size + count * width
-        expected = partial_bytes(public.key, count, proved=bool(proved))
+        expected = partial_bytes(public.key, count, proved=bool(proved), spare_bits=public.spare_bits)
         if len(data) != expected or not count:
             raise CipherError(
                 f"Expected {expected} bytes ({count} numbers of {width} bytes{', and a proof' if proved else ''}), "
@@ -156,16 +160,24 @@ class PartialDecryption:
         proof = None
         if proved:
             tail = bytes(data[end:])
-            proof = Proof(challenge=tail[:CHALLENGE_BYTES], response=int.from_bytes(tail[CHALLENGE_BYTES:], "big"))
+            challenge, response = tail[:CHALLENGE_BYTES], tail[CHALLENGE_BYTES:]
+            proof = Proof(challenge=challenge, response=int.from_bytes(response, "big"), length=len(response))
         partial = cls(identity=identity, index=index, ciphertext=ciphertext, rows=rows, proof=proof)
         partial.check(public)
         return partial
 
 
-def partial_bytes(key: PublicKey, rows: int, *, proved: bool) -> int:
-    """Return the length of a partial decryption of so many ciphertexts as it travels."""
+def partial_bytes(key: PublicKey, rows: int, *, proved: bool, spare_bits: int) -> int:
+    """Return the length of a partial decryption of so many ciphertexts as it travels.
+
+    Args:
+        key: that encrypted.
+        rows: how many ciphertexts.
+        proved: whether a proof comes with it.
+        spare_bits: how much longer than n a share can be, see :func:`tacit.crypto.threshold.public.spare_bits`.
+    """
     width = key.residues.width
-    return _HEADER.size + rows * width + (CHALLENGE_BYTES + response_bytes(width) if proved else 0)
+    return _HEADER.size + rows * width + (CHALLENGE_BYTES + response_bytes(width, spare_bits) if proved else 0)
 
 
 def digest(ciphertext: Ciphertext | CiphertextVector) -> bytes:
@@ -183,9 +195,9 @@ def rows_of(ciphertext: Ciphertext | CiphertextVector) -> Rows:
     return ciphertext.rows if isinstance(ciphertext, CiphertextVector) else ciphertext.row
 
 
-def response_bytes(width: int) -> int:
-    """Return how many bytes the longest response has where n has ``width``."""
-    return width + _NONCE_BITS // 8 + 1
+def response_bytes(width: int, spare_bits: int) -> int:
+    """Return how many bytes the longest response has where n has ``width``, and shares ``spare_bits`` more."""
+    return width + (spare_bits + _NONCE_BITS) // 8 + 1
 
 
 def prove(public: ThresholdPublic, index: int, secret: int, ciphertext: bytes, bases: Rows, rows: Rows) -> Proof:
@@ -202,16 +214,17 @@ def prove(public: ThresholdPublic, index: int, secret: int, ciphertext: bytes, b
     ring = public.key.residues
     statement = _statement(public, index, ciphertext, rows)
     joined = pow(combined(ring, bases, _exponents(statement, len(rows))), 4 * public.delta, ring.modulus)
-    nonce = system_below(1 << (public.bits + _NONCE_BITS))
+    nonce = system_below(1 << (public.bits + public.spare_bits + _NONCE_BITS))
     starts = from_integers([joined, public.verifier], ring.width)
     commitments = to_integers(ring.power(starts, nonce, secret=True, workers=1))
     challenge = _challenge(public, statement, commitments)
-    return Proof(challenge=challenge, response=nonce + int.from_bytes(challenge, "big") * secret)
+    response = nonce + int.from_bytes(challenge, "big") * secret
+    return Proof(challenge=challenge, response=response, length=response_bytes(ring.width, public.spare_bits))
 
 
 def holds(public: ThresholdPublic, index: int, ciphertext: bytes, bases: Rows, rows: Rows, proof: Proof) -> bool:
     r"""Return whether a proof holds: :math:`h = H(\ldots, X^z Y^{-h}, v^z v_i^{-h})`."""
-    if not 0 <= proof.response < 1 << (8 * response_bytes(public.key.residues.width)):
+    if not 0 <= proof.response < 1 << (8 * response_bytes(public.key.residues.width, public.spare_bits)):
         return False
     ring, n = public.key.residues, public.key.n
     statement = _statement(public, index, ciphertext, rows)

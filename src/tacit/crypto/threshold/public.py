@@ -18,6 +18,8 @@ from tacit.crypto.threshold.combination import Combined, combine, disproved, wei
 from tacit.crypto.threshold.partial import PartialDecryption
 from tacit.errors import KeysError
 
+HIDING_BITS = 128  # what should tell nothing is within 2^-128 of what does
+REFRESHES = 1 << 32  # of a key
 LARGEST_COUNT = 100  # holders; the factorial of their number lengthens the exponents
 FORM = 2  # of the shares: f(i), where form 1 had its product with the factorial, reduced
 
@@ -84,6 +86,11 @@ class ThresholdPublic:
     def delta(self) -> int:
         """The factorial of the number of shares, which clears all denominators."""
         return math.factorial(self.shares)
+
+    @functools.cached_property
+    def spare_bits(self) -> int:
+        """How much longer than n a share can be."""
+        return spare_bits(self.shares, self.threshold)
 
     @property
     def bits(self) -> int:
@@ -198,6 +205,27 @@ class ThresholdPublic:
         return cls(
             key=PublicKey.from_dict(key), shares=shares, threshold=threshold, verifier=verifier, verifiers=verifiers
         )
+
+
+def lift(shares: int) -> int:
+    """Return below what a dealer draws the multiple of the secret order that it adds to a share."""
+    return math.factorial(shares) << HIDING_BITS
+
+
+def coefficients_below(n: int, shares: int, threshold: int) -> int:
+    """Return below what a holder draws coefficients that make shares fresh; both bounds are argued in refresh.py."""
+    return (n * lift(shares) * threshold * math.factorial(shares + 1)) << HIDING_BITS
+
+
+def spare_bits(shares: int, threshold: int) -> int:
+    """Return how much longer than n a share can be, in whole bytes: after 2^32 refreshes by all holders.
+
+    >>> spare_bits(5, 3), spare_bits(100, 51)
+    (320, 1696)
+    """
+    powers: int = shares ** (threshold - 1)
+    largest = coefficients_below(1, shares, threshold) * threshold * powers
+    return -(-(largest * shares * REFRESHES).bit_length() // 8) * 8
 
 
 def check_counts(shares: int, threshold: int) -> None:

@@ -14,7 +14,7 @@ from tacit.crypto.paillier.private import DEFAULT_BITS, check_bits
 from tacit.crypto.primes import Progress, is_prime, safe_prime
 from tacit.crypto.threshold.partial import PartialDecryption, digest, rows_of
 from tacit.crypto.threshold.partial import prove as prove_partial
-from tacit.crypto.threshold.public import ThresholdPublic, check_counts
+from tacit.crypto.threshold.public import ThresholdPublic, check_counts, lift
 from tacit.errors import CipherError, ConfigError, KeysError
 from tacit.randomness import system_below
 
@@ -25,14 +25,16 @@ _CLOSE = 100  # primes whose difference is this many bits shorter than they are 
 class KeyShare:
     r"""One of the shares that decrypt together (Shoup 2000).
 
-    The dealer hands out :math:`s_i = f(i)`, and the holder raises to :math:`2 \Delta s_i` with :math:`\Delta = l!`.
-    That makes the exponent :math:`\log_2 l!` bits longer than n: 7 bits for 5 holders, 525 for 100. To hand out
-    :math:`\Delta f(i)`, reduced, would save them, and give away roots: see :mod:`tacit.crypto.threshold`.
+    The dealer hands out :math:`s_i = f(i) + u_i m`, where :math:`u_i` is random, and the holder raises to
+    :math:`2 \Delta s_i` with :math:`\Delta = l!`. What is added of the order m makes no difference there, and lets
+    holders make their shares fresh (:mod:`tacit.crypto.threshold.refresh`). The exponent is
+    :math:`128 + 2 \log_2 l!` bits longer than n: 142 bits for 5 holders, 1178 for 100. To hand out
+    :math:`\Delta f(i)`, reduced, would give away roots: see :mod:`tacit.crypto.threshold`.
 
     Attributes:
         public: the public part, with the numbers that all holders know.
         index: the number of the share, from 1.
-        secret: the share, :math:`s_i`.
+        secret: the share, :math:`s_i`; longer than n, but for keys that were made before shares could be fresh.
     """
 
     public: ThresholdPublic
@@ -44,7 +46,8 @@ class KeyShare:
         if not isinstance(self.index, int) or isinstance(self.index, bool) or not 1 <= self.index <= count:
             raise KeysError(f"Expected the number of a share from 1 to {count}, got {self.index!r}.")
         n, v = self.public.key.n, self.public.verifier
-        if not 0 < self.secret < n or gmpy2.powmod_sec(v, self.secret, n) != self.public.verifiers[self.index - 1]:
+        beyond = 1 << (self.public.bits + self.public.spare_bits)
+        if not 0 < self.secret < beyond or gmpy2.powmod_sec(v, self.secret, n) != self.public.verifiers[self.index - 1]:
             raise KeysError(
                 f"The secret of share {self.index} does not belong to its public key, or to another share: it is "
                 "damaged, or was exchanged. Use a copy of it."
@@ -107,9 +110,9 @@ def generate(
 
     With safe primes p = 2p'+1 and q = 2q'+1, m = p'q' is the order of the squares modulo n. The secret is
     :math:`1/n \bmod m`, the constant of a random polynomial f modulo m of degree t - 1 (Shamir 1979), and holder i gets
-    :math:`f(i) \bmod m`, as in Shoup (2000). Nothing that is returned tells p, q or m. They are forgotten when this
-    returns, but Python can't wipe memory: let the dealer's process end, on a machine without swap, before the key is
-    used.
+    :math:`f(i) \bmod m`, as in Shoup (2000), plus a random multiple of m. Nothing that is returned tells p, q or m.
+    They are forgotten when this returns, but Python can't wipe memory: let the dealer's process end, on a machine
+    without swap, before the key is used.
 
     Args:
         shares: how many holders there are, at most 100.
@@ -132,7 +135,10 @@ def generate(
         raise ConfigError(f"A key of {bits} bits is too short for {shares} shares. Use a longer one.")
     verifier = _square(n)
     polynomial = [int(gmpy2.invert(n, order)), *(system_below(order) for _ in range(threshold - 1))]
-    secrets = [sum(a * index**power for power, a in enumerate(polynomial)) % order for index in range(1, shares + 1)]
+    secrets = [
+        sum(a * index**power for power, a in enumerate(polynomial)) % order + order * system_below(lift(shares))
+        for index in range(1, shares + 1)
+    ]
     public = ThresholdPublic(
         key=PublicKey(n=n, h=int(gmpy2.powmod(-_square(n) % n, n, n * n))),
         shares=shares,
