@@ -7,9 +7,9 @@
         private.step(batch)
     print(private.epsilon(delta=1e-5))
 
-Every trained layer of ``nn.Linear``, ``nn.Conv1d``, ``nn.Conv2d``, ``nn.Embedding``, ``nn.LayerNorm`` and
-``nn.GroupNorm`` is clipped by book-keeping, at about the cost of plain SGD; a model with anything else goes through
-:mod:`torch.func`. Every step is charged to a ledger before it is taken.
+Linear layers, convolutions, embeddings, norms, recurrent layers and attention are clipped by book-keeping, which
+forms no gradient that it need not, tied weights too; a model with anything else goes through :mod:`torch.func`. Every
+step is charged to a ledger before it is taken.
 """
 
 from __future__ import annotations

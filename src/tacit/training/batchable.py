@@ -53,6 +53,19 @@ def names_in(module: nn.Module, original: nn.Module, names: Sequence[str]) -> li
     return [own[id(tensors[name])] for name in names]
 
 
+def pairs(model: nn.Module, original: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
+    """Return each part of a module that stands in for another with the part whose mode it follows."""
+    if model is original:
+        return []
+    known = dict(original.named_modules())
+    pairs = []
+    for name, part in model.named_modules():
+        while name not in known:
+            name = name.rpartition(".")[0]  # noqa: PLW2901 - up to the layer that it is a part of
+        pairs.append((part, known[name]))
+    return pairs
+
+
 def _stands_in(layer: nn.Module) -> Callable[[Any], nn.Module] | None:
     """Return what stands in for a layer, or None where it may stay, or has hooks that would be lost."""
     if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:

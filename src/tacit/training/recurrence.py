@@ -146,10 +146,31 @@ def _by_client(values: Tensor) -> Tensor:
     return values.permute(1, 2, 0, *range(3, values.dim())).contiguous()
 
 
+def steps_by_autograd(kind: Kind, pre: Tensor, bias: Tensor, weight: Tensor, state: Tensor, cell: Tensor) -> Any:
+    """Return what :class:`_Steps` returns first, for one model ``(B, T, G H)``, in operations that anything can map."""
+    states = []
+    for given in pre.unbind(1):
+        own = state @ weight.t() + bias
+        if kind == "gru":
+            (r, z, n), (p, q, m) = own.chunk(3, -1), given.chunk(3, -1)
+            new = torch.tanh(m + torch.sigmoid(p + r) * n)
+            state = new + torch.sigmoid(q + z) * (state - new)
+        elif kind == "lstm":
+            i, f, g, o = (given + own).chunk(4, -1)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            state = torch.sigmoid(o) * torch.tanh(cell)
+        else:
+            state = torch.tanh(given + own) if kind == "tanh" else torch.relu(given + own)
+        states.append(state)
+    return torch.stack(states, 1), cell
+
+
 class Hidden(nn.Module):
     """The state's share of a recurrent layer in one direction; ``weight`` and ``bias`` are the layer's own.
 
     Attributes:
+        unrolled: steps are left to autograd, which is slower, for whoever maps over gradients.
+        listens: keep what is heard.
         heard: after a pass with ``listens``, the states before each step and the hidden bias at every position, whose
             gradient is that of what the weight gave.
     """
@@ -159,16 +180,20 @@ class Hidden(nn.Module):
         self._kind = kind
         self.weight = weight
         self.bias = bias
-        self.listens = False
+        self.unrolled = self.listens = False
         self.heard: tuple[Tensor, Tensor] | None = None
 
     def forward(self, pre: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Return all states, ``(B, T, H)``, and the last cell, ``(B, H)``."""
-        bias: Tensor | None = self.bias
-        if bias is None:
-            bias = torch.zeros(pre.shape[-1:], device=pre.device, dtype=pre.dtype, requires_grad=self.listens)
+        weight: Tensor = self.weight
+        bias: Tensor = pre.new_zeros(pre.shape[-1:]) if self.bias is None else self.bias
+        if self.unrolled:
+            found: tuple[Tensor, Tensor] = steps_by_autograd(self._kind, pre, bias, weight, hidden, cell)
+            return found
+        if self.listens:  # somebody else makes the weight's gradient of what is heard
+            weight, bias = weight.detach(), bias.detach().requires_grad_()
         tap = bias.expand_as(pre)
-        batched = (part[None] for part in (pre, tap, self.weight, hidden, cell))
+        batched = (part[None] for part in (pre, tap, weight, hidden, cell))
         states, last = _Steps.apply(self._kind, *batched)[:2]  # type: ignore[no-untyped-call]  # torch gives it no types
         states, last = states[0], last[0]
         if self.listens:

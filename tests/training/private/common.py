@@ -68,6 +68,50 @@ class Tied(nn.Module):
         return output
 
 
+class TiedWords(nn.Module):
+    """A table of words that is the output layer too, used twice there, with a bias of its own."""
+
+    def __init__(self, *, bias: bool = True) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(9, 6), nn.Linear(6, 9, bias=bias)
+        self.out.weight = self.table.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        states = torch.tanh(self.table(words))
+        again: Tensor = self.out(states[:, -1] + self.out(states).mean(1)[:, :6])
+        return again[:, :CLASSES]
+
+
+class Crossed(nn.Module):
+    """Two layers, the bias of each of which is the other's weight's neighbour: shared, but not as a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, CLASSES)
+        self.norm = nn.LayerNorm(4)
+        self.norm.bias = self.one.bias
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.two(self.norm(self.one(value)))
+        return output
+
+
+class Text(nn.Module):
+    """A layer over words (recurrent, or attention), then the mean."""
+
+    def __init__(self, layer: Callable[[], nn.Module], *, attends: bool = False) -> None:
+        super().__init__()
+        self.table, self.layer, self.attends = nn.Embedding(9, 4), layer(), attends
+        self.norm, self.out = nn.RMSNorm(4), nn.LazyLinear(CLASSES)
+        self(torch.zeros(1, 5, dtype=torch.int64))
+
+    def forward(self, words: Tensor) -> Tensor:
+        value = self.norm(self.table(words))
+        states = self.layer(value, value, value)[0] if self.attends else self.layer(value)[0]
+        output: Tensor = self.out(states.mean(1))
+        return output
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A model and the features it takes."""
@@ -89,6 +133,11 @@ def head(channels: int) -> list[nn.Module]:
 
 
 CASES = {
+    "attention": Case(
+        make=lambda: Text(lambda: nn.MultiheadAttention(4, 2, batch_first=True), attends=True),
+        features=(5,),
+        words=True,
+    ),
     "linear": Case(make=lambda: nn.Linear(5, CLASSES), features=(5,)),
     "linear without bias": Case(
         make=lambda: nn.Sequential(nn.Linear(5, 4, bias=False), nn.Tanh(), nn.Linear(4, CLASSES)), features=(5,)

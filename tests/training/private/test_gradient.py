@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from tacit.grid import within
 from tacit.training.private.clipping import RULES, Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.settings import cross_entropy, squared_error
-from tests.training.private.common import CASES, CLASSES, Case, Gate, Outside, Tied
+from tests.training.private.common import CASES, CLASSES, Case, Crossed, Gate, Outside, Text, Tied, TiedWords
 
 
 def gradient(
@@ -74,7 +76,7 @@ def test_norms_are_those_of_the_gradients_before_clipping() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "reason"), [(Gate, "Gate"), (Tied, "share parameters"), (Outside, "outside its layer")]
+    ("make", "reason"), [(Gate, "Gate"), (Crossed, "share parameters"), (Outside, "outside its layer")]
 )
 def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.Module], reason: str) -> None:
     model, features, labels = Case(make=make, features=(4,)).build()
@@ -84,6 +86,79 @@ def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.M
     close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
     with pytest.raises(ConfigError, match="Book-keeping does not fit"):
         gradient(model, features, labels, form="book-keeping")
+
+
+RECURRENT: dict[str, Callable[[], nn.Module]] = {
+    "lstm": lambda: nn.LSTM(4, 3, batch_first=True),
+    "gru": lambda: nn.GRU(4, 3, 2, batch_first=True),
+    "gru without bias, both ways": lambda: nn.GRU(4, 3, batch_first=True, bias=False, bidirectional=True),
+    "plain": lambda: nn.RNN(4, 3, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("layer", RECURRENT.values(), ids=RECURRENT)
+@pytest.mark.parametrize("form", ["book-keeping", "functional"])
+def test_recurrent_layers_are_clipped_by_the_gradient_over_all_steps(
+    layer: Callable[[], nn.Module], form: Form
+) -> None:
+    model, features, labels = Case(make=lambda: Text(layer), features=(5,), words=True).build()
+    asked = gradient(model, features, labels, bound=0.3, form=form)
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(make=Tied, features=(4,)),
+        Case(make=TiedWords, features=(5,), words=True),
+        Case(make=lambda: TiedWords(bias=False), features=(5,), words=True),
+    ],
+    ids=["two linear layers", "words and output", "without bias"],
+)
+@pytest.mark.parametrize("bound", [0.02, 0.3, 1e3])
+def test_a_shared_weight_is_clipped_by_the_gradient_of_all_its_uses(case: Case, bound: float) -> None:
+    """The classic trap: a norm that leaves out what the uses have in common is too small where they agree."""
+    model, features, labels = case.build()
+    asked = gradient(model, features, labels, bound=bound)
+    assert asked.form == "book-keeping"
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, bound))
+    for i in range(len(labels)):
+        sums, _ = asked.sums(features[i : i + 1], labels[i : i + 1])
+        assert float(torch.stack([s.square().sum() for s in sums]).sum().sqrt()) <= bound
+
+
+def test_uses_that_cancel_are_formed() -> None:
+    """Two uses of one weight whose gradients cancel: by Gram matrices alone nothing of the norm would be left."""
+
+    class Cancels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, CLASSES, bias=False), nn.Linear(4, CLASSES, bias=False)
+            self.two.weight = self.one.weight
+
+        def forward(self, value: Tensor) -> Tensor:
+            output: Tensor = 300.0 * self.one(value) - 299.0 * self.two(value)
+            return output
+
+    torch.manual_seed(1)
+    model, features, labels = Cancels(), torch.randn(5, 4), torch.randint(0, CLASSES, (5,))
+    asked = gradient(model, features, labels, bound=1e-5)
+    assert asked.form == "book-keeping"
+    for i in range(5):
+        sums, _ = asked.sums(features[i : i + 1], labels[i : i + 1])
+        assert float(sums[0].norm()) <= 1e-5
+
+
+def test_dropout_in_a_recurrent_layer_follows_the_models_mode() -> None:
+    torch.manual_seed(1)
+    model = Text(lambda: nn.GRU(4, 3, 2, batch_first=True, dropout=0.5))
+    features, labels = torch.randint(0, 9, (6, 5)), torch.randint(0, CLASSES, (6,))
+    asked = gradient(model, features, labels, form="book-keeping")
+    one, other = (asked.sums(features, labels)[0][1] for _ in range(2))
+    assert not torch.equal(one, other)
+    model.eval()
+    one, other = (asked.sums(features, labels)[0][1] for _ in range(2))
+    assert torch.equal(one, other)
 
 
 def test_frozen_parameters_stay_out() -> None:

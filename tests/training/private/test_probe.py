@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.training.private.book_keeping import BookKeeping
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.ghost_norms import BookKeeping
 from tacit.training.private.normalisation import check_normalisation, without_batch_norm
 from tacit.training.private.probe import check_examples_apart
 from tacit.training.settings import Loss, cross_entropy, squared_error

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from tacit.training.batchable import Explicit, batchable, names_in, pairs
 from tacit.training.private import double
 from tacit.training.private.clipping import Clipping
+from tacit.training.recurrence import Hidden
 from tacit.training.settings import Loss
 
 
@@ -20,11 +22,17 @@ class Functional:
     name = "functional"
 
     def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
-        self._model = model
+        self._model = batchable(model)
+        for part in self._model.modules():
+            if isinstance(part, Hidden):
+                part.unrolled = True
+        self._modes = pairs(self._model, model)
         self._loss = loss
         self._clipping = clipping
-        self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self._groups = _by_layer(list(self._trained))
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        names = names_in(self._model, model, [name for name, _ in named])
+        self._trained = dict(zip(names, (p for _, p in named), strict=True))
+        self._groups = _by_layer([name for name, _ in named])
         self._mapped: Callable[..., Any] = vmap(grad_and_value(self._one), in_dims=(None, 0, 0), randomness="different")
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -47,7 +55,10 @@ class Functional:
     def gradients(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return every example's gradient, ``(examples, ...)`` per parameter, and its loss."""
         detached = {name: p.detach() for name, p in self._trained.items()}
-        gradients, losses = self._mapped(detached, features, labels)
+        for own, original in self._modes:
+            own.training = original.training
+        with Explicit():
+            gradients, losses = self._mapped(detached, features, labels)
         return [gradients[name].detach() for name in self._trained], losses.detach()
 
     def _one(self, parameters: dict[str, Tensor], features: Tensor, label: Tensor) -> Tensor:

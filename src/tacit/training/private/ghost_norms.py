@@ -1,8 +1,4 @@
-r"""Clipped sums by book-keeping: the norms of per-example gradients, and their weighted sum, from one backward pass.
-
-:class:`BookKeeping` sums the clipped gradients of a model. The parameters' own gradients are never computed by
-autograd: the backward pass stops at the outputs of the layers that train, and each layer's rule does the rest. The
-hooks that listen are there during a step only, so that the model stays the user's own.
+r"""The rules of book-keeping: norms of a layer's per-example gradients, and their weighted sum, without the gradients.
 
 For a layer whose weight meets inputs :math:`a_{it}` at positions t and whose outputs have gradients :math:`b_{it}`, the
 gradient of example i is :math:`g_i = \sum_t b_{it} a_{it}^T`. It is never needed on its own (Goodfellow 2015; Bu et al.
@@ -22,7 +18,8 @@ formed. The Gram sum is in double precision, and what it can be wrong by is adde
 is thus at most :math:`2^8 n 2^{-53}` times the bound for each example, n being the positions of a batch.
 
 Every rule takes all calls of its layer in a forward pass: their positions are put side by side, so that a layer that is
-used twice is clipped by the gradient of both uses.
+used twice is clipped by the gradient of both uses. A weight that several layers share (:func:`shared`: a table of words
+that is the output layer too) is clipped by the gradient of all of them.
 """
 
 from __future__ import annotations
@@ -34,13 +31,12 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training.private import double
-from tacit.training.private.clipping import Clipping
-from tacit.training.settings import Loss
+from tacit.training.recurrence import Hidden
 
 _CANCELS = 2.0**16  # the square of how much larger than a gradient the sum of its positions' norms may be
+_READ = 24  # products that could be computed while a number is read, squared and added up
 _AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time
 
 Call = tuple[Tensor, Tensor]  # a layer's input and the gradient of its output, both with the examples first
@@ -151,18 +147,28 @@ class Gram:
         return torch.bmm(self._gradients[rows].mT, self._inputs[rows])
 
 
-def linear(layer: nn.Linear, calls: Sequence[Call]) -> LayerGradients:
-    """Return the gradients of an affine map of the last axis."""
+def linear(layer: nn.Linear | Hidden, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of an affine map of the last axis: of inputs, or of a recurrent layer's states."""
     a = _side_by_side([_positions(value) for value, _ in calls])
     b = _side_by_side([_positions(value) for _, value in calls])
     weight, bias = _trains(layer)
-    positions, size = a.shape[1], layer.weight.numel()
+    positions, width, height = a.shape[1], a.shape[2], b.shape[2]
     if positions == 1:
         return Outer(inputs=a[:, 0], gradients=b[:, 0], weight=weight, bias=bias)
-    if weight and 2 * positions * positions <= size:
+    if weight and _gram_pays(positions, width, height):
         return Gram(inputs=a, gradients=b, bias=bias)
     formed = (torch.bmm(b.mT, a),) if weight else ()
     return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=_shapes(layer))
+
+
+def _gram_pays(positions: int, width: int, height: int) -> bool:
+    """Return whether two Gram matrices cost less than forming the gradient: in products of single precision.
+
+    Gram matrices and the weighted sum by positions are in double precision, twice the cost; of a formed gradient every
+    number is read twice more, to square and to add it up, which costs as much as some products.
+    """
+    gram = 2 * (positions * positions * (width + height) + positions * width * height)
+    return gram < (positions + _READ) * width * height
 
 
 def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGradients:
@@ -207,17 +213,24 @@ def _window_products(layer: nn.Conv1d | nn.Conv2d, a: Tensor, b: Tensor) -> Tens
 
 def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> LayerGradients:
     """Return the gradients of a table: words that occur twice in an example share a row of its gradient."""
+    rows, own = _words(layer, calls)
+    return _Rows(rows=rows, gradients=own, table=len(layer.weight))
+
+
+def _words(layer: nn.Embedding, calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
+    """Return which rows of a table an example uses, and the whole gradient of each where it comes first."""
     rows = _side_by_side([index.reshape(len(index), -1, 1) for index, _ in calls])[:, :, 0]
     b = _side_by_side([value.reshape(len(value), -1, value.shape[-1]) for _, value in calls])
     if layer.padding_idx is not None:
         b = b.masked_fill((rows == layer.padding_idx)[:, :, None], 0.0)
+    if rows.shape[1] == 1:
+        return rows, b
     # Words that are alike lie side by side once sorted; all their gradients are added up at one of their positions.
     ordered, order = rows.sort(1)
-    begins = F.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
+    begins = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], 1)
     starts = torch.where(begins, torch.arange(rows.shape[1], device=rows.device), 0).cummax(1).values
     first = torch.empty_like(order).scatter_(1, order, order.gather(1, starts))
-    own = torch.zeros_like(b).scatter_add_(1, first[:, :, None].expand_as(b), b)
-    return _Rows(rows=rows, gradients=own, table=len(layer.weight))
+    return rows, torch.zeros_like(b).scatter_add_(1, first[:, :, None].expand_as(b), b)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +249,106 @@ class _Rows:
         scaled = double.cleared(self.gradients, factors).double() * factors[:, None, None]
         table = scaled.new_zeros(self.table, scaled.shape[2])
         return [table.index_add_(0, self.rows.flatten(), scaled.flatten(0, 1))]
+
+
+class Shared:
+    r"""Gradients of a weight that is a matrix in some layers and a table in others.
+
+    A word w at a position is a row of the table that meets the unit vector :math:`e_w`: with that for :math:`b_{it}`, the
+    Gram sum of all positions and its error are those of :class:`Gram`. Products of unit vectors are 0 and 1, and
+    :math:`b_{it}^T e_w` is a number of :math:`b_{it}`.
+
+    Attributes:
+        squares: the squared norms, never below the truth.
+    """
+
+    def __init__(
+        self, *, matrices: Sequence[Call], words: Sequence[Call], table: int, biases: Sequence[Tensor]
+    ) -> None:
+        """Compute the norms.
+
+        Args:
+            matrices: inputs ``(B, T, d)`` and output gradients ``(B, T, p)`` of linear layers.
+            words: rows ``(B, T)`` and their gradients where a row comes first ``(B, T, d)``.
+            table: how many rows the weight has, p.
+            biases: the gradients of the layers' own biases.
+        """
+        self._inputs = torch.cat([a for a, _ in matrices], 1)
+        self._gradients = torch.cat([b for _, b in matrices], 1)
+        self._rows = torch.cat([rows for rows, _ in words], 1)
+        self._own = torch.cat([own for _, own in words], 1)
+        self._table, self._biases = table, biases
+        b, rows = self._gradients.double(), self._rows
+        met = b.gather(2, rows[:, None].expand(-1, b.shape[1], -1))
+        same = (rows[:, :, None] == rows[:, None]).double()
+        left = torch.cat([torch.cat([torch.bmm(b, b.mT), met], 2), torch.cat([met.mT, same], 2)], 1)
+        right = torch.cat([self._inputs, self._own], 1).double()
+        found = (left * torch.bmm(right, right.mT)).sum((1, 2)).clamp(min=0.0)
+        lengths = left.diagonal(dim1=1, dim2=2) * right.square().sum(2)
+        reach = lengths.sqrt().sum(1).square()
+        positions, width = right.shape[1:]
+        self.squares = found + 2.0 * (width + table + positions * positions + 1) * 2.0**-53 * reach
+        self._cancelling = (reach > _CANCELS * self.squares).nonzero()[:, 0]
+        for few in self._few():
+            self.squares[few] = double.squares(self._formed(few))
+        for bias in biases:
+            self.squares = self.squares + double.squares(bias)
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        """Return the weighted sums: one matrix product, and the words' rows."""
+        whole = factors.index_fill(0, self._cancelling, 0.0)
+        scaled = double.cleared(self._gradients, whole).double() * whole[:, None, None]
+        total = scaled.flatten(0, 1).t() @ double.cleared(self._inputs, whole).double().flatten(0, 1)
+        own = double.cleared(self._own, whole).double() * whole[:, None, None]
+        total.index_add_(0, self._rows.flatten(), own.flatten(0, 1))
+        for few in self._few():
+            total += double.combined(factors[few], self._formed(few)).view_as(total)
+        return [total, *(double.combined(factors, bias) for bias in self._biases)]
+
+    def _few(self) -> tuple[Tensor, ...]:
+        size = self._table * self._inputs.shape[2]
+        return torch.split(self._cancelling, max(1, _AT_ONCE // size)) if len(self._cancelling) else ()
+
+    def _formed(self, few: Tensor) -> Tensor:
+        formed = torch.bmm(self._gradients[few].mT, self._inputs[few])
+        rows, own = self._rows[few], self._own[few]
+        # A row comes once with a gradient and else with zeros, so that the order of the sum does not matter.
+        return formed.scatter_add_(1, rows[:, :, None].expand_as(own), own)
+
+
+def shared(layers: Sequence[nn.Module], calls: Sequence[Sequence[Call]]) -> LayerGradients:
+    """Return the gradients of a weight that linear layers and embeddings share; biases are the linear layers' own."""
+    matrices, words, biases = [], [], []
+    for layer, own in zip(layers, calls, strict=True):
+        if isinstance(layer, nn.Embedding):
+            words.append(_words(layer, own))
+            continue
+        a, b = (_side_by_side([_positions(call[part]) for call in own]) for part in (0, 1))
+        matrices.append((a, b))
+        if _trains(layer)[1]:
+            biases.append(b.sum(1))
+    weight: Any = layers[0].weight
+    table, width = weight.shape
+    if not matrices:
+        nothing = words[0][1].new_zeros(len(words[0][0]), 0, 0)
+        matrices = [(nothing.expand(-1, -1, width), nothing.expand(-1, -1, table))]
+    if not words:
+        nobody = matrices[0][0]
+        words = [(nobody.new_zeros(len(nobody), 0, dtype=torch.int64), nobody[:, :0])]
+    return Shared(matrices=matrices, words=words, table=table, biases=biases)
+
+
+def rms_norm(layer: nn.RMSNorm, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of the scale of a norm by root mean squares."""
+    shape = layer.normalized_shape
+
+    def normal(a: Tensor) -> Tensor:
+        return F.rms_norm(a, shape, eps=layer.eps)
+
+    def summed(value: Tensor) -> Tensor:
+        return value.reshape(len(value), -1, *shape).sum(1)
+
+    return _scale_and_shift(layer, calls, normal, summed)
 
 
 def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> LayerGradients:
@@ -289,107 +402,3 @@ def _positions(value: Tensor) -> Tensor:
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
-
-
-class NoRule(Exception):  # noqa: N818 - an answer, not an error: the caller takes the fallback
-    """The model has parameters that no rule covers."""
-
-
-_RULES: dict[type[nn.Module], Callable[[Any, Sequence[Call]], LayerGradients]] = {
-    nn.Linear: linear,
-    nn.Conv1d: convolution,
-    nn.Conv2d: convolution,
-    nn.Embedding: embedding,
-    nn.LayerNorm: layer_norm,
-    nn.GroupNorm: group_norm,
-}
-
-
-class BookKeeping:
-    """Sums clipped per-example gradients of a model whose every trained layer has a rule."""
-
-    name = "book-keeping"
-
-    def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
-        """Look for a rule for every layer; :class:`NoRule` says which has none."""
-        self._model = model
-        self._loss = loss
-        self._clipping = clipping
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._layers = _layers(model)
-        places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
-        self._places = [
-            [places[id(p)] for p in layer.parameters(recurse=False) if p.requires_grad] for layer in self._layers
-        ]
-        self._heard: dict[nn.Module, list[tuple[Tensor, GradientEdge]]] = {}
-
-    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the sum of clipped gradients, parameter by parameter in double precision, and each example's loss."""
-        losses, kept = self._gradients_of(features, labels)
-        with torch.no_grad():
-            factors = self._clipping.factors(torch.stack([own.squares for own in kept]))
-            totals: list[Tensor | None] = [None] * len(self._parameters)
-            for places, layer, row in zip(self._places, kept, factors, strict=True):
-                for place, total in zip(places, layer.weighted(row), strict=True):
-                    totals[place] = total
-        assert all(total is not None for total in totals)
-        return totals, losses  # type: ignore[return-value]  # none is None: see above
-
-    def norms(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Return the norm of each example's gradient."""
-        kept = self._gradients_of(features, labels)[1]
-        with torch.no_grad():
-            return torch.stack([own.squares for own in kept]).sum(0).sqrt()
-
-    def _gradients_of(self, features: Tensor, labels: Tensor) -> tuple[Tensor, list[LayerGradients]]:
-        self._heard = {layer: [] for layer in self._layers}
-        handles = [layer.register_forward_hook(self._listen) for layer in self._layers]
-        try:
-            with torch.enable_grad():
-                losses = self._loss(self._model(features), labels)
-                total = losses.sum()
-        finally:
-            for handle in handles:
-                handle.remove()
-        unused = [type(layer).__name__ for layer, calls in self._heard.items() if not calls]
-        if unused:
-            raise NoRule(f"a layer {unused[0]} takes no part in its output")
-        edges = [edge for calls in self._heard.values() for _, edge in calls]
-        gradients = iter(torch.autograd.grad(total, edges))
-        kept = []
-        with torch.no_grad():
-            for layer, calls in self._heard.items():
-                pairs = [(value, next(gradients)) for value, _ in calls]
-                wrong = [tuple(value.shape) for value, _ in pairs if len(value) != len(labels)]
-                if wrong:
-                    raise NoRule(f"{type(layer).__name__} sees a value of shape {wrong[0]}, not one row per example")
-                kept.append(_RULES[type(layer)](layer, pairs))
-        self._heard = {}
-        return losses.detach(), kept
-
-    def _listen(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if not inputs:
-            raise NoRule(f"{type(layer).__name__} is given its input by keyword")
-        # The edge is taken now: an operation in place on the output would move the tensor's own.
-        self._heard[layer].append((inputs[0].detach(), get_gradient_edge(output)))
-
-
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """Return the layers that train, each with parameters of its own."""
-    found: list[nn.Module] = []
-    owner: dict[int, str] = {}
-    for name, layer in model.named_modules():
-        own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
-        if not own:
-            continue
-        kind = type(layer).__name__
-        if type(layer) not in _RULES:
-            raise NoRule(f"{kind} {name or '(the model itself)'} has no rule")
-        if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
-            raise NoRule(f"{kind} {name} renormalises or rescales its table")
-        for parameter in own:
-            if id(parameter) in owner:
-                raise NoRule(f"{name} and {owner[id(parameter)]} share parameters")
-            owner[id(parameter)] = name
-        found.append(layer)
-    return found

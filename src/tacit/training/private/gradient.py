@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.training.private.book_keeping import BookKeeping, NoRule
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
-from tacit.training.private.ghost_norms import BookKeeping, NoRule
 from tacit.training.private.normalisation import check_normalisation
 from tacit.training.private.probe import calm, check_examples_apart
 from tacit.training.settings import Loss
@@ -131,8 +131,8 @@ class PrivateGradient:
             why = f" ({self.reason})" if self.reason else ""
             raise ConfigError(
                 f"No form of DP-SGD fits this model: book-keeping has no rule for it{why}, and torch.func can't map it "
-                f"over examples: {told}. Build it of nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.LayerNorm and "
-                "nn.GroupNorm, or take branches on the data out of it."
+                f"over examples: {told}. Build it of nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, recurrent layers, "
+                "attention and norms, or take branches on the data out of it."
             ) from error
         return form
 

@@ -1,0 +1,180 @@
+r"""Clipped sums by book-keeping: one forward and one backward pass, and the rules of :mod:`ghost_norms`.
+
+:class:`BookKeeping` sums the clipped gradients of a model. The parameters' own gradients are never computed by
+autograd: the backward pass stops at the outputs of the layers that train, and each layer's rule does the rest. The
+hooks that listen are there during a step only, so that the model stays the user's own. Recurrent layers and attention
+run as the layers they consist of (:mod:`tacit.training.batchable`), with the model's own parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from tacit.training.batchable import batchable, pairs
+from tacit.training.private.clipping import Clipping
+from tacit.training.private.ghost_norms import (
+    Call,
+    LayerGradients,
+    convolution,
+    embedding,
+    group_norm,
+    layer_norm,
+    linear,
+    rms_norm,
+    shared,
+)
+from tacit.training.recurrence import Hidden
+from tacit.training.settings import Loss
+
+
+class NoRule(Exception):  # noqa: N818 - an answer, not an error: the caller takes the fallback
+    """The model has parameters that no rule covers."""
+
+
+_RULES: dict[type[nn.Module], Callable[[Any, Sequence[Call]], LayerGradients]] = {
+    nn.Linear: linear,
+    nn.Conv1d: convolution,
+    nn.Conv2d: convolution,
+    nn.Embedding: embedding,
+    nn.LayerNorm: layer_norm,
+    nn.RMSNorm: rms_norm,
+    Hidden: linear,
+    nn.GroupNorm: group_norm,
+}
+
+
+_SHARE = (nn.Linear, nn.Embedding)  # layers whose weight may be another's too
+
+
+class BookKeeping:
+    """Sums clipped per-example gradients of a model whose every trained layer has a rule."""
+
+    name = "book-keeping"
+
+    def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
+        """Look for a rule for every layer; :class:`NoRule` says which has none."""
+        self._model = batchable(model)
+        self._loss = loss
+        self._clipping = clipping
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._units = _units(self._model)
+        self._layers = [layer for unit in self._units for layer in unit.layers]
+        places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
+        self._places = [[places[id(p)] for p in unit.parameters] for unit in self._units]
+        self._modes = pairs(self._model, model)
+        self._heard: dict[nn.Module, list[tuple[Tensor, GradientEdge]]] = {}
+
+    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the sum of clipped gradients, parameter by parameter in double precision, and each example's loss."""
+        losses, kept = self._gradients_of(features, labels)
+        with torch.no_grad():
+            factors = self._clipping.factors(torch.stack([own.squares for own in kept]))
+            totals: list[Tensor | None] = [None] * len(self._parameters)
+            for places, layer, row in zip(self._places, kept, factors, strict=True):
+                for place, total in zip(places, layer.weighted(row), strict=True):
+                    totals[place] = total
+        assert all(total is not None for total in totals)
+        return totals, losses  # type: ignore[return-value]  # none is None: see above
+
+    def norms(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return the norm of each example's gradient."""
+        kept = self._gradients_of(features, labels)[1]
+        with torch.no_grad():
+            return torch.stack([own.squares for own in kept]).sum(0).sqrt()
+
+    def _gradients_of(self, features: Tensor, labels: Tensor) -> tuple[Tensor, list[LayerGradients]]:
+        self._heard = {layer: [] for layer in self._layers}
+        handles = [layer.register_forward_hook(self._listen) for layer in self._layers]
+        for own, original in self._modes:
+            own.training = original.training
+        for layer in self._layers:
+            if isinstance(layer, Hidden):
+                layer.listens = True
+        try:
+            with torch.enable_grad():
+                losses = self._loss(self._model(features), labels)
+                total = losses.sum()
+        finally:
+            for handle in handles:
+                handle.remove()
+        unused = [type(layer).__name__ for layer, calls in self._heard.items() if not calls]
+        if unused:
+            raise NoRule(f"a layer {unused[0]} takes no part in its output")
+        edges = [edge for calls in self._heard.values() for _, edge in calls]
+        gradients = iter(torch.autograd.grad(total, edges))
+        kept = []
+        with torch.no_grad():
+            for unit in self._units:
+                pairs = [[(value, next(gradients)) for value, _ in self._heard[layer]] for layer in unit.layers]
+                for layer, calls in zip(unit.layers, pairs, strict=True):
+                    wrong = [tuple(value.shape) for value, _ in calls if len(value) != len(labels)]
+                    if wrong:
+                        raise NoRule(
+                            f"{type(layer).__name__} sees a value of shape {wrong[0]}, not one row per example"
+                        )
+                kept.append(unit.rule(pairs))
+        self._heard = {}
+        return losses.detach(), kept
+
+    def _listen(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if not inputs:
+            raise NoRule(f"{type(layer).__name__} is given its input by keyword")
+        if isinstance(layer, Hidden):
+            assert layer.heard is not None
+            states, tap = layer.heard
+            layer.heard = None
+            self._heard[layer].append((states, get_gradient_edge(tap)))
+            return
+        # The edge is taken now: an operation in place on the output would move the tensor's own.
+        self._heard[layer].append((inputs[0].detach(), get_gradient_edge(output)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    """A layer, or several that share their weight."""
+
+    layers: list[nn.Module]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What trains, each parameter once."""
+        own = [p for layer in self.layers for p in layer.parameters(recurse=False) if p.requires_grad]
+        return list(dict.fromkeys(own))
+
+    def rule(self, calls: Sequence[Sequence[Call]]) -> LayerGradients:
+        """Return what is known of the gradients, given each layer's calls."""
+        if len(self.layers) == 1:
+            return _RULES[type(self.layers[0])](self.layers[0], calls[0])
+        return shared(self.layers, calls)
+
+
+def _units(model: nn.Module) -> list[_Unit]:
+    """Return the layers that train, those that share a weight together."""
+    units: list[_Unit] = []
+    owner: dict[int, tuple[str, _Unit]] = {}
+    for name, layer in model.named_modules():
+        own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
+        if not own:
+            continue
+        kind = type(layer).__name__
+        if type(layer) not in _RULES:
+            raise NoRule(f"{kind} {name or '(the model itself)'} has no rule")
+        if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
+            raise NoRule(f"{kind} {name} renormalises or rescales its table")
+        others = [owner[id(p)] for p in own if id(p) in owner]
+        unit = others[0][1] if others else _Unit(layers=[])
+        unit.layers.append(layer)
+        if others:
+            weights = {id(part.weight) for part in unit.layers}
+            if len(others) > 1 or len(weights) > 1 or any(type(part) not in _SHARE for part in unit.layers):
+                raise NoRule(f"{name} and {others[0][0]} share parameters in a way that has no rule")
+        else:
+            units.append(unit)
+        owner |= {id(p): (name, unit) for p in own if id(p) not in owner}
+    return units
