@@ -254,7 +254,7 @@ class _Rows:
 class Shared:
     r"""Gradients of a weight that is a matrix in some layers and a table in others.
 
-    A word w at a position is a row of the table that meets the unit vector :math:`e_w`: with that for :math:`b_{it}`, the
+    A word w at a position is a row of the table that meets the unit vector :math:`e_w`: with that as :math:`b_{it}` the
     Gram sum of all positions and its error are those of :class:`Gram`. Products of unit vectors are 0 and 1, and
     :math:`b_{it}^T e_w` is a number of :math:`b_{it}`.
 
