@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,3 +92,30 @@ def test_what_is_no_guarantee_is_refused(values: tuple[float, float]) -> None:
     for ask in (Risk.of_pair(epsilon=1.0, delta=0.0).power, Risk.of_pair(epsilon=1.0, delta=0.0).belief):
         with pytest.raises(ConfigError, match="between 0 and 1"):
             ask(1.5)
+
+
+RISKCAL: dict[str, Any] = json.loads((Path(__file__).parent / "riskcal.json").read_text())
+
+
+@pytest.mark.parametrize("known", RISKCAL["gaussian"], ids=lambda known: f"mu {known['mu']}")
+def test_gaussian_releases_have_the_risk_that_riskcal_finds(known: dict[str, Any]) -> None:
+    found = risk.of_ledger(_ledger(GaussianEvent(noise_multiplier=1.0 / known["mu"])), 1e-5)
+    assert [found.power(alpha) for alpha in RISKCAL["alphas"]] == pytest.approx(known["power"], abs=1e-6)
+    assert 2.0 * found.right_guesses - 1.0 == pytest.approx(known["advantage"], abs=1e-6)
+
+
+@pytest.mark.parametrize("known", RISKCAL["pairs"], ids=lambda known: f"epsilon {known['epsilon']}")
+def test_pairs_have_the_risk_that_riskcal_finds(known: dict[str, Any]) -> None:
+    found = Risk.of_pair(epsilon=known["epsilon"], delta=known["delta"])
+    assert [found.power(alpha) for alpha in RISKCAL["alphas"]] == pytest.approx(known["power"], abs=1e-6)
+    assert 2.0 * found.right_guesses - 1.0 == pytest.approx(known["advantage"], abs=1e-6)
+
+
+@pytest.mark.parametrize("known", RISKCAL["sampled"], ids=lambda known: f"rate {known['rate']}")
+def test_sampled_releases_have_no_less_risk_than_riskcal_finds(known: dict[str, Any]) -> None:
+    """Ours is read off a few points of the profile: at least theirs, and for the best guess nearly theirs."""
+    event = SampledEvent(event=GaussianEvent(noise_multiplier=known["noise"]), rate=known["rate"])
+    found = risk.of_ledger(_ledger(event, known["steps"]), 1e-5)
+    for alpha, power in zip(RISKCAL["alphas"], known["power"], strict=True):
+        assert found.power(alpha) >= power - 1e-3
+    assert 2.0 * found.right_guesses - 1.0 == pytest.approx(known["advantage"], abs=5e-3)
