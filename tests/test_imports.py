@@ -65,7 +65,7 @@ MAY_IMPORT = {
     "studies": BASE | {"accounting", "federated", "config", "modes", "runs", "tacit"},
     "report": BASE | {"config", "modes", "runs", "studies"},
     "audit": BASE  # the real rounds, attacked
-    | {"accounting", "mechanisms", "protocols", "training", "federated", "config", "modes", "runs"},
+    | {"accounting", "mechanisms", "protocols", "training", "tasks", "federated", "config", "modes", "runs"},
     "parties": BASE  # how requests are answered, whoever carries them
     | {"crypto", "protocols", "federated", "config", "modes", "tacit"},
     "site": BASE  # the process that holds a site's data

@@ -11,6 +11,7 @@ import typer
 import tacit
 from tacit.cli import (
     addition,
+    attack,
     audit,
     calibrate,
     combine,
@@ -58,6 +59,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("estimate", cls=Configured)(estimate.estimate)
 app.command("ledger")(ledger.ledger)
 app.command("audit")(audit.audit)
+app.command("attack")(attack.attack)
 app.command("report")(report.report)
 app.command("watch")(watch.watch)
 app.command("sweep", cls=Configured)(sweep.sweep)

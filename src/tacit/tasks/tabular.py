@@ -80,6 +80,14 @@ def load_digits() -> DataSet:
     return _embedded(features, labels, name="digits", title="Digits (8x8)", licence=DIGITS_LICENCE)
 
 
+def digits_scale() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what each pixel of :func:`load_digits`, from 0 to 16, is centred on and divided by."""
+    from sklearn.datasets import load_digits as embedded
+
+    features, labels = embedded(return_X_y=True)
+    return _statistics(features, every_fifth(labels.astype(np.int64)))
+
+
 def load_breast_cancer() -> DataSet:
     """Load scikit-learn's breast cancer data: 569 tumours, 30 features, malignant (0) or benign (1).
 
@@ -145,14 +153,21 @@ def _heart_table(content: bytes, *, file: str) -> NDArray[np.float64]:
     return table
 
 
+def _statistics(
+    features: NDArray[np.float64], held_out: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    mean, deviation = features[~held_out].mean(axis=0), features[~held_out].std(axis=0)
+    # A pixel that is the same everywhere carries nothing: it becomes 0 rather than a division by zero.
+    return mean, np.where(deviation > 0, deviation, 1.0)
+
+
 def _embedded(
     features: NDArray[np.float64], labels: NDArray[np.int64], *, name: str, title: str, licence: str
 ) -> DataSet:
     labels = labels.astype(np.int64)
     held_out = every_fifth(labels)
-    mean, deviation = features[~held_out].mean(axis=0), features[~held_out].std(axis=0)
-    # A pixel that is the same everywhere carries nothing: it becomes 0 rather than a division by zero.
-    scaled = ((features - mean) / np.where(deviation > 0, deviation, 1)).astype(np.float32)
+    mean, deviation = _statistics(features, held_out)
+    scaled = ((features - mean) / deviation).astype(np.float32)
     return DataSet(
         name=name,
         title=title,

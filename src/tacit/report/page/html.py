@@ -8,7 +8,9 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -25,6 +27,7 @@ from tacit.report.page.parts import (
     Page,
     Part,
     Party,
+    Pictures,
     Row,
     Section,
     Table,
@@ -176,6 +179,8 @@ def _part(part: Part, charts: list[Chart]) -> str:
             told = _chart(part, len(charts) - 1)
         case Drawing():
             told = _drawing(part)
+        case Pictures():
+            told = _pictures(part)
         case Download():
             told = _download(part)
         case Fold():
@@ -226,6 +231,31 @@ def _chart(chart: Chart, number: int) -> str:
         f'<figure><h3>{escaped(chart.title)}</h3><div class="chart" id="chart-{number}" role="img" '
         f'aria-label="{escaped(chart.title)}" style="height:{chart.height}px"></div>{caption}</figure>'
     )
+
+
+def _pictures(part: Pictures) -> str:
+    rows = []
+    for name, images in part.rows.items():
+        shown = "".join(
+            f'<img alt="{escaped(name)}, {place} of {len(images)}" src="data:image/png;base64,{_png(image)}">'
+            for place, image in enumerate(images, 1)
+        )
+        rows.append(f"<tr><th>{escaped(name)}</th><td>{shown}</td></tr>")
+    caption = f"<figcaption>{marked(part.caption)}</figcaption>" if part.caption else ""
+    return f'<figure class="pictures"><table>{"".join(rows)}</table>{caption}</figure>'
+
+
+def _png(image: Sequence[Sequence[float]]) -> str:
+    """Return a grey image as a PNG in base64."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    lines = [bytes(round(255 * min(1.0, max(0.0, pixel))) for pixel in line) for line in image]
+    head = struct.pack(">IIBBBBB", len(lines[0]), len(lines), 8, 0, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + line for line in lines), 9)
+    whole = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    return base64.b64encode(whole).decode()
 
 
 def _download(part: Download) -> str:

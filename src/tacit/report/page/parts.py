@@ -155,6 +155,19 @@ class Drawing:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """Small grey images in rows, each row with its name.
+
+    Attributes:
+        rows: by their names, images of one size as lines of numbers from 0 (black) to 1 (white).
+        caption: stands below.
+    """
+
+    rows: Mapping[str, Sequence[Sequence[Sequence[float]]]]
+    caption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Download:
     """A link that saves a text as a file; the text is inside the page."""
 
@@ -178,7 +191,7 @@ class Row:
     parts: Sequence[Part]
 
 
-Part = Text | Note | Code | Cards | Table | Chart | Drawing | Download | Fold | Row
+Part = Text | Note | Code | Cards | Table | Chart | Drawing | Pictures | Download | Fold | Row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from tacit.report.page.parts import (
     Note,
     Page,
     Part,
+    Pictures,
     Row,
     Section,
     Table,
@@ -127,7 +128,7 @@ def _part(part: Part) -> Iterator[RenderableType]:
         case Drawing():
             rows = [(party.name, party.sees) for party in part.parties]
             yield table(Table(columns=("who", "sees"), rows=rows, caption=part.title))
-        case Fold() | Cards() | Download():
+        case Fold() | Cards() | Pictures() | Download():
             return
 
 
