@@ -5,7 +5,8 @@
     python benchmarks/private_defaults.py --page-only    # only the table, from the results that are there
 
 Results go to benchmarks/results/private-defaults.json, row by row, and from there into the table of docs/features.md,
-which a test compares with them. Seconds are by the clock and include the features where they are not in the cache yet.
+which a test compares with them. Seconds are by the clock; a mode's first run computes its features, later
+ones find them.
 """
 
 from __future__ import annotations

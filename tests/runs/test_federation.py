@@ -221,8 +221,8 @@ X, Y = _arrays(6, 5)
         (TensorDataset(torch.zeros(6, 4)), "pairs of features and label for client 1, got 1 parts"),
         ((X, Y, Y), "got 3 parts"),
         (7, "map-style Dataset or a pair of arrays for client 1, got int"),
-        ((X[:, :3], Y), "examples of one shape from all clients"),
-        ((X, np.stack([Y, Y], 1)), "examples of one shape from all clients"),
+        ((X[:, :3], Y), r"of one shape from all clients, got features \(4,\) from client 0 and features \(3,\) from"),
+        ((X, np.stack([Y, Y], 1)), r"of one shape from all clients, .* with labels \(2,\) from client 1"),
     ],
 )
 def test_bad_data_name_the_client(bad: Any, words: str) -> None:

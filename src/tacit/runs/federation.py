@@ -119,9 +119,13 @@ class Federation:
         )
         self._parts = [self._tensors(part, name) for part, name in zip(parts, whose, strict=True)]
         self._test = None if tested is None else self._tensors(tested, "the test set")
-        shapes = {(part[0].shape[1:], part[1].shape[1:]) for part in self._parts}
+        shapes = {(part[0].shape[1:], part[1].shape[1:]): name for part, name in zip(self._parts, whose, strict=True)}
         if len(shapes) > 1:
-            raise DataError(f"Expected examples of one shape from all clients, got {sorted(map(str, shapes))}.")
+            (one, first), (other, second), *_ = shapes.items()
+            raise DataError(
+                f"Expected examples of one shape from all clients, got {_shapes(one)} from {first} and "
+                f"{_shapes(other)} from {second}."
+            )
         if self._test is not None and (self._test[0].shape[1:], self._test[1].shape[1:]) not in shapes:
             raise DataError(
                 f"Expected test examples of the clients' shape {tuple(self._parts[0][0].shape[1:])}, "
@@ -563,3 +567,8 @@ def _listed(clients: Any) -> list[Any]:
             f"{type(clients).__name__}.{more if hasattr(clients, 'to_numpy') else ''}"
         )
     return list(clients)
+
+
+def _shapes(shapes: tuple[torch.Size, torch.Size]) -> str:
+    features, labels = (tuple(shape) for shape in shapes)
+    return f"features {features}" + (f" with labels {labels}" if labels else "")
