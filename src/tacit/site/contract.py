@@ -35,6 +35,8 @@ class SiteData(Section):
     """What runs call these data (data.name in their settings); a run about anything else is refused."""
     file: File | None = None
     """The CSV file; null where the name is that of a public data set (`tacit data list`)."""
+    dealt: bool = False
+    """For trials on one machine: the rows are everybody's, and a run deals this site the part of its number."""
     label: Text | None = None
     """The column that is to be predicted."""
     columns: File | None = None

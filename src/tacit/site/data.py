@@ -43,7 +43,7 @@ def load(data: SiteData) -> Rows | None:
     Ranges, categories and classes come from the public description alone: no constant is read off private rows.
     """
     if data.file is None:
-        if is_file(data.name):
+        if is_file(data.name) and not data.dealt:
             raise ConfigError(f"data.name={data.name} is that of a CSV file, and data.file says none.")
         return None
     table: Table = read_csv(data.file)

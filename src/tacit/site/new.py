@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit import limits
+from tacit.config.resolved import Resolved
 from tacit.errors import RunError
 from tacit.modes.catalogue import MODES
 from tacit.site import data as datas
-from tacit.site.contract import CONTRACT, LEDGER, Contract, made, read
+from tacit.site.contract import BUILT_IN, CONTRACT, LEDGER, Contract, made, read
 from tacit.site.ledger import Ledger
 from tacit.storage import make_folder, write_atomically
 from tacit.tasks.tables import is_file
@@ -33,7 +35,7 @@ def init(folder: Path, source: str, values: Mapping[str, Any]) -> Contract:
     if folder.exists() and any(folder.iterdir()):
         raise RunError(f"{folder} is there already and is left as it was: a ledger is for life. {_ADVICE}")
     section: dict[str, Any] = {"name": Path(source).name if is_file(source) else source, **values.get("data", {})}
-    if is_file(source):
+    if is_file(source) and not section.get("dealt"):
         section["file"] = str(Path(source).absolute())
     if section.get("columns"):
         section["columns"] = str(Path(str(section["columns"])).absolute())
@@ -49,3 +51,35 @@ def init(folder: Path, source: str, values: Mapping[str, Any]) -> Contract:
     contract = read(folder)
     Ledger.create(folder / LEDGER, contract)
     return contract
+
+
+def trial(folder: Path, config: Resolved, *, number: int, pin: Path | None = None) -> Contract:
+    """Make one of the sites of a trial on one machine: it allows what the run asks for, and promises nothing.
+
+    Args:
+        folder: new.
+        config: the run's.
+        number: of the client that this site is.
+        pin: the key that it encrypts with.
+    """
+    data = {"name": config.data.name, "dealt": True, "folder": config.data.folder and str(config.data.folder)}
+    rules = {
+        "modes": [config.mode],
+        "models": [BUILT_IN, config.model.name],
+        "cohort": 1,
+        "rounds": limits.ROUNDS,
+        "rounds_per_day": limits.ROUNDS,
+        "passes": limits.PASSES,
+        "tell": ["loss", "examples", "seconds"],
+    }
+    values: dict[str, Any] = {
+        "name": f"client-{number}",
+        "number": number,
+        "simulation": config.seed is not None,
+        "gpu": config.gpu,
+        "data": data,
+        "budget": {"epsilon": None, "delta": config.dp.delta, "unit": "client"},
+        "rules": rules,
+        "keys": {} if pin is None else {"pin": str(pin.absolute())},
+    }
+    return init(folder, config.data.name, values)

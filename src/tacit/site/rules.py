@@ -51,7 +51,7 @@ def check_plan(plan: Plan, contract: Contract) -> None:
     fewest = smallest_sum(plan)
     if fewest < rules.cohort:
         raise _refused("cohort", f"at least {rules.cohort}", f"sums of {fewest}")
-    if isinstance(plan.protocol, MaskedSum) and not plan.protocol.signed:
+    if contract.budget.epsilon is not None and isinstance(plan.protocol, MaskedSum) and not plan.protocol.signed:
         raise _refused("keys", "lists of clients that are signed", "masks.signed=false")
     check_clip(plan.mechanism, plan.mechanism, contract)
     if plan.examples is None:  # elsewhere what a row costs is known with the data

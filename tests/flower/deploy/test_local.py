@@ -1,6 +1,7 @@
 """Real processes on the loopback address: a SuperLink and four SuperNodes, with TLS and node authentication.
 
-Two of the nodes also hold a share of a key each, so that four of them serve all runs here.
+Two of the nodes are clients themselves and hold a share of a key each; the other two carry frames to sites' processes.
+So four of them serve all runs here.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from tacit.runs.job import Job
 from tacit.runs.observer import Silent
 from tacit.runs.result import RoundRecord
 from tacit.runs.run import execute, run
+from tacit.site.contract import CONTRACT
+from tacit.site.new import trial
 from tests.runs.common import Watching, digits, weights
 
 pytestmark = pytest.mark.xdist_group("deployment")
@@ -54,13 +57,15 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
         keyfile.save(keys / f"share-{share.index}.key", share)
     pin: dict[str, bool | int | str] = {"tacit-pin": str(keys / "public.key"), "tacit-simulation": True}
     told: dict[str, dict[str, bool | int | str]] = {}
-    for number in range(4):
-        told[f"client-{number}"] = {"partition-id": number, **pin}
     for number in range(2):
-        told[f"client-{number}"]["tacit-key"] = str(keys / f"share-{number + 1}.key")
+        told[f"client-{number}"] = {"partition-id": number, "tacit-key": str(keys / f"share-{number + 1}.key"), **pin}
+    for number in (2, 3):
+        site = trial(keys / f"site-{number}", resolve(_config(keys, clients=4)), number=number, pin=keys / "public.key")
+        (keys / f"site-{number}" / CONTRACT).write_text(site.to_yaml().replace("[plain]", "[plain, masks, paillier]"))
+        told[f"client-{number}"] = {"partition-id": number, "tacit-socket": str(site.socket)}
     with federation(told, note=lambda _: None) as up:
         groups = up.processes.look()
-        assert len(groups) == 6  # the SuperLink, what it starts, and four nodes
+        assert len(groups) == 8  # the SuperLink, what it starts, four nodes and two sites
         yield Real(up)
     assert not [group for group in groups if alive(group)]
     assert not _mentioning(str(up.folder))

@@ -16,6 +16,7 @@ from tacit.parties.operator import pin_of
 from tacit.runs.folder import RunFolder
 from tacit.runs.journal import End
 from tacit.runs.run import run
+from tacit.site.contract import read
 from tests.runs.common import STARTED, digits
 
 SMALL = {"bits": 512, "insecure_key_size": True}
@@ -25,10 +26,20 @@ def _config(**values: Any) -> RunConfig:
     return from_mapping({"data": {"name": "digits"}, "federate": {"clients": 2}, "out": "run", **values})
 
 
-def test_every_client_is_a_node(tmp_path: Path) -> None:
-    assert nodes_of(resolve(_config()), tmp_path) == {"client-0": {"partition-id": 0}, "client-1": {"partition-id": 1}}
-    assert list(tmp_path.iterdir()) == []
-    assert nodes_of(resolve(_config(seed=1)), tmp_path)["client-1"] == {"partition-id": 1, "tacit-simulation": True}
+def test_every_client_is_a_node_that_carries_frames_to_its_site(tmp_path: Path) -> None:
+    nodes = nodes_of(resolve(_config()), tmp_path)
+    assert nodes == {
+        f"client-{number}": {"partition-id": number, "tacit-socket": str(tmp_path / f"site-{number}" / "socket")}
+        for number in range(2)
+    }
+    contract = read(tmp_path / "site-1")
+    assert (contract.number, contract.simulation, contract.rules.modes) == (1, False, ("plain",))
+    assert read(_seeded(tmp_path / "seeded")).simulation
+
+
+def _seeded(folder: Path) -> Path:
+    nodes_of(resolve(_config(seed=1)), folder)
+    return folder / "site-1"
 
 
 @pytest.mark.parametrize(
@@ -49,15 +60,17 @@ def test_every_key_holder_is_a_node_and_clients_pin_the_key(
     config = _config(mode="paillier", paillier=SMALL | settings)
     nodes = nodes_of(resolve(config), tmp_path)
     assert list(nodes) == ["client-0", "client-1", *holders]
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
-    secret = [path for path in tmp_path.iterdir() if path.name != "public.key"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == files
+    secret = [path for path in tmp_path.iterdir() if path.is_file() and path.name != "public.key"]
     assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
     held = keyfile.read(secret[0], insecure_key_size=True).public
     encrypts = getattr(held, "key", held)
     for name, told in nodes.items():
         assert ("tacit-key" in told) == (name in holders or config.paillier.keys == "shared")
         if name.startswith("client"):
-            assert pin_of(told, config.paillier) == encrypts.identity
+            site = Path(str(told["tacit-socket"])).parent if "tacit-socket" in told else None
+            pin = told["tacit-pin"] if site is None else str(read(site).keys.pin)
+            assert pin_of({"tacit-pin": pin}, config.paillier) == encrypts.identity
 
 
 def test_keys_that_are_there_are_used(tmp_path: Path) -> None:

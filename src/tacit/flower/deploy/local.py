@@ -27,6 +27,7 @@ from tacit.flower.deploy.nodes import NodeConfig, clear, node_words, nodes_of, r
 from tacit.flower.deploy.processes import LOOPBACK, Processes, check_free, ended_by_signals, free_ports
 from tacit.flower.deploy.watchdog import VARIABLE, watched
 from tacit.flower.log import ERROR, NOTE
+from tacit.flower.relay import SETTING
 from tacit.runs.folder import JOURNAL, RESULT, records_of
 from tacit.runs.journal import Attempt, End, Record, Resume, Round, Start
 from tacit.runs.observer import Observer
@@ -143,7 +144,9 @@ def federation(
             certificates = write_certificates(folder, [LOOPBACK], days=_DAYS)
             up = LocalFederation(folder=folder, address=address, authority=certificates.authority, processes=processes)
             _write_connection(up)
+            sites = _start_sites(up, nodes)
             _start_superlink(up, certificates, note, patience)
+            _wait_for_sites(up, sites)
             for (name, config), number in zip(nodes.items(), numbers[1:], strict=True):
                 _start_node(up, name, config, number)
             processes.look()  # while everything is there
@@ -158,6 +161,23 @@ def _write_connection(up: LocalFederation) -> None:
         f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\naddress = "{up.address}"\n'
         f'root-certificates = "{up.authority}"\n'
     )
+
+
+def _start_sites(up: LocalFederation, nodes: Mapping[str, NodeConfig]) -> dict[str, Path]:
+    """Start the process of every site that a node carries frames to, and return their sockets by their names."""
+    sockets = {f"site-of-{name}": Path(str(config[SETTING])) for name, config in nodes.items() if SETTING in config}
+    for name, path in sockets.items():
+        command = [sys.executable, "-m", "tacit", "site", "serve", str(path.parent)]
+        up.processes.start(name, command, home=up.folder / "home-sites")
+    return sockets
+
+
+def _wait_for_sites(up: LocalFederation, sockets: Mapping[str, Path]) -> None:
+    for name, path in sockets.items():
+        while not path.exists():
+            if up.processes.status(name) is not None:
+                raise RunError(f"A site ended while it started. The end of its log:\n{up.processes.last_lines(name)}")
+            time.sleep(_PAUSE)
 
 
 def _start_superlink(

@@ -8,11 +8,13 @@ from pathlib import Path
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
+from tacit.flower.relay import SETTING
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.modes.keys import write_keys
 from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
 from tacit.runs.journal import Start
 from tacit.runs.progress import complete
+from tacit.site.new import trial
 from tacit.storage import is_there
 from tacit.tasks.tables import is_file, owners
 
@@ -77,21 +79,27 @@ def unfinished(out: Path) -> bool:
 
 
 def nodes_of(config: Resolved, folder: Path) -> dict[str, NodeConfig]:
-    """Return the config of each node by its name, and leave the keys that it takes in ``folder``."""
+    """Return the config of each node by its name, and leave in ``folder`` the sites, and the keys that it takes.
+
+    A client's node carries frames to its site, whose process holds the data. Where all clients share a key (legacy),
+    which a site refuses to hold, the nodes themselves are the clients.
+    """
     clients = config.federate.clients or 0
     common: NodeConfig = {} if config.seed is None else {"tacit-simulation": True}
-    encrypts: NodeConfig = {}
+    pin: Path | None = None
     holders: dict[str, NodeConfig] = {}
     if mode_of(config.mode).encrypted:
         keys = write_keys(config.paillier, folder)
-        encrypts = {"tacit-pin": str(keys.public)}
-        for number, path in keys.secret.items():
-            holds: NodeConfig = {"tacit-key": str(path)}
-            if number == 0:
-                encrypts = {**encrypts, **holds}
-            else:
-                holders[f"holder-{-number}"] = {**holds, **common}
-    return {f"client-{number}": {"partition-id": number, **encrypts, **common} for number in range(clients)} | holders
+        pin = keys.public
+        if 0 in keys.secret:
+            shared: NodeConfig = {"tacit-pin": str(pin), "tacit-key": str(keys.secret[0]), **common}
+            return {f"client-{number}": {"partition-id": number, **shared} for number in range(clients)}
+        holders = {f"holder-{-party}": {"tacit-key": str(path), **common} for party, path in keys.secret.items()}
+    nodes: dict[str, NodeConfig] = {}
+    for number in range(clients):
+        contract = trial(folder / f"site-{number}", config, number=number, pin=pin)
+        nodes[f"client-{number}"] = {"partition-id": number, SETTING: str(contract.socket)}
+    return nodes | holders
 
 
 def node_words(config: NodeConfig) -> str:
