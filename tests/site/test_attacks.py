@@ -476,6 +476,13 @@ def test_a_second_process_does_not_take_the_socket_of_the_first(site: Path) -> N
     assert kind_of(_hub(site).greet()) is Kind.HELLO
 
 
+def test_every_attack_is_named_in_the_threat_model() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "threat-model.md").read_text().split())
+    names = [*FIRST_WORDS, *CHANGES, *FRAMES]
+    assert len(names) >= 40
+    assert [name for name in names if f"{name};" not in page and f"{name}." not in page] == []
+
+
 def test_nobody_but_the_owner_reads_a_sites_files(site: Path) -> None:
     modes = {path.name: path.stat().st_mode & 0o077 for path in site.iterdir()}
     assert set(modes.values()) == {0}, modes

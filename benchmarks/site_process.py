@@ -1,0 +1,158 @@
+"""What it costs that a site's data live in a process of their own: a frame's way over the socket, and a MNIST round.
+
+    python benchmarks/site_process.py
+
+Times the same requests answered directly and over the socket of a service in this process, one after the other, so that
+a busy machine is busy for both. Writes benchmarks/results/site.json as it goes, and puts the table into docs/site.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import wire
+from tacit.config.run_config import RunConfig
+from tacit.modes.catalogue import resolve
+from tacit.parties.hello import Terms
+from tacit.service import Message, Service, call
+from tacit.site.contract import LEDGER, SOCKET
+from tacit.site.ledger import Ledger
+from tacit.site.new import trial
+from tacit.site.process import Site
+from tacit.tasks import models
+
+RESULTS = Path(__file__).parent / "results" / "site.json"
+PAGE = Path(__file__).parents[1] / "docs" / "site.md"
+FRAME = 1 << 20
+REPEATS, ROUNDS, SITES = 200, 6, 10
+
+
+@contextmanager
+def served(path: Path, answer: Callable[[Message], Message]) -> Iterator[Callable[[Message], Message]]:
+    """Answer at a socket, and yield what asks there."""
+    with Service(path=path, answer=answer) as service:
+        thread = threading.Thread(target=service.run)
+        thread.start()
+        try:
+            yield lambda message: call(path, message)
+        finally:
+            service.stop()
+            thread.join()
+
+
+def timed(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def answered(way: Callable[[Message], Message], message: Message) -> None:
+    """Ask, and look at the reply."""
+    assert wire.unpack(way(message).body).kind is wire.Kind.VECTOR
+
+
+def frames(folder: Path) -> dict[str, Any]:
+    """Return how long a request of 1 MB and a reply of 1 MB take together."""
+    request, reply = Message(body=os.urandom(FRAME)), Message(body=os.urandom(FRAME))
+    with served(folder / "echo" / SOCKET, lambda _: reply) as ask:
+        ask(request)
+        seconds = sorted(timed(lambda: ask(request)) for _ in range(REPEATS))
+    both = [1e3 * value for value in seconds]  # two frames
+    return {
+        "repeats": REPEATS,
+        "bytes": FRAME,
+        "ms_per_frame_median": statistics.median(both) / 2,
+        "ms_per_frame_90th": both[int(0.9 * REPEATS)] / 2,
+    }
+
+
+def rounds(folder: Path) -> dict[str, Any]:
+    """Return the seconds of MNIST rounds of ten sites, each request answered directly and over a socket in turn."""
+    config = resolve(
+        RunConfig(
+            mode="local-dp",
+            engine="flower",
+            dp={"noise": 1.0},
+            data={"split_seed": 0},
+            model={"name": "cnn"},
+            federate={"clients": SITES, "rounds": 2 * ROUNDS + 1},
+            train={"local_epochs": 1},
+        )
+    )
+    said = dict(Terms.of(config).to_record())
+    module = models.build("cnn", shape=(1, 28, 28), classes=10, seed=1)
+    model = np.concatenate([one.detach().numpy().ravel() for one in module.parameters()]).astype(np.float32)
+    direct, relayed = [0.0] * ROUNDS, [0.0] * ROUNDS
+    first: Site | None = None
+    for number in range(SITES):
+        place = folder / f"site-{number}"
+        contract = trial(place, config, number=number)
+        with Ledger.open(place / LEDGER, contract) as ledger:
+            site = Site(folder=place, contract=contract, ledger=ledger, rows=None)
+            if first is None:
+                first = site
+            else:
+                site._jobs = first._jobs  # one copy of the data, of which each site trains its part
+
+            def request(turn: int, number: int = number) -> Message:
+                task = wire.Task(turn=wire.Turn(round_number=turn), model=model)
+                head = {"run": 1, "party": number, "said": said, "partition": None}
+                return Message(head=head, body=wire.pack_task(task))
+
+            with served(place / SOCKET, site.answer) as ask:
+                answered(site.answer, request(1))  # loads the data and the kernels
+                for place_in_time in range(ROUNDS):
+                    turn = 2 * place_in_time + 2
+                    ways = [(direct, site.answer, turn), (relayed, ask, turn + 1)]
+                    for totals, way, at in ways:
+                        totals[place_in_time] += timed(functools.partial(answered, way, request(at)))
+    ratios = [over / straight for over, straight in zip(relayed, direct, strict=True)]
+    return {
+        "sites": SITES,
+        "rounds": ROUNDS,
+        "request_bytes": len(request(1).body),
+        "direct_seconds": [round(value, 4) for value in direct],
+        "relayed_seconds": [round(value, 4) for value in relayed],
+        "ratio_median": statistics.median(ratios),
+        "ratio_of_sums": sum(relayed) / sum(direct),
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    frame, mnist = found["frames"], found["rounds"]
+    return (
+        "| | measured |\n|---|---|\n"
+        f"| a frame of 1 MB over the socket | {frame['ms_per_frame_median']:.2f} ms (90th percentile "
+        f"{frame['ms_per_frame_90th']:.2f} ms) |\n"
+        f"| a MNIST round of {mnist['sites']} sites over sockets, against the same answered directly | "
+        f"{mnist['ratio_median']:.3f}x (median of {mnist['rounds']} rounds) |"
+    )
+
+
+def main() -> None:
+    found: dict[str, Any] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+    with tempfile.TemporaryDirectory(prefix="tacit-site-") as place:
+        for name, measure in (("frames", frames), ("rounds", rounds)):
+            found[name] = measure(Path(place))
+            RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+            print(name, json.dumps(found[name]))
+    text = PAGE.read_text()
+    marks = re.compile(r"(<!-- site:begin -->\n).*(<!-- site:end -->)", re.DOTALL)
+    PAGE.write_text(marks.sub(lambda mark: f"{mark[1]}\n{table(found)}\n\n{mark[2]}", text))
+
+
+if __name__ == "__main__":
+    main()
