@@ -10,24 +10,35 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from torch import nn
 
 from tacit import wire
 from tacit.errors import DropoutError, RunError
 from tacit.federated.plan import Plan
 from tacit.flow import ClientId, Flow, Frames, Gather
+from tacit.flower.envelope import client_app
+from tacit.flower.node import Node
+from tacit.flower.relay import relay
+from tacit.flower.serve import Serving
+from tacit.flower.serve import serve as serve_hub
 from tacit.mechanisms.mechanism import Work
 from tacit.modes.catalogue import plan_of, resolve
 from tacit.modes.keys import write_keys
+from tacit.parties.calls import Call
 from tacit.parties.hello import GREETING, Numbers, Terms
 from tacit.protocols.masks import MaskedSum
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.service import Code, ServiceError
-from tacit.site.contract import LEDGER, read
+from tacit.site.contract import LEDGER, SOCKET, read
 from tacit.site.costs import Price
 from tacit.site.ledger import Ledger, Release, Row
 from tacit.site.process import serve
 from tacit.wire import Failure, Kind, Turn
+from tests.flower.grid import Respond, grid
+from tests.runs.common import Watching
 from tests.site.common import PARAMETERS, Hub, code_of, config_of, kind_of, make_site, serving, settings
 
 pytestmark = pytest.mark.xdist_group("site")
@@ -75,7 +86,8 @@ def sites(tmp_path_factory: pytest.TempPathFactory, key_files: Mapping[str, Path
     )
     poor = make_site(
         folder / "poor",
-        rules={**RULES, "rounds_per_day": 8},
+        number=1,
+        rules={**RULES, "rounds_per_day": 10},
         budget={"epsilon": 3.0, "unit": "client", "trust": "server"},
     )
     with serving(rich, poor):
@@ -292,60 +304,57 @@ def test_replies_tell_nothing_beside_what_is_protected(begun: Hub) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The honest way: a hub on Flower, an app that only carries frames, and the sites' processes.
+
+
+def _carrier(number: int, site: Path, run: Mapping[str, Any]) -> Respond:
+    app = client_app(Node())
+    node = {"partition-id": number, "tacit-socket": str(site / SOCKET)}
+    context = Context(TaskIdentity.run_id or 5, 100 + number, dict(node), RecordDict(), dict(run))
+    return lambda message: [app(message, context)]
+
+
+def test_a_hub_on_flower_learns_from_sites_whose_nodes_only_carry_frames(sites: tuple[Path, Path]) -> None:
+    asked = settings(dp__noise=40.0, federate__rounds=2, federate__minimum_clients=2, flower__patience=0.05)
+    before = [len(_rows(site)) for site in sites]
+    nodes = {10 + number: _carrier(number, site, asked) for number, site in enumerate(sites)}
+    serving_ = Serving(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(3, 2)), test=_tested)
+    result = serve_hub(grid(nodes), asked, serving=serving_, observer=Watching())
+    assert [record.clients_replied for record in result.rounds] == [2, 2]
+    assert [len(_rows(site)) for site in sites] == [count + 2 for count in before]
+    assert result.privacy is not None
+
+
+def _tested() -> tuple[Any, Any]:
+    return np.zeros((4, 3), np.float32), np.array([0, 1, 0, 1])
+
+
+def test_where_no_process_answers_the_node_says_so_and_nothing_else(site: Path) -> None:
+    node = {"partition-id": 0, "tacit-socket": str(site / "nowhere")}
+    answer = relay(Call(party=0, frame=GREETING, said={}, node=node, run={}, run_id=1))
+    assert code_of(answer.frame) is Failure.INTERNAL
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Budgets: whatever runs are called, and whoever else spends.
 
 
-def test_new_names_of_a_run_do_not_renew_the_budget_and_tomorrow_does_not_come_sooner(poor: Path) -> None:
-    spent = []
-    for run in range(1, 20):
-        reply = Hub.of(poor, run=run, dp__noise=12.0).round(1)
-        spent.append(kind_of(reply))
-        if spent[-1] is Kind.FAILURE:
-            assert code_of(reply) is Failure.CONTRACT  # rounds_per_day
-            break
-    assert spent == [Kind.VECTOR] * 8 + [Kind.FAILURE]
-
-
 def test_noise_of_a_trusted_server_is_charged_and_its_clip_can_not_be_moved_apart(poor: Path) -> None:
-    hub = Hub.of(poor, run=51, mode="dp", dp__noise=40.0)
+    hub = replace(Hub.of(poor, run=51, mode="dp", dp__noise=40.0), party=1)
     assert kind_of(hub.greet()) is Kind.HELLO
     wide = plan_of(resolve(config_of(settings(mode="dp", dp__clip=1.5))), CLIENTS).mechanism.public_state()
     assert code_of(replace(hub, extras=wide).round(1)) is Failure.CHANGED
     assert code_of(replace(hub, extras=b"short").round(2)) is Failure.REQUEST
 
 
-def test_a_budget_that_was_spent_elsewhere_is_spent(tmp_path: Path, site: Path) -> None:
-    contract = read(site)
-    hub = _hub(site)
-    assert kind_of(hub.round(1)) is Kind.VECTOR
-    small = contract.model_copy(update={"budget": contract.budget.model_copy(update={"epsilon": 1e6})})
-    price = Price(**dict.fromkeys(("nobody", "cohort", "server"), _gaussian(0.05)))
-    with Ledger.open(site / LEDGER, small) as elsewhere:
-        elsewhere.charge(
-            Release(run="elsewhere", turn=Turn(round_number=1), mode="local-dp", settings="", price=price), small
-        )
-    try:
-        assert code_of(hub.round(2)) is Failure.BUDGET
-    finally:
-        _forget_last(site)
-
-
-def _gaussian(noise: float) -> Any:
-    from tacit.accounting.events import GaussianEvent
-
-    return GaussianEvent(noise_multiplier=noise)
-
-
-def _forget_last(site: Path) -> None:
-    """Take the last row away, chain and all, so that the other tests' budget is as it was."""
-    import sqlite3
-
-    with sqlite3.connect(site / LEDGER) as connection:
-        (last,) = connection.execute("SELECT max(number) FROM releases").fetchone()
-        (link,) = connection.execute("SELECT link FROM releases WHERE number = ?", (last - 1,)).fetchone()
-        connection.execute("DELETE FROM releases WHERE number = ?", (last,))
-        connection.execute("UPDATE about SET value = ? WHERE key = 'last'", (link,))
-    connection.close()
+def test_new_names_of_a_run_do_not_renew_the_budget_and_tomorrow_does_not_come_sooner(poor: Path) -> None:
+    before, codes = len(_rows(poor)), []
+    for run in range(1_001, 1_030):
+        reply = replace(Hub.of(poor, run=run, dp__noise=12.0), party=1).round(1)
+        codes += [code_of(reply)] if kind_of(reply) is Kind.FAILURE else []
+    assert set(codes) == {Failure.CONTRACT}  # rounds_per_day
+    assert len(_rows(poor)) == 10
+    assert len(codes) == 29 - (10 - before)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -486,3 +495,23 @@ def test_every_attack_is_named_in_the_threat_model() -> None:
 def test_nobody_but_the_owner_reads_a_sites_files(site: Path) -> None:
     modes = {path.name: path.stat().st_mode & 0o077 for path in site.iterdir()}
     assert set(modes.values()) == {0}, modes
+
+
+def test_a_budget_that_was_spent_elsewhere_is_spent(site: Path) -> None:
+    """The last test of this site: nothing is left of its budget."""
+    contract = read(site)
+    hub = _hub(site)
+    assert kind_of(hub.round(1)) is Kind.VECTOR
+    small = contract.model_copy(update={"budget": contract.budget.model_copy(update={"epsilon": 1e6})})
+    price = Price(**dict.fromkeys(("nobody", "cohort", "server"), _gaussian(0.05)))
+    with Ledger.open(site / LEDGER, small) as elsewhere:
+        elsewhere.charge(
+            Release(run="elsewhere", turn=Turn(round_number=1), mode="local-dp", settings="", price=price), small
+        )
+    assert code_of(hub.round(2)) is Failure.BUDGET
+
+
+def _gaussian(noise: float) -> Any:
+    from tacit.accounting.events import GaussianEvent
+
+    return GaussianEvent(noise_multiplier=noise)

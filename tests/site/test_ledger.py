@@ -242,6 +242,35 @@ def test_a_ledger_that_is_garbage_or_gone_is_refused_and_never_begun_anew(site: 
     assert not path.exists()
 
 
+def test_a_full_disk_is_no_permission(site: Path) -> None:
+    contract = read(site)
+    charged: list[float] = []
+
+    def spend() -> None:
+        releases = (_release(number=number, price=_price(1_000.0)) for number in range(1, 100))
+        charged.extend(ledger.charge(release, contract) for release in releases)
+
+    with Ledger.open(site / LEDGER, contract) as ledger:
+        (pages,) = ledger._connection.execute("PRAGMA page_count").fetchone()
+        ledger._connection.execute(f"PRAGMA max_page_count={pages}")  # as SQLite tells a full disk
+        with pytest.raises(StorageError, match=r"full.*Nothing was released"):
+            spend()
+        assert len(ledger.rows()) == len(charged)
+    with Ledger.open(site / LEDGER, contract) as ledger:
+        assert len(ledger.rows()) == len(charged)
+
+
+def test_a_row_that_changes_while_the_ledger_is_open_is_seen_when_it_is_opened_again(site: Path) -> None:
+    contract = read(site)
+    with Ledger.open(site / LEDGER, contract) as ledger:
+        ledger.charge(_release(number=1), contract)
+        _charge(site, contract, _release(number=2))  # another process
+        assert [row.round for row in ledger.rows()] == [1, 2]
+        _execute(site, "DELETE FROM releases WHERE number = 2")
+        with pytest.raises(StorageError, match="are missing"):
+            ledger.charge(_release(number=3), contract)
+
+
 def test_a_contract_that_contradicts_the_ledger_is_refused(site: Path) -> None:
     change(site, "name: heart.csv", "name: other.csv")
     with pytest.raises(StorageError, match=r"about data 'heart.csv', and site.yaml says 'other.csv'"):

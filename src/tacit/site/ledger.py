@@ -119,6 +119,8 @@ class Ledger:
         self._connection = connection
         self._path = path
         self._clock = clock
+        self._read: list[Row] = []  # rows whose chain was followed
+        self._link = ""
 
     @classmethod
     def create(cls, path: Path, contract: Contract) -> None:
@@ -181,11 +183,13 @@ class Ledger:
     def rows(self) -> list[Row]:
         """Return all releases, in order; a chain that is broken is an error."""
         with _guarded(self._path):
-            found = self._connection.execute("SELECT * FROM releases ORDER BY number").fetchall()
+            new = self._connection.execute(
+                "SELECT * FROM releases WHERE number > ? ORDER BY number", (len(self._read),)
+            ).fetchall()
+            (count,) = self._connection.execute("SELECT count(*) FROM releases").fetchone()
             last = self._about().get("last", "")
-        rows: list[Row] = []
-        before = ""
-        for *values, link in found:
+        rows, before = [*self._read], self._link
+        for *values, link in new:
             row = Row(**dict(zip(Row.__dataclass_fields__, values, strict=True)))
             if row.number != len(rows) + 1 or row.link(before) != link:
                 raise StorageError(
@@ -193,8 +197,9 @@ class Ledger:
                 )
             rows.append(row)
             before = link
-        if before != last:
+        if before != last or len(rows) != count:
             raise StorageError(f"The last releases of the ledger {self._path} are missing. {_DAMAGED}")
+        self._read, self._link = rows, before
         return rows
 
     def spent(self, contract: Contract) -> float:
