@@ -309,8 +309,8 @@ def test_replies_tell_nothing_beside_what_is_protected(begun: Hub) -> None:
 
 def _carrier(number: int, site: Path, run: Mapping[str, Any]) -> Respond:
     app = client_app(Node())
-    node = {"partition-id": number, "tacit-socket": str(site / SOCKET)}
-    context = Context(TaskIdentity.run_id or 5, 100 + number, dict(node), RecordDict(), dict(run))
+    node: dict[str, int | float | str] = {"partition-id": number, "tacit-socket": str(site / SOCKET)}
+    context = Context(TaskIdentity.run_id or 5, 100 + number, node, RecordDict(), dict(run))
     return lambda message: [app(message, context)]
 
 
@@ -330,7 +330,7 @@ def _tested() -> tuple[Any, Any]:
 
 
 def test_where_no_process_answers_the_node_says_so_and_nothing_else(site: Path) -> None:
-    node = {"partition-id": 0, "tacit-socket": str(site / "nowhere")}
+    node: dict[str, int | str] = {"partition-id": 0, "tacit-socket": str(site / "nowhere")}
     answer = relay(Call(party=0, frame=GREETING, said={}, node=node, run={}, run_id=1))
     assert code_of(answer.frame) is Failure.INTERNAL
 
