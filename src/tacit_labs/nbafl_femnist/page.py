@@ -41,7 +41,7 @@ def findings(measured: Measured) -> list[Finding]:
         Finding(
             what="the same noise twice: epsilon 50 at delta 0.76, epsilon 100 at delta 0.17",
             original=f"{percent(ORIGINAL[50.0, 1.0])} and {percent(ORIGINAL[100.0, 2.0])}",
-            ours=f"{percent(measured.mean(Level(epsilon=50.0, constant=1.0)))}, one run",
+            ours=f"{percent(measured.mean(Level(epsilon=50.0, constant=1.0)))}, the same runs for both",
             why="The noise depends on c / epsilon alone, 0.02 in both: the original's two numbers differ by its "
             "randomness.",
         ),
