@@ -85,6 +85,19 @@ def test_the_socket_is_for_its_owner_or_a_group(tmp_path: Path) -> None:
         Service(path=tmp_path / "c", answer=_echo, group="nobody-has-this-group")
 
 
+def test_a_folder_that_is_there_is_left_as_it_is_and_one_of_others_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    for mode, refused in ((0o755, False), (0o777, True), (0o1777, True), (0o770, True)):
+        (tmp_path / "theirs").chmod(mode)
+        if refused:
+            with pytest.raises(StorageError, match="Others can write in"):
+                Service(path=tmp_path / "theirs" / "socket", answer=_echo).__enter__()
+        else:
+            with _serving(tmp_path / "theirs" / "socket"):
+                pass
+        assert stat.S_IMODE((tmp_path / "theirs").stat().st_mode) == mode
+
+
 def test_a_stranger_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "_user_of", lambda _: os.getuid() + 1)
     with _serving(tmp_path / "socket"), pytest.raises(ServiceError) as refused:

@@ -255,8 +255,7 @@ class Service:
             end_of_bell.close()
 
     def _bound(self) -> socket.socket:
-        owner_only = self._group is None
-        self.path.parent.chmod(0o700 if owner_only else 0o710)
+        self._check_folder()
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(self.path.lstat().st_mode):
                 raise StorageError(f"{self.path} is there and no socket; it is left as it was. Choose another place.")
@@ -267,13 +266,25 @@ class Service:
                 listener.bind(address)
             if self._group is not None:
                 os.chown(self.path, -1, self._group)
-                os.chown(self.path.parent, -1, self._group)
-            self.path.chmod(0o600 if owner_only else 0o660)
+            self.path.chmod(0o600 if self._group is None else 0o660)
             listener.listen(64)  # only now can anybody connect
         except BaseException:
             listener.close()
             raise
         return listener
+
+    def _check_folder(self) -> None:
+        """Refuse a folder in which others could put a socket of theirs; open one that is private to the group."""
+        folder = self.path.parent
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise StorageError(
+                f"Others can write in {folder} (mode {mode:o}), and could answer in place of this service. Choose a "
+                f"folder of its own for the socket."
+            )
+        if self._group is not None and not mode & (stat.S_IRWXG | stat.S_IRWXO):
+            os.chown(folder, -1, self._group)
+            folder.chmod(0o710)
 
     def run(self) -> None:
         """Answer until :meth:`stop`."""

@@ -50,7 +50,7 @@ def make_site(folder: Path, **values: Any) -> Path:
 
 
 @contextmanager
-def serving(*sites: Path) -> Iterator[None]:
+def serving(*sites: Path) -> Iterator[list[subprocess.Popen[str]]]:
     """Run the processes of sites until the context ends; what they say is in a log beside each."""
     with contextlib.ExitStack() as stack:
         processes = []
@@ -65,7 +65,7 @@ def serving(*sites: Path) -> Iterator[None]:
                 assert process.stdout is not None
                 said = process.stdout.readline()
                 assert said.endswith("answering\n"), site.with_name(f"{site.name}.log").read_text()
-            yield
+            yield processes
         finally:
             for process in processes:
                 process.terminate()

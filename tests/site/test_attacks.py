@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,11 +34,12 @@ from tacit.parties.hello import GREETING, Numbers, Terms
 from tacit.protocols.masks import MaskedSum
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
-from tacit.service import Code, ServiceError
+from tacit.service import Code, Message, ServiceError
 from tacit.site.contract import LEDGER, SOCKET, read
 from tacit.site.costs import Price
+from tacit.site.data import load
 from tacit.site.ledger import Ledger, Release, Row
-from tacit.site.process import serve
+from tacit.site.process import Site, serve
 from tacit.wire import Failure, Kind, Turn
 from tests.flower.grid import Respond, grid
 from tests.runs.common import Watching
@@ -74,9 +78,17 @@ def key_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """Sites, and the process of the last."""
+
+    sites: tuple[Path, Path, Path]
+    last: subprocess.Popen[str]
+
+
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory: pytest.TempPathFactory, key_files: Mapping[str, Path]) -> Iterator[tuple[Path, Path]]:
-    """Two sites, whose processes run for all tests."""
+def started(tmp_path_factory: pytest.TempPathFactory, key_files: Mapping[str, Path]) -> Iterator[Started]:
+    """Three sites, whose processes run for all tests; the last may be killed."""
     folder = tmp_path_factory.mktemp("sites")
     rich = make_site(
         folder / "rich",
@@ -90,8 +102,15 @@ def sites(tmp_path_factory: pytest.TempPathFactory, key_files: Mapping[str, Path
         rules={**RULES, "rounds_per_day": 10},
         budget={"epsilon": 3.0, "unit": "client", "trust": "server"},
     )
-    with serving(rich, poor):
-        yield rich, poor
+    doomed = make_site(folder / "doomed", rules=RULES, budget={"epsilon": 100.0})
+    with serving(rich, poor, doomed) as processes:
+        yield Started(sites=(rich, poor, doomed), last=processes[-1])
+
+
+@pytest.fixture(scope="module")
+def sites(started: Started) -> tuple[Path, Path]:
+    """Two sites."""
+    return started.sites[0], started.sites[1]
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +225,16 @@ def test_one_round_asked_hundreds_of_times_is_one_release(site: Path) -> None:
     assert len(_rows(site)) == before + 1
 
 
+def test_one_round_asked_at_the_same_moment_by_many_is_one_release(site: Path) -> None:
+    hub = _hub(site)
+    before = len(_rows(site))
+    with ThreadPoolExecutor(6) as pool:
+        replies = list(pool.map(lambda _: hub.round(1), range(6)))
+    kinds = sorted(kind_of(reply) for reply in replies)
+    assert kinds == [Kind.VECTOR] + [Kind.FAILURE] * 5
+    assert len(_rows(site)) == before + 1
+
+
 def test_replayed_and_reordered_rounds_are_refused(site: Path) -> None:
     hub = _hub(site)
     third = hub.task(3)
@@ -297,7 +326,7 @@ def test_more_than_a_service_takes_is_refused_before_it_is_read(site: Path) -> N
 def test_replies_tell_nothing_beside_what_is_protected(begun: Hub) -> None:
     said = json.loads(bytes(wire.unpack(begun.greet()).body))
     assert said["examples"] is None
-    from tacit.service import Message, call
+    from tacit.service import call
 
     head = {"run": begun.run, "party": 0, "said": dict(begun.said), "partition": None}
     assert call(read(begun.site).socket, Message(head=head, body=begun.task(3))).head == {"seconds": {}}
@@ -515,3 +544,26 @@ def _gaussian(noise: float) -> Any:
     from tacit.accounting.events import GaussianEvent
 
     return GaussianEvent(noise_multiplier=noise)
+
+
+def test_a_killed_process_has_counted_what_it_answered_and_the_next_answers_no_round_again(started: Started) -> None:
+    site = started.sites[-1]
+    hub = _hub(site)
+    replies = [hub.round(1)]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(hub.round, 2)
+        while len(_rows(site)) < 2 and not asked.done():
+            pass
+        started.last.kill()  # charged, and not yet answered, or just so
+        with contextlib.suppress(ServiceError):
+            replies.append(asked.result())
+    assert {kind_of(reply) for reply in replies} == {Kind.VECTOR}
+    contract = read(site)
+    with Ledger.open(site / LEDGER, contract) as ledger:
+        assert len(ledger.rows()) == 2
+        again = Site(folder=site, contract=contract, ledger=ledger, rows=load(contract.data))
+        head = {"run": hub.run, "party": 0, "said": dict(hub.said), "partition": None}
+        asked_again = [again.answer(Message(head=head, body=hub.task(number))).body for number in (2, 3)]
+        assert code_of(asked_again[0]) is Failure.REPEATED
+        assert kind_of(asked_again[1]) is Kind.VECTOR
+        assert len(ledger.rows()) == 3
