@@ -4,11 +4,11 @@ With n clients of which :math:`\bar n` are left, k neighbours, t that open a sec
 
 .. math::
     \text{client} &= (k + 1) d\, m + d\, e + k\, a, \\
-    \text{server} &= n d\, u + n k\, s + \bigl(\bar n + (n - \bar n) k \bar n / n\bigr) d\, m,
+    \text{server} &= n d\, u + n k\, s + \bigl(\bar n + (n - \bar n) k \bar n / n\bigr) (d\, m + o),
 
-where m is the time to make and add a number of a mask, e to round and pack one, u to add one, and a and s what a client
-and the server do for each neighbour of a client: keys, shares, seals. Signed lists add a signature's check for more
-than half of the clients to each client's time.
+where m is the time to make and add a number of a mask, o to open its seed, e to round and pack a number, u to add one,
+and a and s what a client and the server do for each neighbour of a client: keys, shares, seals. Signed lists add a
+signature's check for more than half of the clients to each client's time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from tacit.modes.catalogue import plan_of, resolve
 from tacit.protocols.masks import Field, MaskedSum
 from tacit.protocols.masks.field import add_masks
 from tacit.protocols.masks.graph import pack_clients
-from tacit.protocols.masks.secrets import ENTRY_BYTES, SEALED_BYTES, SHARE_BYTES, Identity
+from tacit.protocols.masks.member import mask_seed, wrapping
+from tacit.protocols.masks.secrets import ENTRY_BYTES, SEALED_BYTES, SHARE_BYTES, Identity, crossed
 from tacit.protocols.masks.sum import DEALT_BYTES
 from tacit.protocols.protocol import Contribution
 from tacit.protocols.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, verified
 
 _SECONDS = 0.1  # of timing, for each of the operations
-_FEW = 24  # clients of the federation that the steps are timed in
+_FEW = 36  # clients of the federation that the steps are timed in
 _SAMPLE = 1 << 19  # numbers of a vector, at most
 _MASKS = 8
 
@@ -44,6 +45,7 @@ class Speed:
     """Seconds, measured here, each on one core."""
 
     mask: float  # per number of a mask
+    seed: float  # per mask that is taken off
     encode: float  # per number
     add: float  # per number
     client: float  # of a client, per neighbour
@@ -104,7 +106,7 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> MaskedEstim
         bits=inside.bits,
         trips=len(protocol.trips),
         client_seconds=((k + 1) * speed.mask + speed.encode) * length + k * speed.client + checks,
-        server_seconds=n * (length * speed.add + k * speed.server) + removed * length * speed.mask,
+        server_seconds=n * (length * speed.add + k * speed.server) + removed * (length * speed.mask + speed.seed),
         upload_bytes=_upload(protocol, inside, k, length),
         download_bytes=_download(protocol, k, n, parameters),
         memory_bytes=2 * length * inside.word.itemsize + n * k * (DEALT_BYTES + 4 * SHARE_BYTES),
@@ -140,11 +142,16 @@ def _measure(protocol: MaskedSum, inside: Field, count: int) -> Speed:
     def add() -> None:
         np.add(total, inside.unpack(packed, count), out=total)
 
+    def take_off() -> None:
+        pairs = [crossed(seed, wrapping(seed, 1)) for seed in seeds]
+        add_masks(total[:1], [mask_seed(pair, bytes(1)) for pair in pairs])
+
     signer = Identity(secret=bytes(32)).signing
     public, signature = signer.public_key().public_bytes_raw(), signer.sign(b"a list")
     client, server = _steps(replace(protocol, minimum_clients=_FEW // 2, expected=_FEW, signed=False))
     return Speed(
         mask=_timed(lambda: add_masks(total, seeds)) / (_MASKS * count),
+        seed=_timed(take_off) / _MASKS,
         encode=_timed(lambda: inside.pack(inside.encode(values))) / count,
         add=_timed(add) / count,
         client=client,

@@ -17,10 +17,11 @@ from tacit.errors import RunError
 from tacit.report.page import Bars, Chart, Drawing, Fold, Heatmap, Lines, Page, Row, Table
 from tacit.report.page.html import json_block
 from tacit.report.page.plotly import figure
-from tacit.report.run import baseline, risk
+from tacit.report.run import baseline, risk, summary
 from tacit.report.run.curves import rounds_csv
 from tacit.report.run.page import run_page
 from tacit.report.run.statement import statement_page
+from tacit.runs.chance import Chance
 from tacit.runs.federation import Federation
 from tacit.runs.folder import JOURNAL
 from tacit.runs.history import History, Participation, read
@@ -385,6 +386,15 @@ def test_a_plain_run_stands_beside_a_protected_one(tmp_path: Path) -> None:
     page = run_page(history, baseline=found)
     assert [one.name for one in _lines(_charts(page)["Test accuracy"]).series][-1] == "without protection (clear)"
     assert "Without protection the run clear reached" in _words(page)
+    for accuracy, words in (
+        (0.88, "2.0 points, no more than 355 test examples tell apart"),
+        (0.8, "costs 10.0 points"),
+    ):
+        outcome = replace(summary.RunOutcome.read(history, full=False, baseline=None), test_accuracy=accuracy)
+        plain = replace(found, result=replace(found.result, test_accuracy=0.9))
+        said = summary.verdict(replace(outcome, baseline=plain, chance=Chance(share=0.1, examples=355)))
+        assert said is not None
+        assert words in said.text
     assert baseline.beside(tmp_path / "clear", read(tmp_path / "clear")) is None  # it is plain itself
     with pytest.raises(RunError, match="not the folder of a finished run"):
         baseline.named(tmp_path / "none")

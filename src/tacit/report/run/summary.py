@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -214,10 +215,21 @@ def verdict(outcome: RunOutcome) -> Note | None:
         floor = 0.0 if chance is None else chance.share
         if accuracy - floor < 0.5 * (baseline.accuracy - floor):
             text, tone = text.replace("It learned:", "It learned little:"), "warn"
-        gap = 100 * (baseline.accuracy - accuracy)
-        cost = f"the protection costs {gap:.1f} points" if gap > 0.05 else "the protection costs no accuracy here"
+        cost = _cost(accuracy, baseline.accuracy, chance)
         text += f". Without protection the run {baseline.name} reached {percent(baseline.accuracy)}: {cost}"
     return Note(text=f"{text}.", tone=tone)
+
+
+def _cost(accuracy: float, plain: float, chance: Chance | None) -> str:
+    """Return in words what a protection cost, as far as the test data can tell two accuracies apart."""
+    gap = plain - accuracy
+    if gap <= 0.0005:
+        return "the protection costs no accuracy here"
+    if chance is not None:
+        error = math.sqrt((plain * (1.0 - plain) + accuracy * (1.0 - accuracy)) / chance.examples)
+        if gap <= 2.0 * error:
+            return f"{100 * gap:.1f} points, no more than {chance.examples:,} test examples tell apart from nothing"
+    return f"the protection costs {100 * gap:.1f} points"
 
 
 def section(history: History, *, full: bool, baseline: Baseline | None = None) -> Section:
