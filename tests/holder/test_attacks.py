@@ -12,6 +12,9 @@ from tacit import wire
 from tacit.crypto import paillier
 from tacit.errors import TacitError
 from tacit.flow import InProcessEngine, drive
+from tacit.flower.relay import relay
+from tacit.parties.calls import Call
+from tacit.parties.hello import GREETING, Introduction
 from tacit.protocols.paillier import Rules
 from tacit.protocols.paillier.binding import Admission, contribution, signing_key, unpack_clients
 from tacit.protocols.paillier.client import Member
@@ -272,11 +275,25 @@ def test_requests_that_can_not_be_read_are_refused(target: Target, kind: wire.Ki
     assert code_of(target.remote.ask(wire.pack(kind, wire.Turn(round_number=1), body))) is wire.Failure.REFUSED
 
 
-def test_the_process_says_who_it_is(target: Target) -> None:
+def test_a_supernode_that_only_carries_frames_reaches_the_holder(target: Target) -> None:
+    """The way of a deployment on Flower: tacit-socket in the node's config."""
     if target.keys == "threshold":
         pytest.skip("the same code")
-    greeted = wire.unpack(target.remote.ask(wire.pack(wire.Kind.HELLO, SETUP, b"")))
-    assert b'"parties": [-1]' in bytes(greeted.body)
+    socket = str(target.serving.folder / "socket")
+
+    def carried(frame: bytes) -> bytes:
+        answer = relay(Call(party=-1, frame=frame, node={"tacit-socket": socket}, run={}, run_id=7))
+        assert answer.seconds["recover"] > 0
+        return answer.frame
+
+    assert Introduction.read(4, carried(GREETING)).parties == (-1,)
+
+    class Carried:
+        def answer(self, frame: wire.Frame) -> bytes:
+            return carried(wire.pack(frame.kind, frame.turn, frame.body))
+
+    run = run_with(target.keys, Carried(), target.people)
+    opens(run.open(range(4)), run.exact(range(4)))
 
 
 def test_the_socket_is_for_its_owner_alone(target: Target) -> None:
@@ -289,7 +306,7 @@ def test_nothing_of_the_key_lies_in_the_folder(target: Target) -> None:
     private, share = key_pair()[1], key_shares()[0]
     secrets = [private.p, private.q, share.secret]
     shapes = [f"{secret:x}".encode() for secret in secrets]
-    shapes += [secret.to_bytes(33, "big").lstrip(b"\0") for secret in secrets]
+    shapes += [secret.to_bytes((secret.bit_length() + 7) // 8, "big") for secret in secrets]
     for path in target.serving.folder.iterdir():
         if path.is_file():
             data = path.read_bytes()

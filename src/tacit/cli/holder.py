@@ -122,7 +122,7 @@ def serve(
 
     from tacit.holder.process import KeyHolder
     from tacit.holder.settings import SOCKET
-    from tacit.service import Message, Service, stopped_by_signals
+    from tacit.service import Service, stopped_by_signals
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a process that crashes leaves no copy of the key
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -135,7 +135,7 @@ def serve(
         holder = KeyHolder(folder, passphrase)
     service = Service(
         path=folder / SOCKET,
-        answer=lambda request: Message(body=holder.answer(request.body)),
+        answer=holder.message,
         group=holder.settings.group,
     )
     with service, stopped_by_signals(service):
