@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tacit.cli.main import app
 from tacit.errors import ConfigError, DataError, RunError
 from tacit.site.check import check
-from tacit.site.contract import CONTRACT, Contract, read
+from tacit.site.contract import CONTRACT, LEDGER, Contract, read
 from tacit.site.new import init
 from tacit.site.process import serve
 from tests.site.common import change, make_site, write_data
@@ -45,6 +45,7 @@ def test_what_init_writes_is_read_back_and_every_key_has_its_comment(site: Path)
         ("  epsilon: 8.0", "  epsilon: -1", "budget.epsilon=-1 does not work: expected a"),
         ("  trust: nobody", "  trust: everyone", "budget.trust='everyone' does not work"),
         ("version: 1", "version: 2", "version=2 does not work"),
+        ("simulation: false", "simulation: true", "promises nothing. Set budget.epsilon: null"),
         ("  label: outcome", "  label: null", "data.label is missing"),
         ("number: 0", "number: [", "does not work. Expected YAML"),
     ],
@@ -62,6 +63,14 @@ def test_data_that_changed_are_refused_by_check_and_by_serve(site: Path) -> None
     path.write_text(path.read_text().replace("ill", "well", 1))
     for look in (check, serve):
         with pytest.raises(DataError, match="not what it was when this site was made"):
+            look(site)
+
+
+@pytest.mark.parametrize("name", [".", CONTRACT, LEDGER])
+def test_what_others_could_change_is_refused_by_check_and_by_serve(site: Path, name: str) -> None:
+    (site / name).chmod(0o770)
+    for look in (check, serve):
+        with pytest.raises(ConfigError, match="Others than this user can change"):
             look(site)
 
 

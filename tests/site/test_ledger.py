@@ -193,9 +193,24 @@ def test_a_day_is_a_day_by_both_clocks(site: Path) -> None:
     hands.wall -= 3600
     with pytest.raises(RefusalError, match="went back by 3600 s"):
         _charge(site, contract, _release(run="c"), clock=hands.clock())
+    hands.boot, hands.up = "another", 1.0  # a machine that was off, with a clock that is behind
+    with pytest.raises(RefusalError, match="went back by 3600 s"):
+        _charge(site, contract, _release(run="c"), clock=hands.clock())
     hands.wall += 3600 + 25 * 3600
-    hands.boot, hands.up = "another", 1.0  # a machine that was off for a day
     _charge(site, contract, _release(run="c"), clock=hands.clock())
+
+
+def test_a_clock_that_is_pushed_a_little_at_every_release_wins_nothing(site: Path) -> None:
+    contract, hands = _contract(site, seconds_apart=100.0), _Hands()
+    _charge(site, contract, _release(number=1), clock=hands.clock())
+    for step in range(2, 5):
+        hands.up += 99.0
+        hands.wall += 99.0 + 25.0
+        with pytest.raises(RefusalError, match="the last round was 99 s ago"):
+            _charge(site, contract, _release(number=step), clock=hands.clock())
+        hands.up += 1.0
+        hands.wall += 1.0
+        _charge(site, contract, _release(number=step), clock=hands.clock())
 
 
 def _execute(site: Path, *statements: str) -> None:

@@ -12,7 +12,7 @@ from tacit.modes.mode import Mode
 from tacit.rounding import epsilon_text
 from tacit.site import data as datas
 from tacit.site import rules
-from tacit.site.contract import LEDGER, Contract, read
+from tacit.site.contract import LEDGER, Contract, check_private, read
 from tacit.site.costs import AGAINST
 from tacit.site.ledger import Ledger
 
@@ -62,6 +62,7 @@ class Checked:
 def check(folder: Path) -> Checked:
     """Look at a site as its process would when it starts; what would stop it is raised."""
     folder = folder.absolute()
+    check_private(folder)
     contract = read(folder)
     datas.check_same(contract.data)
     datas.load(contract.data)

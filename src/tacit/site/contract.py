@@ -7,6 +7,8 @@ writes one with comments, :func:`read` reads it. Paths in it start in its own fo
 from __future__ import annotations
 
 import difflib
+import os
+import stat
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -176,6 +178,21 @@ def read(folder: Path) -> Contract:
     return _placed(made(values, where=str(path)), folder.absolute())
 
 
+def check_private(folder: Path) -> None:
+    """Refuse a folder, a contract or a ledger that others than this user could change."""
+    for path in (folder, folder / CONTRACT, folder / LEDGER):
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise ConfigError(f"{path} can't be read: {error.strerror or error}.") from error
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.getuid()):
+            raise ConfigError(
+                f"Others than this user can change {path} (mode {mode:o}, owner {found.st_uid}): they could change the "
+                "site's rules. Give it to the site's user alone: chown, and chmod go-w."
+            )
+
+
 def made(values: Mapping[str, Any], *, where: str) -> Contract:
     """Return the contract of plain values, or refuse them in words; ``where`` names their source."""
     try:
@@ -185,6 +202,11 @@ def made(values: Mapping[str, Any], *, where: str) -> Contract:
     data = contract.data
     if data.file is not None and data.label is None:
         raise ConfigError(f"{where}: data.label is missing: the column of {data.file} that is to be predicted.")
+    if contract.simulation and contract.budget.epsilon is not None:
+        raise ConfigError(
+            f"{where}: simulation: true allows runs whose noise can be predicted, and promises nothing. Set "
+            "budget.epsilon: null, or simulation: false."
+        )
     return contract
 
 

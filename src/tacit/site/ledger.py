@@ -13,8 +13,9 @@ charged has not left.
 Rows are never changed. Each holds the hash of the one before it, so that a row that was lost, changed or put in shows;
 then nothing is released until a backup is restored. The file says whose data it is about, by the data's hash.
 
-Rounds per day need a clock. The wall clock must not go back behind the last row, and while the machine is up it must
-not run away from the clock that counts since it was started: either is refused.
+Rounds per day need a clock. While the machine is up, what passes between two releases is taken from the clock that
+counts since it was started, and a wall clock that jumped against it is refused; after a restart the wall clock counts,
+and must not be behind the last row.
 """
 
 from __future__ import annotations
@@ -38,17 +39,16 @@ from tacit.site.costs import AGAINST, Price, composed
 
 _VERSION = 1
 _DAY = 24 * 3600.0
-_SLACK = 5.0  # seconds that a clock may be set back or forth, as a network's time does
+_SLACK = 30.0  # seconds that the wall clock may be set back or forth between releases, as a network's time does
 _BUSY = 30.0  # seconds to wait for another process
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
 _SCHEMA = """
-CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE releases (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, attempt INTEGER NOT NULL,
     mode TEXT NOT NULL, settings TEXT NOT NULL, price TEXT NOT NULL, link TEXT NOT NULL
-) STRICT;
-CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), boot TEXT NOT NULL, up REAL NOT NULL, wall REAL NOT NULL)
-STRICT;
+);
+CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), boot TEXT NOT NULL, up REAL NOT NULL, wall REAL NOT NULL);
 """
 _DAMAGED = (
     "Nothing was released. Restore the ledger from its backup; a ledger that is begun anew forgets what was spent."
@@ -153,8 +153,8 @@ class Ledger:
         """Charge a release and return the epsilon of all of them; what a rule or the budget forbids is refused."""
         budget, rules = contract.budget, contract.rules
         with _guarded(self._path), self._alone():
-            now = self._now()
             rows = self.rows()
+            now = self._now(rows[-1].at if rows else None)
             recent = [row for row in rows if row.at > now - _DAY]
             if len(recent) >= rules.rounds_per_day:
                 raise _against(
@@ -220,21 +220,25 @@ class Ledger:
         link = row.link(self._about().get("last", ""))
         self._connection.execute("INSERT INTO releases VALUES (?,?,?,?,?,?,?,?,?)", (*asdict(row).values(), link))
         self._connection.execute("INSERT OR REPLACE INTO about VALUES ('last', ?)", (link,))
-        clock = (self._clock.boot(), self._clock.up(), now)
+        clock = (self._clock.boot(), self._clock.up(), self._clock.wall())
         self._connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?, ?)", clock)
 
-    def _now(self) -> float:
-        """Return the time, where the clocks agree that it has gone on since the last row."""
-        now = self._clock.wall()
-        last = self._connection.execute("SELECT boot, up, wall FROM clock").fetchone()
-        if last is None:
-            return now
-        boot, up, wall = last
-        if now < wall - _SLACK:
-            raise _against(f"the clock went back by {wall - now:.0f} s since the last release; set it right")
-        if boot and boot == self._clock.boot() and (ahead := (now - wall) - (self._clock.up() - up)) > _SLACK + 60.0:
+    def _now(self, last: float | None) -> float:
+        """Return the time by which rounds are counted, where the clocks agree on what passed since the last row."""
+        wall = self._clock.wall()
+        known = self._connection.execute("SELECT boot, up, wall FROM clock").fetchone()
+        if known is None or last is None:
+            return wall
+        boot, up, wall_then = known
+        up_since = self._clock.up() - up if boot and boot == self._clock.boot() else None
+        ahead = wall - wall_then - (0.0 if up_since is None else up_since)
+        if ahead < -_SLACK:
+            raise _against(f"the clock went back by {-ahead:.0f} s since the last release; set it right")
+        if up_since is None:
+            return max(wall, last)
+        if ahead > _SLACK:
             raise _against(f"the clock was set forward by {ahead:.0f} s since the last release; set it right")
-        return max(now, float(wall))
+        return last + max(up_since, 0.0)
 
     def _about(self) -> dict[str, str]:
         return dict(self._connection.execute("SELECT key, value FROM about"))

@@ -44,7 +44,7 @@ from tacit.runs.observer import Silent
 from tacit.service import Message, Service, stopped_by_signals
 from tacit.site import data as datas
 from tacit.site import rules
-from tacit.site.contract import LEDGER, MEMORY, Contract, read
+from tacit.site.contract import LEDGER, MEMORY, Contract, check_private, read
 from tacit.site.costs import price_of
 from tacit.site.ledger import Ledger, Release
 
@@ -213,6 +213,7 @@ def serve(folder: Path, *, ready: Any = lambda: None) -> None:
         ready: is called once the socket is there.
     """
     folder = folder.absolute()
+    check_private(folder)
     contract = read(folder)
     datas.check_same(contract.data)
     with Ledger.open(folder / LEDGER, contract) as ledger:
