@@ -6,19 +6,16 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from tacit.cli.doctor import doctor
+from tacit.cli.doctor import app
 from tacit.crypto import backend
+from tacit.errors import ConfigError
 from tacit.runs import environment
-
-_APP = typer.Typer()
-_APP.command()(doctor)
 
 
 def _run(*arguments: str) -> str:
-    result = CliRunner().invoke(_APP, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -66,3 +63,19 @@ def test_a_forced_backend_is_told_and_a_wrong_one_does_not_stop_the_doctor(
 def test_the_arithmetic_is_checked_on_request() -> None:
     assert "the cryptography's arithmetic is right" in _run("--check")
     assert json.loads(_run("--check", "--json"))["checked"] > 500
+
+
+def test_a_models_forms_are_told_with_their_reasons() -> None:
+    shown = _run("model", "logistic", "--shape", "6", "--clients", "4")
+    assert "logistic: 70 parameters" in shown
+    assert "DP-SGD clips by book-keeping" in shown
+    words = ("--shape", "5", "--words", "9", "--classes", "3", "--examples", "4", "--json")
+    found = json.loads(_run("model", "tests.training.private.common:TextOfOwn", *words))
+    assert (found["form"], found["private_form"]) == ("vmap", "functional")
+    assert "RMSNorm has no rule" in found["form_reason"]
+    assert "TextOfOwn (the model itself) has no rule" in found["private_reason"]
+
+
+def test_a_shape_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--shape as whole numbers with commas"):
+        _run("model", "cnn", "--shape", "3x32")

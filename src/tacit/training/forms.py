@@ -293,9 +293,11 @@ class _Choice:
                 pair = network.outputs(state.parameters, features[rows], keys)
                 alone = network.outputs(state.parameters, features[rows[:, :1]], keys)
         except Exception as error:  # whatever vmap can't do, in whatever words it says so
-            self.reason = self.reason or f"vmap can't map it ({(str(error) or type(error).__name__).splitlines()[0]})"
+            told = (str(error) or type(error).__name__).splitlines()[0]
+            self.reason = "; ".join(filter(None, (self.reason, f"vmap can't map it ({told})")))
             return False
         if not torch.allclose(pair[:, :1], alone, rtol=1e-3, atol=1e-4):
-            self.reason = self.reason or "its output for an example depends on the batch, and a batch may be padded"
+            mixes = "its output for an example depends on the batch, and a batch may be padded"
+            self.reason = "; ".join(filter(None, (self.reason, mixes)))
             return False
         return True

@@ -112,6 +112,18 @@ class Text(nn.Module):
         return output
 
 
+class TextOfOwn(Text):
+    """The same behind a parameter without a layer."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: nn.GRU(4, 3, batch_first=True))
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, words: Tensor) -> Tensor:
+        output: Tensor = self.out(self.layer(self.norm(self.table(words)) * getattr(self, "scale", 1.0))[0].mean(1))
+        return output
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A model and the features it takes."""
