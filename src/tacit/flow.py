@@ -29,6 +29,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, ParamSpec, Protocol, TypeVar, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit.errors import WireError
 
 ClientId = int
@@ -50,6 +53,33 @@ class Gather(dict[ClientId, bytes]):
     def __init__(self, requests: Frames, receive: Callable[[ClientId, bytes], None]) -> None:
         super().__init__(requests)
         self.receive = receive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint:
+    """The sum of several clients' vectors, by whoever computes for all of them in this process.
+
+    Attributes:
+        clients: who is in it.
+        vector: the sum.
+        reply_bytes: how long the reply of each would have been.
+    """
+
+    clients: tuple[ClientId, ...]
+    vector: NDArray[np.float64]
+    reply_bytes: int
+
+
+class Addable(dict[ClientId, bytes]):
+    """Requests of a sum in the clear: nobody but the server's sum reads a reply.
+
+    Whoever computes for many clients at once, such as a simulation on a GPU, may hand over :class:`Joint` sums in the
+    place of their replies. Everybody else answers as ever, and an engine that copies the requests loses nothing.
+    """
+
+    def __init__(self, requests: Frames) -> None:
+        super().__init__(requests)
+        self.joint: list[Joint] = []
 
 
 def party_name(party: ClientId) -> str:
@@ -129,6 +159,8 @@ def drive(flow: Flow[Result], engine: Engine, traffic: Traffic | None = None) ->
                 raise WireError(f"Clients {sorted(strangers)} answered, though nobody asked them.")
             if gather is None:
                 traffic.received(replies)
+                for joint in requests.joint if isinstance(requests, Addable) else ():
+                    traffic.bytes_up += len(joint.clients) * joint.reply_bytes
             else:
                 for client, reply in replies.items():
                     gather.receive(client, reply)

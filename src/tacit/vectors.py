@@ -42,6 +42,18 @@ def finite(vector: Vector) -> Vector:
     return vector if np.isfinite(vector).all() else np.zeros_like(vector)
 
 
+def clip_factors(norms: NDArray[np.float64], bound: float) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return what :func:`clipped` multiplies vectors of these norms with, and which were within the bound already.
+
+    >>> clip_factors(np.array([0.5, 2.0, np.inf]), 1.0)[0].round(3)
+    array([1. , 0.5, 0. ])
+    """
+    within = norms <= bound
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.where(within, 1.0, bound / norms * (1.0 - 2.0**-23))
+    return np.where(np.isfinite(norms), factors, 0.0), within
+
+
 def clipped(vector: Vector, bound: float) -> tuple[Vector, bool]:
     r"""Return :math:`v \min(1, C / \lVert v \rVert_2)` as a new vector, and whether it was within the bound already.
 

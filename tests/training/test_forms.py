@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.tasks import models
-from tacit.training.forms import Form
+from tacit.training.cohort import Moved
+from tacit.training.forms import Form, cohort_trainer
 from tacit.training.hooks import Context, Hooks
-from tacit.training.settings import squared_error
-from tests.training.common import CLASSES, Custom, Handwritten, Residual, Run, make_holdings, settings
+from tacit.training.settings import cross_entropy, squared_error
+from tests.training.common import CLASSES, Custom, Handwritten, Residual, Run, key_of, make_holdings, settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,6 +338,27 @@ def test_squared_error(form: Form) -> None:
     holdings = make_holdings((4,), [6, 3, 5])
     loop = Run(module, holdings, settings(), form="loop", loss=squared_error)
     Run(module, holdings, settings(), form=form, loss=squared_error).equals(loop)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap"])
+def test_updates_may_stay_where_they_are(form: Form) -> None:
+    module, holdings = _make(CASES["residual"].make), make_holdings((1, 8, 8), [6, 2, 5, 6])
+    expected = Run(module, holdings, settings(), form=form)
+    found: dict[int, Any] = {}
+    trainer = cohort_trainer(
+        module=module, holdings=holdings, settings=settings(), loss=cross_entropy, form=form, workers=1
+    )
+
+    def take(clients: Sequence[int], moved: Moved, losses: NDArray[np.float64]) -> None:
+        found.update({client: (moved.row(place), losses[place]) for place, client in enumerate(clients)})
+
+    with closing(trainer):
+        model, keys = trainer.layout.read(module).numpy(), np.array([key_of(client) for client in range(4)])
+        trainer.train_rows(model, list(range(4)), keys, 1, take)
+    for client, (update, loss) in found.items():
+        assert update.tobytes() == expected.updates[client].tobytes()
+        assert loss == expected.losses[client]
+    assert sorted(found) == [0, 1, 2, 3]
 
 
 def test_the_rate_decays_by_rounds() -> None:

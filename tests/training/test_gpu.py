@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tacit.tasks.models import build
-from tacit.training.cohort import Holdings
+from tacit.training.cohort import Holdings, Moved
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.settings import LocalTraining, cross_entropy
@@ -73,6 +73,31 @@ def test_same_updates_as_on_the_cpu(form: Form, sizes: list[int]) -> None:
     expected = train(module, "cpu", SMOOTH, sizes, form="loop", rounds=2)
     found = train(module, "cuda", SMOOTH, sizes, form=form, rounds=2)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap"])
+def test_updates_that_stay_on_the_gpu_are_the_same(form: Form) -> None:
+    module, features, labels = smooth_cnn(), torch.randn(40, 1, 28, 28), torch.randint(0, 10, (40,))
+    rows = np.split(np.arange(40), [16, 32])
+    holdings = Holdings(features=features.cuda(), labels=labels.cuda(), rows=rows)
+    trainer = cohort_trainer(module=module, holdings=holdings, settings=ONE_EPOCH, loss=cross_entropy, form=form)
+    assert trainer.adds
+    model, keys = trainer.layout.read(module).numpy(), np.arange(3)
+    expected: dict[int, NDArray[np.float32]] = {}
+    trainer.train(model, [0, 1, 2], keys, 1, lambda client, update, _: expected.__setitem__(client, update.copy()))
+    found: dict[int, NDArray[np.float32]] = {}
+
+    def take(clients: Sequence[int], moved: Moved, losses: NDArray[np.float64]) -> None:
+        found.update({client: moved.row(place) for place, client in enumerate(clients)})
+        stacked = np.stack([moved.row(place) for place in range(len(clients))]).astype(np.float64)
+        np.testing.assert_allclose(moved.norms(), np.linalg.norm(stacked, axis=1))
+        factors = np.linspace(0.5, 1.5, len(clients))
+        np.testing.assert_allclose(moved.weighted_sum(factors), factors @ stacked, rtol=1e-5, atol=1e-7)
+
+    trainer.train_rows(model, [0, 1, 2], keys, 1, take)
+    trainer.close()
+    for client, update in expected.items():
+        np.testing.assert_allclose(found[client], update, rtol=1e-5, atol=1e-8)
 
 
 def test_the_lab_cnn_on_a_cohort() -> None:

@@ -17,16 +17,16 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.federated.plan import Plan, State
-from tacit.flow import ClientId, Flow, Frames, Gather, Stopwatch, only
+from tacit.flow import Addable, ClientId, Flow, Frames, Gather, Joint, Stopwatch, only
 from tacit.mechanisms.correlated.mechanism import CorrelatedMechanism
-from tacit.mechanisms.mechanism import Mechanism, Release, Work
+from tacit.mechanisms.mechanism import AddsRows, Mechanism, Release, Rows, Work
 from tacit.protocols.protocol import Contribution, SumProtocol, Total
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
@@ -34,6 +34,7 @@ from tacit.wire import Task, Turn
 
 Answer = Callable[[Frames], Frames]
 Finish = Callable[[ClientId, Vector, float], None]  # client, update, mean loss
+TakeRows = Callable[[Sequence[ClientId], Rows, NDArray[np.float64]], None]  # clients, their updates, mean losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +132,27 @@ class Trainer(Protocol):
         ...
 
 
+@runtime_checkable
+class AddsUpdates(Protocol):
+    """A trainer that can leave updates where they are, such as in a GPU's memory, for a mechanism to add them up."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether it is worth it."""
+        ...
+
+    def train_rows(
+        self,
+        model: Vector,
+        clients: Sequence[ClientId],
+        keys: NDArray[np.int64],
+        round_number: int,
+        take: TakeRows,
+    ) -> None:
+        """Train ``clients``, and hand over those of a chunk, their updates as rows, and their losses."""
+        ...
+
+
 class LocalClients:
     """Answers for every client: what an engine in this process is handed.
 
@@ -168,16 +190,22 @@ class LocalClients:
             asked[request].append(client)
         replies: dict[ClientId, bytes] = {}
         send = requests.receive if isinstance(requests, Gather) else replies.__setitem__
+        joint = requests.joint if isinstance(requests, Addable) else None
         for request, clients in asked.items():
             frame = wire.unpack(request)
             if frame.kind is wire.Kind.TASK:
-                self._train(wire.unpack_task(frame), frame, clients, send)
+                self._train(wire.unpack_task(frame), frame, clients, send, joint)
             else:
                 replies |= {client: self._step(client, frame, None) for client in clients}
         return replies
 
     def _train(
-        self, task: Task, request: wire.Frame, clients: list[ClientId], send: Callable[[ClientId, bytes], None]
+        self,
+        task: Task,
+        request: wire.Frame,
+        clients: list[ClientId],
+        send: Callable[[ClientId, bytes], None],
+        joint: list[Joint] | None,
     ) -> None:
         turn = task.turn
         mechanism = self._mechanism.with_state(task.extras)
@@ -198,9 +226,26 @@ class LocalClients:
             if self._on_reply is not None:
                 self._on_reply()
 
+        def take(own: Sequence[ClientId], rows: Rows, losses: NDArray[np.float64]) -> None:
+            examples = np.array([self._examples[client] for client in own], np.int64)
+            found = mechanism.on_cohort(rows, examples, losses) if isinstance(mechanism, AddsRows) else None
+            present = np.zeros(len(own), np.bool_) if found is None else found[0]
+            if found is not None and joint is not None and present.any():
+                among = tuple(client for client, there in zip(own, present, strict=True) if there)
+                joint.append(Joint(clients=among, vector=found[1], reply_bytes=wire.vector_bytes(len(found[1]))))
+            for place, client in enumerate(own):
+                if not present[place]:
+                    finish(client, rows.row(place), float(losses[place]))
+                elif self._on_reply is not None:
+                    self._on_reply()
+
         draw = self._randomness.number
         keys = np.array([draw("train", turn.round_number, turn.attempt, c) >> 1 for c in clients], np.int64)
-        self._trainer.train(task.model, clients, keys, turn.round_number, finish)
+        trainer = self._trainer
+        if joint is not None and isinstance(mechanism, AddsRows) and isinstance(trainer, AddsUpdates) and trainer.adds:
+            trainer.train_rows(task.model, clients, keys, turn.round_number, take)
+        else:
+            trainer.train(task.model, clients, keys, turn.round_number, finish)
 
     def _step(self, client: ClientId, request: wire.Frame, vector: Contribution | None) -> bytes:
         state = self._states.get(client, b"")
@@ -292,6 +337,24 @@ class Timed:
         """Train; what is done with each update is its protection."""
         protect = self.stopwatch.timing("protect", finish, out_of="train", side_by_side=self.workers)
         self.trainer.train(model, clients, keys, round_number, protect)
+
+    @property
+    def adds(self) -> bool:
+        """Whether updates may be added up where they are."""
+        return isinstance(self.trainer, AddsUpdates) and self.trainer.adds
+
+    def train_rows(
+        self,
+        model: Vector,
+        clients: Sequence[ClientId],
+        keys: NDArray[np.int64],
+        round_number: int,
+        take: TakeRows,
+    ) -> None:
+        """Train; what is done with the updates is their protection."""
+        assert isinstance(self.trainer, AddsUpdates)
+        protect = self.stopwatch.timing("protect", take, out_of="train")
+        self.trainer.train_rows(model, clients, keys, round_number, protect)
 
     def answers(self, answer: Answer) -> Answer:
         """Return ``answer``; what is neither protection nor the server's work on a gathered reply is training."""

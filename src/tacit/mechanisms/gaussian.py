@@ -15,9 +15,9 @@ from tacit.errors import ConfigError, WireError
 from tacit.grid import Grid, within
 from tacit.mechanisms.denoising import james_stein, soft_threshold
 from tacit.mechanisms.heterogeneous import variance_minimal
-from tacit.mechanisms.mechanism import Release, Work
+from tacit.mechanisms.mechanism import Release, Rows, Work
 from tacit.randomness import Randomness
-from tacit.vectors import Vector, clipped
+from tacit.vectors import Vector, clip_factors, clipped
 
 Denoise = Literal["none", "james-stein", "soft-threshold"]
 NoiseSplit = Literal["even", "variance-minimal"]
@@ -134,6 +134,20 @@ class GaussianMechanism:
         if self.adaptive is None:
             return update
         return np.append(update, np.float32(within - 0.5))
+
+    def on_cohort(
+        self, rows: Rows, examples: NDArray[np.int64], losses: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """Return the sum of all clients' clipped updates, and of their clipping bits; see :meth:`on_client`."""
+        if self.per_layer:
+            return None
+        factors, within_bound = clip_factors(rows.norms(), within(self.clip_bound))
+        if self.weight_cap is not None:
+            factors = factors * np.minimum(examples / self.weight_cap, 1.0)
+        total = rows.weighted_sum(factors)
+        if self.adaptive is not None:
+            total = np.append(total, np.sum(within_bound - 0.5))
+        return np.ones(len(examples), np.bool_), total
 
     def accepted(self, state: bytes, vector: Vector) -> Vector:
         """Return what the server adds of a client's vector in a round with this public state.

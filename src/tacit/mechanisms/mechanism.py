@@ -36,6 +36,36 @@ class Release:
     clipped: int | None = None  # numbers of the clients' updates that were clipped one by one, where that is counted
 
 
+class Rows(Protocol):
+    """The updates of clients that were trained at once, one per row, wherever they are, such as in a GPU's memory."""
+
+    def norms(self) -> NDArray[np.float64]:
+        """Return the norm of each row in double precision; not finite where the row is not."""
+        ...
+
+    def weighted_sum(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum of rows times factors, each product rounded to float32; a factor of zero leaves a row out."""
+        ...
+
+    def row(self, place: int) -> Vector:
+        """Return one row."""
+        ...
+
+
+@runtime_checkable
+class AddsRows(Protocol):
+    """A mechanism whose clients only scale their updates: it can add up a cohort's where they are."""
+
+    def on_cohort(
+        self, rows: Rows, examples: NDArray[np.int64], losses: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """Return who is in the sum, and the sum of what ``on_client`` returns of them; None where it can't be made.
+
+        Those who are not in it are to be answered for one by one.
+        """
+        ...
+
+
 class Mechanism(Protocol):
     """Both sides of a round in one frozen object, so that clip, noise and what is charged can't disagree."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import SpoiledError
-from tacit.mechanisms.mechanism import Release, Work
+from tacit.mechanisms.mechanism import Release, Rows, Work
 from tacit.randomness import Randomness
 from tacit.vectors import Vector
 
@@ -53,6 +53,18 @@ class WeightedMean:
             np.multiply(work.update, np.float32(weight), out=vector[:-_EXTRA])
             vector[-_EXTRA:] = weight, weight * work.loss if self.losses else 0.0
         return vector
+
+    def on_cohort(
+        self, rows: Rows, examples: NDArray[np.int64], losses: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """Return the sum over clients whose update and loss are finite; see :meth:`on_client`."""
+        present = np.isfinite(rows.norms()) & np.isfinite(losses)
+        weights = np.where(present, examples if self.weighting == "examples" else 1, 0).astype(np.float64)
+        told = weights * np.where(present, losses, 0.0) if self.losses else np.zeros_like(weights)
+        with np.errstate(over="ignore", invalid="ignore"):
+            extras = [np.sum(part.astype(np.float32), dtype=np.float64) for part in (weights, told)]
+            total = np.append(rows.weighted_sum(weights), extras)
+        return (present, total) if np.isfinite(total).all() else None  # what overflows is refused by name
 
     def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Divide by the sum of weights."""

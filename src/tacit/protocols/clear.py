@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.errors import ClientError, ConfigError, WireError
-from tacit.flow import ClientId, Flow
+from tacit.flow import Addable, ClientId, Flow, Frames
 from tacit.protocols.protocol import Contribution, Guarantee, Refusals, Total
 from tacit.vectors import Vector, first_not_finite
 
@@ -88,7 +88,9 @@ class ClearSum(OneTrip):
 
     def server(self, cohort: Sequence[ClientId], task: wire.Task, length: int) -> Flow[Total]:
         """Ask, check and add."""
-        replies = yield dict.fromkeys(cohort, wire.pack_task(task))
+        requests = Addable(dict.fromkeys(cohort, wire.pack_task(task)))
+        replies = yield requests
+        together, added = _joined(requests, replies, length)
         refusals = Refusals(round_number=task.turn.round_number)
         vectors: dict[ClientId, Vector] = {}
         for client in sorted(replies):
@@ -107,13 +109,26 @@ class ClearSum(OneTrip):
                     refusals.add(client, _diverged(client, task.turn))
                     del vectors[client]
             total = _added(vectors.values(), length)
-        return self._total(total, tuple(vectors), asked=len(cohort), refusals=refusals)
+        clients = (*vectors, *together) if not together else tuple(sorted((*vectors, *together)))
+        return self._total(total + added if together else total, clients, asked=len(cohort), refusals=refusals)
 
     def _reply(self, turn: wire.Turn, vector: Contribution) -> bytes:
         floats = vector.astype(np.float32, copy=False)
         if not np.issubdtype(vector.dtype, np.floating) and not np.array_equal(floats, vector):
             raise ConfigError("Whole numbers beyond 2^24 are not exact as float32: the clear sum can't carry them.")
         return wire.pack_vector(turn, floats)
+
+
+def _joined(
+    requests: Addable, replies: Frames, length: int
+) -> tuple[tuple[ClientId, ...], NDArray[np.float64] | float]:
+    """Return who is in sums that were made in this process, and what these come to; each is in one sum, and alone."""
+    clients = tuple(client for joint in requests.joint for client in joint.clients)
+    if len({*clients, *replies}) != len(clients) + len(replies) or not requests.keys() >= set(clients):
+        raise WireError(f"Expected every client once, in a sum or by itself, got {sorted((*clients, *replies))}.")
+    if any(joint.vector.shape != (length,) or not np.isfinite(joint.vector).all() for joint in requests.joint):
+        raise WireError(f"Expected sums of {length} finite numbers.")
+    return clients, sum((joint.vector for joint in requests.joint), 0.0)
 
 
 def _vector(client: ClientId, turn: wire.Turn, reply: bytes, length: int) -> Vector:

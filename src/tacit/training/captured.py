@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.training.cohort import Chunk, Holdings, Schedule, Stack, StackedTrainer, Trained, schedule
+from tacit.training.cohort import Chunk, Holdings, Moved, Schedule, Stack, StackedTrainer, Trained, schedule
 from tacit.training.settings import LocalTraining
 
 _WARM_UPS = 3
@@ -45,10 +45,15 @@ class CapturedTrainer:
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
+        moved = self.train_there(model, holdings, chunk)
+        return Trained(updates=moved.updates.cpu().numpy(), losses=moved.losses)
+
+    def train_there(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
+        """Train the clients of a chunk from ``model`` and return their updates where they are."""
         # Poisson cohorts differ in size every round: rounded up, they share a few graphs. Copies of the last client
         # fill up, and their results are left out.
         if self._fails:
-            return self._trainer.train(model, holdings, chunk)
+            return self._trainer.train_there(model, holdings, chunk)
         count = len(chunk.clients)
         filled = chunk.filled(next(multiple for least, multiple in _MULTIPLES if count >= least))
         settings = self._settings
@@ -66,12 +71,12 @@ class CapturedTrainer:
             except RuntimeError:  # a step that asks the device something while it computes
                 self._fails = True
                 torch.cuda.synchronize()
-                return self._trainer.train(model, holdings, chunk)
+                return self._trainer.train_there(model, holdings, chunk)
         self._load(capture, model, plan, chunk.rate)
         for _ in range(len(plan.rows)):
             capture.graph.replay()
-        trained = self._trainer.finish(model, capture.state, capture.total, plan)
-        return Trained(updates=trained.updates[:count], losses=trained.losses[:count])
+        moved = self._trainer.moved(model, capture.state, capture.total, plan)
+        return Moved(updates=moved.updates[:count], losses=moved.losses[:count])
 
     def _capture(self, model: Tensor, holdings: Holdings, plan: Schedule) -> _Capture:
         clients = plan.rows.shape[1]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
 _EXAMPLES_PER_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
 _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
+_AT_ONCE = 1 << 26  # numbers of updates that are summed at a time
 _ORDER, _DROPOUT = 0, 1  # what a client's key is used for
 _LOW = 0xFFFFFFFF
 _ONE = np.array(1, np.uint64)  # arrays wrap around silently, scalars warn
@@ -79,6 +80,39 @@ class Trained:
 
     updates: NDArray[np.float32]  # (K, size): the new model minus the one sent
     losses: NDArray[np.float64]  # (K,): the mean loss over the client's examples and epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """The same, with the updates still on the device that trained; they are a mechanism's rows."""
+
+    updates: Tensor  # (K, size)
+    losses: NDArray[np.float64]
+
+    def norms(self) -> NDArray[np.float64]:
+        """Return the norm of each update in double precision."""
+        squares = [part.double().square().sum(1) for part in torch.split(self.updates, self._few)]
+        norms: NDArray[np.float64] = torch.cat(squares).sqrt().cpu().numpy()
+        return norms
+
+    def weighted_sum(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum of updates times factors, each product rounded to float32; zero leaves an update out."""
+        each = torch.from_numpy(factors).to(self.updates.device)[:, None]
+        total = torch.zeros(self.updates.shape[1], dtype=torch.float64, device=self.updates.device)
+        for part, own in zip(torch.split(self.updates, self._few), torch.split(each, self._few), strict=True):
+            total += torch.where(own == 0.0, 0.0, part.double() * own).float().sum(0, dtype=torch.float64)
+        summed: NDArray[np.float64] = total.cpu().numpy()
+        return summed
+
+    def row(self, place: int) -> Vector:
+        """Return one update."""
+        own: Vector = self.updates[place].cpu().numpy()
+        return own
+
+    @property
+    def _few(self) -> int:
+        """How many updates are computed with at a time: in double precision they take twice the memory."""
+        return max(1, _AT_ONCE // max(self.updates.shape[1], 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +221,32 @@ class CohortTrainer:
 
         list(self._pool.map(work, self._chunks(clients)))
 
+    @property
+    def adds(self) -> bool:
+        """Whether :meth:`train_rows` is there, and worth it: where updates are on a GPU and to come to the host."""
+        return self._device.type == "cuda" and self.form in ("grouped", "vmap")
+
+    def train_rows(
+        self,
+        model: Vector,
+        clients: Sequence[int],
+        keys: NDArray[np.int64],
+        round_number: int,
+        take: Callable[[Sequence[int], Moved, NDArray[np.float64]], None],
+    ) -> None:
+        """Train ``clients``; ``take`` is given those of a chunk, their updates where they are, and their losses."""
+        start = torch.from_numpy(np.array(model)).to(self._device)
+        rate = learning_rate(self._settings, round_number)
+        trainer: Any = self._idle.get()
+        try:
+            for places in self._chunks(clients):
+                names = [clients[place] for place in places]
+                chunk = Chunk(clients=names, keys=keys[places], rate=rate, round_number=round_number)
+                moved = trainer.train_there(start, self._holdings, chunk)
+                take(names, moved, moved.losses)
+        finally:
+            self._idle.put(trainer)
+
     def close(self) -> None:
         """Stop the workers and give torch its threads back."""
         self._pool.shutdown()
@@ -282,6 +342,11 @@ class StackedTrainer:
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
+        moved = self.train_there(model, holdings, chunk)
+        return Trained(updates=moved.updates.cpu().numpy(), losses=moved.losses)
+
+    def train_there(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
+        """Train the clients of a chunk from ``model`` and return their updates where they are."""
         settings = self._settings
         plan = schedule(holdings, chunk.clients, chunk.keys, epochs=settings.epochs, batch_size=settings.batch_size)
         state = self.start(model, len(chunk.clients))
@@ -293,7 +358,7 @@ class StackedTrainer:
             rows = plan.rows[step, :, :width]
             losses = self.step(state, holdings, rows, None if full else counts[step], plan.keys[step], chunk.rate)
             total += losses * counts[step]
-        return self.finish(model, state, total, plan)
+        return self.moved(model, state, total, plan)
 
     def start(self, model: Tensor, clients: int) -> Stack:
         """Return K copies of the model, ready to train."""
@@ -406,16 +471,13 @@ class StackedTrainer:
             scale = (second / _spread(bias2, second, axis)).sqrt_().add_(settings.eps)
             parameter.sub_(own * rate * (first / _spread(bias1, first, axis)) / scale)
 
-    def finish(self, model: Tensor, state: Stack, total: Tensor, plan: Schedule) -> Trained:
+    def moved(self, model: Tensor, state: Stack, total: Tensor, plan: Schedule) -> Moved:
         """Return the updates and mean losses of a chunk."""
         axis, clients = self.network.client_axis, plan.rows.shape[1]
         after = torch.cat([_per_client(p.detach(), axis)[:clients] for p in state.parameters], dim=1)
         updates = torch.zeros(clients, len(model), device=model.device)
         torch.sub(after, model[: after.shape[1]], out=updates[:, : after.shape[1]])
-        return Trained(
-            updates=updates.cpu().numpy(),
-            losses=total.double().cpu().numpy() / plan.counts.sum(0),
-        )
+        return Moved(updates=updates, losses=total.double().cpu().numpy() / plan.counts.sum(0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,7 @@ def models(
         ),
     ] = None,
     part: Annotated[
-        list[str] | None, typer.Option("--part", help="rounds or steps; both if left out.", show_default=False)
+        list[str] | None, typer.Option("--part", help="around, rounds or steps; all if left out.", show_default=False)
     ] = None,
     gpu: Annotated[int | None, typer.Option(min=0, help="The number of a GPU; the CPU if left out.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also write models.json there, as it grows.")] = None,

@@ -27,7 +27,9 @@ def test_a_round_and_a_step_are_measured_and_shown(monkeypatch: pytest.MonkeyPat
     size = rounds.Size(clients=4, examples=4, batch=2, timed=2)
     monkeypatch.setattr(rounds, "sizes", lambda *_, **__: {"small": size})
     seen: list[Any] = []
-    results = run.measure(models=["adult"], quick=True, so_far=lambda found: seen.append(len(found["rounds"])))
+    results = run.measure(
+        models=["adult"], parts=["rounds", "steps"], quick=True, so_far=lambda found: seen.append(len(found["rounds"]))
+    )
     row = results["rounds"]["adult, small"]
     assert row["seconds"]["tacit"] > 0 < row["faster"]
     assert row["form"] in ("vmap", "loop")

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from tacit.errors import ConfigError
-from tacit_labs.bench.documented.models import rounds, steps
+from tacit_labs.bench.documented.models import around, rounds, steps
 from tacit_labs.bench.documented.models.zoo import ZOO
 from tacit_labs.bench.machine import describe
 
-PARTS = ("rounds", "steps")
+PARTS = ("around", "rounds", "steps")
 Results = dict[str, Any]
 
 
@@ -31,7 +31,8 @@ def measure(
 
     Args:
         models: which; all if empty.
-        parts: ``rounds`` beside a loop, ``steps`` of DP-SGD beside plain ones and Opacus; both if empty.
+        parts: what is ``around`` training, ``rounds`` beside a loop, ``steps`` of DP-SGD beside plain ones and Opacus;
+            all if empty.
         gpu: the number of the GPU; the CPU if None.
         quick: fewer clients and repetitions.
         progress: is told what is measured.
@@ -47,9 +48,14 @@ def measure(
     machine = asdict(describe(["torch", "opacus"])) | (
         {} if gpu is None else {"gpu": torch.cuda.get_device_name(device)}
     )
-    results: Results = {"machine": machine, "rounds": {}, "steps": {}}
+    results: Results = {"machine": machine, "around": {}, "rounds": {}, "steps": {}}
     repeats = 1 if quick else 2 if gpu is None else 3
     for part in parts or PARTS:
+        if part == "around":
+            progress("what is around training in a round")
+            _measured(results[part], "cnn", lambda: around.measure(device, repeats=3 if quick else 30))
+            so_far(results)
+            continue
         for name in models or list(ZOO):
             entry = ZOO[name]
             if part == "steps":
@@ -89,6 +95,12 @@ def table(results: Results) -> str:
     machine = results["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     lines = [f"{machine.get('gpu', machine['processor'])}, {machine['cores']} cores; {versions}"]
+    for row in results["around"].values():
+        told = (
+            row.get("failed")
+            or f"{row['round']:.1f} ms, {row['train']:.1f} of it training, {row['around']:.1f} around it"
+        )
+        lines.append(f"100 clients of 60 with the CNN, clipped and with noise: {told}")
     if results["rounds"]:
         lines += ["", f"{'a round':18}{'clients x examples':24}{'form':10}{'loop s':>9}{'Tacit s':>9}{'faster':>9}"]
     for name, row in results["rounds"].items():
