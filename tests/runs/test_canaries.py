@@ -19,11 +19,12 @@ from tacit.randomness import Randomness
 from tacit.report.run.page import run_page
 from tacit.report.run.summary import ending
 from tacit.runs import history
-from tacit.runs.canaries import Canaries, Flock
+from tacit.runs.canaries import ClientCanaries, Flock
 from tacit.runs.folder import JOURNAL
 from tacit.runs.result import Result
 from tacit.runs.run import resume, run
 from tacit.runs.runner import Runner
+from tacit.training.private.steps import StepNoise
 from tests.runs.common import digits, lines, weights
 
 CANARIES = 300
@@ -90,6 +91,37 @@ def test_half_the_noise_is_found_in_one_run(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.bound > 8.0
 
 
+def alone(**changes: Any) -> RunConfig:
+    """Return a data holder's training with DP-SGD, all examples in every step."""
+    steps = {"noise": 1.0, "steps": 4, "batch_size": 1442}
+    return private(
+        **{"mode": "dp-sgd", "single_holder": True, "dp": {}, "dpsgd": steps, "federate": {"clients": 1}} | changes
+    )
+
+
+def test_canary_examples_show_much_of_the_claim_and_leave_the_model_as_it_is(tmp_path: Path) -> None:
+    found = run(alone(out=tmp_path / "with"), quiet=True).audit
+    run(alone(out=tmp_path / "without", audit={"canaries": None}), quiet=True)
+    assert found is not None
+    assert (found.unit, found.final) == ("example", None)
+    assert 0.6 * found.epsilon < found.bound <= found.epsilon
+    assert weights(tmp_path / "with") == weights(tmp_path / "without")
+
+
+def test_half_the_noise_of_steps_is_found_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = StepNoise._draw
+    monkeypatch.setattr(StepNoise, "_draw", lambda own, step: real(own, step) / 2.0)
+    found = run(alone(), quiet=True).audit
+    assert found is not None
+    assert found.refuted
+
+
+def test_canary_examples_are_drawn_as_often_as_others() -> None:
+    found = run(alone(dpsgd={"noise": 0.5, "steps": 6, "batch_size": 721}), quiet=True).audit
+    assert found is not None
+    assert 1.0 < found.bound <= found.epsilon
+
+
 def test_the_replay_of_such_a_run_has_no_canaries(folder: Path) -> None:
     (subject,) = cases.of_run(folder, randomness=Randomness.of(seed=1))
     assert subject.pairs[0].worlds[0](2).shape[0] == 2
@@ -101,7 +133,7 @@ def test_canaries_share_no_coordinate_and_stand_out_by_one() -> None:
     flock = Flock.of(7, 100, Randomness.of(seed=1))
     assert np.bincount(flock.owner).tolist() == [15, 15, 14, 14, 14, 14, 14]
     quiet = replace(plan, mechanism=replace(plan.mechanism, noise_multiplier=0.0), sampler=Everyone(population=5))
-    canaries = Canaries(plan=quiet, count=7, first=np.zeros(100, np.float32), randomness=Randomness.of(seed=1))
+    canaries = ClientCanaries(plan=quiet, count=7, first=np.zeros(100, np.float32), randomness=Randomness.of(seed=1))
     assert canaries.flock.inside.tolist() == flock.inside.tolist()
     updates: dict[int, np.ndarray] = {}
     canaries._clients._trainer.train(
@@ -124,7 +156,10 @@ def test_canaries_share_no_coordinate_and_stand_out_by_one() -> None:
         {"dp": {"epsilon": 8.0, "clip": "adaptive"}, "federate": {"rounds": 2, "clients": 100}},
         {"dp": {"epsilon": 8.0, "per_layer": True}},
         {"dp": {"epsilon": 8.0, "denoise": "james-stein"}},
-        {"federate": {"rounds": 2, "clients": 20, "per_round": 5, "sampling": "fixed"}},
+        {
+            "dp": {"noise": 1.0},
+            "federate": {"rounds": 2, "clients": 20, "per_round": 5, "sampling": "fixed"},
+        },
         {"federate": {"rounds": 4, "clients": 20, "separation": 2}},
         {"audit": {"canaries": 10_000}},
         {"audit": {"canaries": 99}},

@@ -76,6 +76,7 @@ MODE = Flag(key="mode", panel=_PRIVACY)
 EPSILON = Flag(key="dp.epsilon", kind=float, panel=_PRIVACY)
 DELTA = Flag(key="dp.delta", kind=float, panel=_PRIVACY)
 CLIENTS_NOISE = Flag(key="paillier.dp", kind=bool, names=("--dp/--no-dp",), panel=_PRIVACY)
+AUDIT = Flag(key="audit.canaries", kind=int, names=("--audit",), panel=_PRIVACY)
 ROUNDS = Flag(key="federate.rounds", kind=int, panel=_FEDERATION)
 DATA_FOLDER = Flag(key="data.folder", kind=Path, names=("--data-dir",))
 GPU = Flag(key="gpu", kind=int)
@@ -115,7 +116,7 @@ RUN = (  # what federations have
     Flag(key="dp.clip", names=("--C", "--clip"), panel=_PRIVACY),
     *_BUDGET,
     CLIENTS_NOISE,
-    Flag(key="audit.canaries", kind=int, names=("--audit",), panel=_PRIVACY),
+    AUDIT,
     Flag(key="engine"),
     *_MACHINE,
 )
@@ -125,6 +126,7 @@ TRAIN = (  # what a data holder alone has
     *_BUDGET,
     Flag(key="dpsgd.clipping", panel=_PRIVACY),
     Flag(key="dpsgd.budget_by", panel=_PRIVACY),
+    AUDIT,
     Flag(key="dpsgd.steps", kind=int, names=("--iterations",), panel=_TRAINING),
     Flag(key="train.local_epochs", kind=int, names=("--epochs",), panel=_TRAINING),
     Flag(key="dpsgd.batch_size", kind=int, panel=_TRAINING),

@@ -116,12 +116,14 @@ def _refuse_canaries(config: Resolved, mode: Mode, plan: Plan) -> None:
     """Refuse canaries where their scores would not mean what is said of them."""
     if config.audit.canaries is None:
         return
+    if config.single_holder and config.audit.canaries >= _FEWEST_CANARIES:
+        return  # one whose steps are looked at, all with the same noise
     mechanism, claim = plan.mechanism, plan.claim
     why = ""
     if config.audit.canaries < _FEWEST_CANARIES:
         why = f"fewer than {_FEWEST_CANARIES} show nothing"
     elif not mode.central or not isinstance(mechanism, GaussianMechanism) or claim is None:
-        why = "they are for Gaussian noise that the server adds, drawn anew for every round (mode dp)"
+        why = "they are for Gaussian noise that the server of mode dp adds, new in every round, and `tacit train`"
     elif mechanism.adaptive is not None or mechanism.per_layer or mechanism.denoise != "none":
         why = "they are for one fixed clip of the whole update, and releases that are not denoised"
     elif mechanism.noise_multiplier == 0.0:

@@ -204,6 +204,12 @@ class ExampleAccount:
         )
 
     @property
+    def ledger(self) -> Ledger:
+        """What the worst client's examples were charged."""
+        client, _ = self._spent()
+        return self._examples.ledger(client, self.taken[client])
+
+    @property
     def epsilon(self) -> float:
         """What the worst client's examples have spent."""
         return self._spent()[1].epsilon
@@ -231,8 +237,7 @@ class ExampleAccount:
 
     def final(self) -> Privacy:
         """Return the claim at the end of a run, with what it means as a risk."""
-        client, _ = self._spent()
-        return _with_risk(self.privacy(), self._examples.ledger(client, self.taken[client]))
+        return _with_risk(self.privacy(), self.ledger)
 
     def _extremes(self) -> list[int]:
         """Return the clients that may have spent least: fewest steps, and of those the smallest rate."""

@@ -31,7 +31,7 @@ from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.book import Book
-from tacit.runs.canaries import Canaries
+from tacit.runs.canaries import Canaries, ClientCanaries, of_job
 from tacit.runs.connection import Connection, Watch
 from tacit.runs.folder import MODEL, RESULT, WALL, Checkpoint, RunFolder
 from tacit.runs.job import Job
@@ -157,25 +157,20 @@ class Runner:
 
     def _release_canaries(self, start: Checkpoint | None) -> None:
         """Let the canaries in, where the settings ask for some, with the scores they had."""
-        job = self._job
-        if job.config.audit.canaries is None:
+        self._canaries = of_job(self._job, self._randomness)
+        if self._canaries is None:
             return
-        self._canaries = Canaries(
-            plan=job.plan,
-            count=job.config.audit.canaries,
-            randomness=self._randomness,
-            first=job.trainer.layout.read(job.module).cpu().numpy(),
-        )
         if start is not None and start.canaries is not None:
             self._canaries.scores = start.canaries
         self._remarks += (self._canaries.remark,)
 
     def _audited(self, result: Result, model: Vector) -> Result:
         """Return the result with what the canaries found, where there are any."""
-        if self._canaries is None or self._account is None:
+        account = self._account or self._examples
+        if self._canaries is None or account is None:
             return result
         self._observer.doing("looking for the canaries")
-        found = self._canaries.found(self._account.ledger, model)
+        found = self._canaries.found(account.ledger, model)
         self._write(Audit(**asdict(found)))
         return replace(result, audit=found)
 
@@ -241,7 +236,7 @@ class Runner:
             try:
                 task = broadcast(self._plan, mechanism, before.model, turn)
                 total = self._exchange(engine, sum_flow(self._plan, mechanism, cohort, task), traffic)
-                if self._canaries is not None:
+                if isinstance(self._canaries, ClientCanaries):
                     total = self._canaries.joined(total, task)
                 with self._stopwatch.measure("recover"):
                     outcome = release(self._plan, mechanism, total, task, before.state, self._randomness)
@@ -264,8 +259,8 @@ class Runner:
                     )
                 for note in outcome.notes:
                     self._note(note)
-                if self._canaries is not None:
-                    self._canaries.saw(outcome.update)
+                if isinstance(self._canaries, ClientCanaries):
+                    self._canaries.saw_release(outcome.update)
                 return outcome, cohort, attempt + 1
             finally:
                 self._in_flight = None

@@ -11,6 +11,7 @@ import time
 from tacit.errors import RunError
 from tacit.federated.plan import State
 from tacit.flow import Engine
+from tacit.runs.canaries import ExampleCanaries
 from tacit.runs.folder import Checkpoint
 from tacit.runs.journal import Attempt, Round
 from tacit.runs.result import RoundRecord
@@ -54,6 +55,7 @@ class SingleHolderRunner(Runner):
                 last=end,
                 total=total,
                 on_step=lambda step: self._observer.progress(replied=step - first, asked=end - first),
+                canaries=self._canaries if isinstance(self._canaries, ExampleCanaries) else None,
             )
         if first_not_finite(model) is not None:
             raise RunError(
@@ -85,6 +87,7 @@ class SingleHolderRunner(Runner):
             mechanism=b"",
             seconds=self._spent(before, wall),
             record=Round.of(record),
+            canaries=None if self._canaries is None else self._canaries.scores,
         )
         self._save(after)
         return after, record

@@ -28,7 +28,7 @@ from tacit.training.optimizers import Sgd, optimizer_of
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.steps import PoissonBatches, PrivateSteps
+from tacit.training.private.steps import Canaries, PoissonBatches, PrivateSteps
 from tacit.training.settings import LocalTraining, Loss
 from tacit.vectors import Vector
 
@@ -232,11 +232,13 @@ class PrivateHolder(PrivateClients):
         last: int,
         total: int,
         on_step: Callable[[int], None] = lambda _: None,
+        canaries: Canaries | None = None,
     ) -> tuple[Vector, dict[str, Vector], float]:
         """Take the steps from ``first`` up to ``last`` of ``total``.
 
         The learning rate falls in a line from ``lr`` at the first step to ``final * lr`` at the last. Draws are named
-        by the step, so that a simulation that was interrupted goes on as if it had not been.
+        by the step, so that a simulation that was interrupted goes on as if it had not been. ``canaries`` are in every
+        step, where there are any.
 
         Returns:
             The new model, the optimiser's state, and the mean loss, which no noise protects.
@@ -258,6 +260,7 @@ class PrivateHolder(PrivateClients):
             clip_bound=self._clipping.bound,
             randomness=self._randomness.within("alone"),
             micro_batch=self._micro_batch,
+            canaries=canaries,
         )
         loss, count = torch.zeros((), device=device), 0
         devices = [device] if device.type == "cuda" else []

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -44,6 +45,26 @@ class Batch:
         return len(self.rows)
 
 
+class Canaries(Protocol):
+    """Made-up examples, and who looks for them in what is released.
+
+    Their gradients lie in numbers behind the model's, which no other example moves: noise is drawn for the whole.
+    """
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers they have."""
+        ...
+
+    def added(self, step: int) -> NDArray[np.float64]:
+        """Return the sum of the gradients of those that a step draws, in their own numbers."""
+        ...
+
+    def saw(self, released: NDArray[np.float64]) -> None:
+        """Look at the noisy sum of a step, in their own numbers."""
+        ...
+
+
 class PrivateSteps:
     """Takes DP-SGD steps with any optimiser of :mod:`torch.optim`.
 
@@ -59,6 +80,7 @@ class PrivateSteps:
         micro_batch: how many examples go through the model at once; if None, 256 on a CPU and all on a GPU.
         pull: the weight of a proximal term towards the weights of now (FedProx); it sees no data and costs nothing.
         before_part: called with the step and the number of the micro-batch before each goes through the model.
+        canaries: made-up examples that take part in every step; the model does not notice them.
     """
 
     def __init__(
@@ -75,6 +97,7 @@ class PrivateSteps:
         micro_batch: int | None = None,
         pull: float = 0.0,
         before_part: Callable[[int, int], None] = lambda _step, _part: None,
+        canaries: Canaries | None = None,
     ) -> None:
         if not 0.0 <= noise_multiplier < math.inf:
             raise ConfigError(f"Expected a noise multiplier of 0 or more, got {noise_multiplier}.")
@@ -91,12 +114,14 @@ class PrivateSteps:
         self._sizes = [p.numel() for p in gradient.parameters]
         device = gradient.parameters[0].device
         self._grid = Grid.of(bound=clip_bound, size=sum(self._sizes))
+        more = 0 if canaries is None else canaries.numbers
         self._noise = StepNoise(
-            size=sum(self._sizes), std=self._std, grid=self._grid, randomness=randomness, device=device
+            size=sum(self._sizes) + more, std=self._std, grid=self._grid, randomness=randomness, device=device
         )
         self._held: tuple[int, Tensor] | None = None  # the step, and what it has accumulated
         self._pull = pull
         self._before_part = before_part
+        self._canaries = canaries
         self._origin = [p.detach().clone() for p in gradient.parameters] if pull else []
 
     def draw(self, step: int) -> Batch:
@@ -132,8 +157,13 @@ class PrivateSteps:
         parameters = self._gradient.parameters
         total = self._of_step(step)
         self._held = None
+        if self._canaries is not None:
+            total = torch.cat([total, torch.from_numpy(self._canaries.added(step)).to(total.device)])
         if self._std > 0.0:
             total = (total / self._grid.step).round_().mul_(self._grid.step).add_(self._noise.of_step(step))
+        if self._canaries is not None:
+            self._canaries.saw(total[sum(self._sizes) :].cpu().numpy())
+            total = total[: sum(self._sizes)]
         total = total / float(self.batches.expected)
         sums = [
             part.view_as(p).to(p.dtype) for part, p in zip(torch.split(total, self._sizes), parameters, strict=True)

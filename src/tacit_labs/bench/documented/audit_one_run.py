@@ -22,7 +22,7 @@ from tacit.accounting.one_run import CONFIDENCE, epsilon_of, held_against, least
 from tacit.config.run_config import RunConfig
 from tacit.randomness import Randomness
 from tacit.runs import run
-from tacit.runs.canaries import Canaries
+from tacit.runs.canaries import ClientCanaries
 
 CANARIES, DELTA = 1000, 1e-5
 EPSILONS = (1.0, 3.0, 8.0)
@@ -100,9 +100,9 @@ def _cost(seed: int) -> dict[str, Any]:
 
         return measured
 
-    kept = {name: getattr(Canaries, name) for name in ("joined", "saw", "found")}
+    kept = {name: getattr(ClientCanaries, name) for name in ("joined", "saw_release", "found")}
     for name, method in kept.items():
-        setattr(Canaries, name, timed(method))
+        setattr(ClientCanaries, name, timed(method))
     try:
         begin = time.process_time()
         config = RunConfig(mode="dp", dp={"epsilon": 8.0}, seed=seed, audit={"canaries": CANARIES})
@@ -110,7 +110,7 @@ def _cost(seed: int) -> dict[str, Any]:
         whole = time.process_time() - begin
     finally:
         for name, method in kept.items():
-            setattr(Canaries, name, method)
+            setattr(ClientCanaries, name, method)
     other = run.run(RunConfig(mode="dp", dp={"epsilon": 8.0}, seed=seed), quiet=True)
     assert own.audit is not None
     return {
