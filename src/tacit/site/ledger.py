@@ -238,7 +238,7 @@ class Ledger:
             return max(wall, last)
         if ahead > _SLACK:
             raise _against(f"the clock was set forward by {ahead:.0f} s since the last release; set it right")
-        return last + max(up_since, 0.0)
+        return float(last + max(up_since, 0.0))
 
     def _about(self) -> dict[str, str]:
         return dict(self._connection.execute("SELECT key, value FROM about"))
