@@ -97,6 +97,16 @@ def test_what_can_not_stand_in_stays() -> None:
     assert list(batchable(nn.ModuleList(layers)).children()) == layers
 
 
+def test_models_may_ask_their_layers() -> None:
+    layer, attention = nn.LSTM(3, 4, 2, batch_first=True, dropout=0.1), nn.MultiheadAttention(WIDTH, 2, dropout=0.1)
+    own, other = Recurrence(layer), batchable(attention)
+    for name in ("hidden_size", "num_layers", "input_size", "bidirectional", "batch_first", "dropout", "bias", "mode"):
+        assert getattr(own, name) == getattr(layer, name)
+    for name in ("embed_dim", "num_heads", "head_dim", "batch_first", "dropout"):
+        assert getattr(other, name) == getattr(attention, name)
+    own.flatten_parameters()
+
+
 class Text(nn.Module):
     """A recurrent layer over words, then the last state."""
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tacit.training.recurrence import Recurrence, linear_of
+from tacit.training.recurrence import NotInPartsError, Recurrence, linear_of
 
 
 def batchable(module: nn.Module) -> nn.Module:
@@ -83,15 +83,17 @@ class Attention(nn.Module):
 
     in_proj_bias = None  # torch's encoder layers look here for a fast path of their own, and take none
     _qkv_same_embed_dim = True
+    num_heads: int
+    batch_first: bool
 
     def __init__(self, layer: nn.MultiheadAttention) -> None:
         super().__init__()
-        self.num_heads = layer.num_heads
-        self.batch_first = layer.batch_first
+        for name in ("embed_dim", "num_heads", "head_dim", "batch_first", "dropout"):  # models ask their layers
+            setattr(self, name, getattr(layer, name))
         assert layer.in_proj_weight is not None
         self.projection = linear_of(layer.in_proj_weight, layer.in_proj_bias)
         self.out_proj = linear_of(cast(nn.Parameter, layer.out_proj.weight), layer.out_proj.bias)
-        self.dropout = nn.Dropout(layer.dropout) if layer.dropout else None
+        self.drop = nn.Dropout(layer.dropout) if layer.dropout else None
 
     def forward(
         self,
@@ -107,7 +109,7 @@ class Attention(nn.Module):
         """Return outputs and, if asked for, the weights of attention."""
         del is_causal  # a hint that the mask is causal; the mask itself is used
         if query.dim() != 3:
-            raise TypeError("attention over a single sequence can't be mapped")
+            raise NotInPartsError("attention over a single sequence has no rule")
         alike = query is key and key is value
         if not self.batch_first:
             query, key, value = (part.transpose(0, 1) for part in (query, key, value))
@@ -121,11 +123,11 @@ class Attention(nn.Module):
         q, k, v = (part.view(*part.shape[:2], self.num_heads, -1).transpose(1, 2) for part in parts)
         mask = _joined(attn_mask, key_padding_mask, q)
         weights = None
-        if self.dropout is None and not need_weights:
+        if self.drop is None and not need_weights:
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
             weights = attention_weights(q, k, mask)
-            mixed = (weights if self.dropout is None else self.dropout(weights)) @ v
+            mixed = (weights if self.drop is None else self.drop(weights)) @ v
             weights = weights.mean(1) if average_attn_weights else weights
         outputs: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
         outputs = outputs if self.batch_first else outputs.transpose(0, 1)

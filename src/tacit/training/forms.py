@@ -199,7 +199,7 @@ class _Choice:
             return None, "hooks see one client at a time"
         if self._settings.factory is not None:
             return None, "an optimiser of your own sees one client at a time"
-        drops = any(isinstance(m, Recurrence | Attention) and m.dropout is not None for m in self._mapped.modules())
+        drops = any(isinstance(m, Recurrence | Attention) and m.drop is not None for m in self._mapped.modules())
         program, reason, traced, pure = None, "", None, True
         try:
             with watched_generators(self._device) as drawn:

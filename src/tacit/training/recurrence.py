@@ -24,6 +24,17 @@ from torch.autograd.function import once_differentiable
 
 Kind = Literal["lstm", "gru", "tanh", "relu"]
 State = Tensor | tuple[Tensor, Tensor]
+_TOLD = ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
+    "mode",
+    "input_size",
+    "hidden_size",
+    "num_layers",
+    "bias",
+    "batch_first",
+    "dropout",
+    "bidirectional",
+    "proj_size",
+)
 GATES: dict[Kind, int] = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 
 
@@ -201,6 +212,10 @@ class Hidden(nn.Module):
         return states, last
 
 
+class NotInPartsError(TypeError):
+    """A layer that stands in for one of torch's is given what it does not take."""
+
+
 class Recurrence(nn.Module):
     """Computes what an ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` computes, with its own parameters; it can be mapped.
 
@@ -210,13 +225,16 @@ class Recurrence(nn.Module):
     True
     """
 
+    hidden_size: int
+    num_layers: int
+    batch_first: bool
+
     def __init__(self, layer: nn.RNNBase) -> None:
         super().__init__()
         self._kind = kind_of(layer)
-        self._batch_first = layer.batch_first
-        self._layers = layer.num_layers
         self._ways = 2 if layer.bidirectional else 1
-        self._size = layer.hidden_size
+        for name in _TOLD:  # models ask their layers, to make first states for instance
+            setattr(self, name, getattr(layer, name))
         self.ih, self.hh = nn.ModuleList(), nn.ModuleList()
         for number in range(layer.num_layers):
             for way in ("", "_reverse")[: self._ways]:
@@ -226,17 +244,20 @@ class Recurrence(nn.Module):
                 ]
                 self.ih.append(linear_of(named[0], named[1]))
                 self.hh.append(Hidden(self._kind, named[2], named[3]))
-        self.dropout = nn.Dropout(layer.dropout) if layer.dropout and layer.num_layers > 1 else None
+        self.drop = nn.Dropout(layer.dropout) if layer.dropout and layer.num_layers > 1 else None
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: it is for cuDNN, which is not used."""
 
     def forward(self, values: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Return the states of the last layer at all steps, and all layers' last ones, as torch's layers do."""
         if not isinstance(values, Tensor) or values.dim() != 3:
-            raise TypeError("a recurrent layer of packed or single sequences can't be mapped")
-        values = values if self._batch_first else values.transpose(0, 1)
-        zeros = torch.zeros(len(values), self._size, device=values.device, dtype=values.dtype)
+            raise NotInPartsError("a recurrent layer of packed or single sequences has no rule")
+        values = values if self.batch_first else values.transpose(0, 1)
+        zeros = torch.zeros(len(values), self.hidden_size, device=values.device, dtype=values.dtype)
         lasts: list[Tensor] = []
         cells: list[Tensor] = []
-        for number in range(self._layers):
+        for number in range(self.num_layers):
             ways = []
             for way in range(self._ways):
                 place = number * self._ways + way
@@ -247,9 +268,9 @@ class Recurrence(nn.Module):
                 cells.append(last)
                 ways.append(states.flip(1) if way else states)
             values = ways[0] if self._ways == 1 else torch.cat(ways, 2)
-            if self.dropout is not None and number < self._layers - 1:
-                values = self.dropout(values)
-        values = values if self._batch_first else values.transpose(0, 1)
+            if self.drop is not None and number < self.num_layers - 1:
+                values = self.drop(values)
+        values = values if self.batch_first else values.transpose(0, 1)
         after = torch.stack(lasts)
         return values, ((after, torch.stack(cells)) if self._kind == "lstm" else after)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.grid import within
 from tacit.training.private.clipping import RULES, Clipping, Rule
+from tacit.training.private.ghost_norms import _gram_pays
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.settings import cross_entropy, squared_error
 from tests.training.private.common import CASES, CLASSES, Case, Crossed, Gate, Outside, Text, Tied, TiedWords
@@ -147,6 +148,32 @@ def test_uses_that_cancel_are_formed() -> None:
     for i in range(5):
         sums, _ = asked.sums(features[i : i + 1], labels[i : i + 1])
         assert float(sums[0].norm()) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("positions", "width", "height", "pays"),
+    [(2, 64, 256, True), (40, 64, 256, False), (128, 768, 50_000, True), (1_024, 64, 64, False)],
+)
+def test_gradients_are_formed_where_that_is_cheaper_and_fits(
+    positions: int, width: int, height: int, pays: bool
+) -> None:
+    assert _gram_pays(positions, width, height) == pays
+
+
+def test_packed_sequences_have_no_form_and_that_is_said() -> None:
+    class Packed(Text):
+        def forward(self, words: Tensor) -> Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(
+                self.norm(self.table(words)), torch.full((len(words),), 3), batch_first=True
+            )
+            output: Tensor = self.out(self.layer(packed)[1][-1])
+            return output
+
+    model, features, labels = Case(
+        make=lambda: Packed(lambda: nn.GRU(4, 3, batch_first=True)), features=(5,), words=True
+    ).build()
+    with pytest.raises(ConfigError, match=r"No form of DP-SGD fits this model: .*packed or single sequences"):
+        gradient(model, features, labels)
 
 
 def test_dropout_in_a_recurrent_layer_follows_the_models_mode() -> None:

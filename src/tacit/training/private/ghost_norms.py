@@ -37,6 +37,7 @@ from tacit.training.recurrence import Hidden
 
 _CANCELS = 2.0**16  # the square of how much larger than a gradient the sum of its positions' norms may be
 _READ = 24  # products that could be computed while a number is read, squared and added up
+_ROOM = 2  # how much larger than a layer's inputs and output gradients the gradient of an example may be
 _AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time
 
 Call = tuple[Tensor, Tensor]  # a layer's input and the gradient of its output, both with the examples first
@@ -165,10 +166,13 @@ def _gram_pays(positions: int, width: int, height: int) -> bool:
     """Return whether two Gram matrices cost less than forming the gradient: in products of single precision.
 
     Gram matrices and the weighted sum by positions are in double precision, twice the cost; of a formed gradient every
-    number is read twice more, to square and to add it up, which costs as much as some products.
+    number is read twice more, to square and to add it up, which costs as much as some products. A gradient that takes
+    much more memory than the layer's values and their gradients is never formed: that of a large vocabulary, say.
     """
-    gram = 2 * (positions * positions * (width + height) + positions * width * height)
-    return gram < (positions + _READ) * width * height
+    size = width * height
+    if size > _ROOM * positions * (width + height):
+        return True
+    return 2 * (positions * positions * (width + height) + positions * size) < (positions + _READ) * size
 
 
 def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGradients:

@@ -13,6 +13,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
 from tacit.training.private.normalisation import check_normalisation
 from tacit.training.private.probe import calm, check_examples_apart
+from tacit.training.recurrence import NotInPartsError
 from tacit.training.settings import Loss
 
 Form = Literal["auto", "book-keeping", "functional"]
@@ -77,7 +78,7 @@ class PrivateGradient:
             try:
                 self._form = BookKeeping(model, loss, clipping)
                 self._try_book_keeping(features, labels)
-            except NoRule as error:
+            except (NoRule, NotInPartsError) as error:
                 if form == "book-keeping":
                     raise ConfigError(f"Book-keeping does not fit this model: {error}. Use form='auto'.") from error
                 self.reason = str(error)
