@@ -25,16 +25,6 @@ from torch.autograd.function import once_differentiable
 Kind = Literal["lstm", "gru", "tanh", "relu"]
 State = Tensor | tuple[Tensor, Tensor]
 _TOLD = ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
-    "mode",
-    "input_size",
-    "hidden_size",
-    "num_layers",
-    "bias",
-    "batch_first",
-    "dropout",
-    "bidirectional",
-    "proj_size",
-)
 GATES: dict[Kind, int] = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 
 
