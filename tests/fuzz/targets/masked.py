@@ -123,6 +123,11 @@ def _request(data: bytes) -> None:
         assert listed[member.place]
         assert _MINIMUM <= listed.sum() <= unpack_members(member.sharers, member.clients).sum()
         assert Member.from_bytes(state).listed in (b"", member.listed), "for one list"
+        rest = bytes(frame.body)[len(member.listed) :]
+        for gone in range(_CLIENTS):  # neither signed nor revealed for another one, whichever that is
+            other = pack_members(listed ^ (np.arange(_CLIENTS) == gone))
+            again = wire.unpack(wire.pack(frame.kind, frame.turn, other + rest))
+            assert wire.unpack(_protocol(signed).client(after, again, None, number=_ASKED)[1]).kind is Kind.FAILURE
 
 
 def _states() -> list[bytes]:
