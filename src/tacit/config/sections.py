@@ -282,7 +282,8 @@ class Paillier(Section):
     insecure_key_size: bool = False
     """Allow keys below 2048 bits, for experiments."""
     dp: bool = False
-    """Differential privacy under encryption: Skellam noise from the clients, set by the section dp (`--dp`)."""
+    """Differential privacy of the sum (`--dp`, also in mode masks): Skellam noise from the clients, set by the section
+    dp."""
     colluding: Annotated[int, Between(0, limits.CLIENTS)] = 0
     """With dp: how many clients may tell the server their noise without epsilon being broken."""
 
@@ -302,7 +303,7 @@ class Masks(Section):
     """A public number of examples that counts as weight 1; by default the largest client's, or 10,000 where nobody
     sees that, as on Flower."""
     dp: bool = False
-    """Differential privacy under masks: Skellam noise from the clients, set by the section dp (`--dp`)."""
+    """Differential privacy of the sum (`--dp`): Skellam noise from the clients, set by the section dp."""
 
 
 class Audit(Section):
