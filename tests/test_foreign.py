@@ -76,6 +76,7 @@ def test_an_object_is_asked_for() -> None:
         ("0x_", "Expected YAML"),
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("a: [", "Expected YAML"),
+        ("a: 5\nb: {c: 1, d: 2, c: 3}", "given twice"),
         ("a" * (1 << 18), "at most 131072"),
         (b"\xff\xfe", "UTF-8"),
     ],

@@ -19,9 +19,8 @@ import tacit
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.crypto import keyfile
 from tacit.crypto.new_keys import KeyOptions
-from tacit.holder.memory import Memory
-from tacit.holder.process import key_file, memory_identity
-from tacit.holder.settings import FILE, MEMORY, Settings
+from tacit.holder.new import init as new_holder
+from tacit.holder.settings import Settings
 from tacit.protocols.signatures import new_identity
 from tacit.site.new import init
 
@@ -87,8 +86,7 @@ def make_holder(out: Path) -> Path:
         lines.append(line)
     (folder / "clients.pub").write_bytes(b"".join(lines))
     rules = Settings(key=folder / "private.key", clients=folder / "clients.pub", minimum_clients=CLIENTS, rounds=50)
-    (folder / FILE).write_text(rules.to_text())
-    Memory.make(folder / MEMORY, memory_identity(key_file(rules)))
+    new_holder(folder, rules)
     return out / "public.key"
 
 

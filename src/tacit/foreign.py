@@ -28,6 +28,7 @@ DEEPEST = 32  # lists and mappings inside each other
 _PART = 1 << 20  # bytes read at a time
 _MOST_DIGITS = 40  # of a whole number: 128 bits; longer ones travel in hexadecimal
 _MOST_NODES = 100_000  # of a YAML document whose aliases are written out
+_TWICE = "a name is given twice"
 _TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
 _TOO_LARGE = f"it has more than {_MOST_NODES} values"
 # A string, also one that never ends, is one match: so the scan takes time in proportion to the text.
@@ -106,6 +107,10 @@ def _bounded_loader() -> type[Any]:
                 raise ValueError(_TOO_DEEP)
             node = super().compose_node(parent, index)
             self.depth -= 1
+            if isinstance(node, yaml.MappingNode):
+                names = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+                if len(names) > len(set(names)):
+                    raise ValueError(_TWICE)
             return node
 
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -218,5 +223,5 @@ def _finite(digits: str) -> float:
 def _named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     named = dict(pairs)
     if len(named) < len(pairs):
-        raise ValueError("a name is given twice")
+        raise ValueError(_TWICE)
     return named

@@ -17,7 +17,8 @@ from tacit import wire
 from tacit.crypto import keyfile, sealing
 from tacit.holder import process
 from tacit.holder.memory import Memory
-from tacit.holder.settings import FILE, MEMORY, SOCKET, Settings
+from tacit.holder.new import init
+from tacit.holder.settings import MEMORY, SOCKET, Settings
 from tacit.protocols.paillier import Caution, Rules, ShareHolder
 from tacit.protocols.paillier.holders import Holder
 from tacit.protocols.signatures import new_identity, read_identity
@@ -117,8 +118,7 @@ def made(folder: Path, keys: str, people: People, **changed: Any) -> Path:
     (folder / "clients.pub").write_bytes(people.lines)
     given = {"minimum_clients": 3, "rounds": 60, "openings": 500, "insecure_key_size": True, **changed}
     settings = Settings(key=folder / "secret.key", clients=folder / "clients.pub", **given)
-    (folder / FILE).write_text(settings.to_text())
-    Memory.make(folder / MEMORY, process.memory_identity(process.key_file(settings)))
+    init(folder, settings)
     return folder
 
 

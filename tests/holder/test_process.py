@@ -171,6 +171,7 @@ def test_a_memory_that_is_lost_damaged_or_of_another_key_is_not_an_empty_one(tmp
         ("rounds: 1e9", "rounds is"),
         ("differences: pair", "differences is 'pair', expected one of pairs, chains, none"),
         ("group: 5", "group is 5"),
+        ("rounds: 7\nrounds: 8", "a name is given twice"),
         ("prove: 'no'", "prove is 'no'"),
         ("unsealed: [", "can't be read"),
         ("clients: nobody.pub", "nobody.pub can't be read"),

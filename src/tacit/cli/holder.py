@@ -47,10 +47,8 @@ def init(
     Examples:
       tacit holder init --key share-1.key --clients clients.pub --minimum-clients 5 --out holder/
     """
-    from tacit.holder import process
-    from tacit.holder.memory import Memory
-    from tacit.holder.settings import FILE, MEMORY, Settings
-    from tacit.storage import make_folder, write_atomically
+    from tacit.holder.new import init as new
+    from tacit.holder.settings import FILE, Settings
 
     settings = Settings(
         key=key.absolute(),
@@ -63,13 +61,8 @@ def init(
         unsealed=unsealed,
         insecure_key_size=insecure_key_size,
     )
-    settings.check(Path(FILE))
     with spoken_warnings():
-        file = process.key_file(settings)
-    process.known_clients(settings)
-    make_folder(out, mode=0o700, advice="Choose another --out.")
-    Memory.make(out / MEMORY, process.memory_identity(file))
-    write_atomically(out / FILE, settings.to_text().encode(), mode=0o600, replace=False, advice="Choose another --out.")
+        new(out, settings)
     typer.echo(f"Wrote {out / FILE}; read it, then: tacit holder check {out} && tacit holder serve {out}")
 
 
