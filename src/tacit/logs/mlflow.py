@@ -29,7 +29,9 @@ STORE = "mlruns"
 EXPERIMENT = "tacit"
 _PARAMS = 100  # MLflow takes so many in one call
 _TAG = 5000  # letters of a tag
-_LOADING = threading.Lock()  # its modules import each other in a circle, which two threads at once break
+# Its modules import each other in a circle, which two threads at once break; and a run that is resumed while the thread
+# of its first session still begins, on a slow machine, is to find what that one creates.
+_BEGINNING = threading.Lock()
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
@@ -47,27 +49,21 @@ class MlflowLog:
         uri, store = self._store()
         if store is not None:
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        with _LOADING:
+        with _BEGINNING:
             from mlflow.entities import Param, RunTag
             from mlflow.tracking import MlflowClient
 
-        with _alone(store):
-            self._client = MlflowClient(tracking_uri=uri)
-            known = self._known(uri)
-            experiment = None if known else self._experiment()
+            with _alone(store):
+                self._client = MlflowClient(tracking_uri=uri)
+                known = self._known(uri)
+                self._run = known or self._created(about, uri)
         if known:
-            self._run = known
             self._client.update_run(known, status="RUNNING")
         else:
-            created = self._client.create_run(experiment, run_name=about.name)
-            self._run = created.info.run_id
             params = [Param(key, value) for key, value in about.settings.items()]
             for first in range(0, len(params), _PARAMS):
                 self._client.log_batch(self._run, params=params[first : first + _PARAMS])
             self._client.log_text(self._run, about.config, "config.yaml")
-            if self._folder is not None:
-                record = json.dumps({"uri": uri, "run": self._run}, indent=2)
-                write_atomically(self._folder / RECORD, record.encode() + b"\n")
         self._client.log_batch(self._run, tags=[RunTag(key, value[:_TAG]) for key, value in about.tags.items()])
         self._add_missing(done)
 
@@ -119,6 +115,14 @@ class MlflowLog:
                 f"{self._folder / RECORD} does not tell which MLflow run goes on: {error}. Remove it to begin another."
             ) from error
         self._client.get_run(run)
+        return run
+
+    def _created(self, about: About, uri: str) -> str:
+        """Create a run, and note which it is before anything else."""
+        run = str(self._client.create_run(self._experiment(), run_name=about.name).info.run_id)
+        if self._folder is not None:
+            record = json.dumps({"uri": uri, "run": run}, indent=2)
+            write_atomically(self._folder / RECORD, record.encode() + b"\n")
         return run
 
     def _experiment(self) -> str:
