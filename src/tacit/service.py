@@ -54,6 +54,7 @@ _PATIENCE = 60.0  # seconds for a request to arrive, and for a reply to be taken
 _TIME = struct.Struct("@ll")
 _CREDENTIALS = struct.Struct("@iII")
 _LONGEST_PATH = 100  # bytes of a socket's address; 108 and less by system
+_ROOM = 0.5  # seconds that a request waits for room
 _GRACE = 30.0  # seconds that requests in work are waited for at the end
 _LOG = logging.getLogger("tacit.service")
 
@@ -309,7 +310,7 @@ class Service:
                 self._bell[0].send(b"\0")
 
     def _take(self, peer: socket.socket) -> None:
-        if not self._room.acquire(blocking=False):
+        if not self._room.acquire(timeout=_ROOM):  # one that has just answered is about to leave
             with peer, contextlib.suppress(OSError):
                 _wait_at_most(peer, 1.0)
                 _send(peer, Message(code=Code.BUSY))

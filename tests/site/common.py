@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -50,25 +50,22 @@ def make_site(folder: Path, **values: Any) -> Path:
 
 
 @contextmanager
-def serving(*sites: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Run the processes of sites until the context ends; what they say is in a log beside each."""
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for site in sites:
-            log = stack.enter_context(site.with_name(f"{site.name}.log").open("a"))
-            command = [sys.executable, "-m", "tacit", "site", "serve", str(site)]
-            processes.append(
-                stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True))
-            )
+def serving(*sites: Path) -> Iterator[dict[Path, int]]:
+    """Run the processes of sites until the context ends, and return their numbers; what they say is in a log."""
+    log = sites[0].with_name("sites.log")
+    command = [sys.executable, "-m", "tacit", "site", "serve", *map(str, sites)]
+    with (
+        log.open("a") as words,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True) as process,
+    ):
         try:
-            for site, process in zip(sites, processes, strict=True):
-                assert process.stdout is not None
-                said = process.stdout.readline()
-                assert said.endswith("answering\n"), site.with_name(f"{site.name}.log").read_text()
-            yield processes
+            assert process.stdout is not None
+            said = [process.stdout.readline() for _ in sites]
+            found = [re.fullmatch(r"(.*): process (\d+) is answering\n", line) for line in said]
+            assert all(found), log.read_text()
+            yield {Path(one[1]): int(one[2]) for one in found if one is not None}
         finally:
-            for process in processes:
-                process.terminate()
+            process.terminate()
 
 
 def settings(**changes: Any) -> dict[str, Any]:

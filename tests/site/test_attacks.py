@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
+import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -80,10 +81,10 @@ def key_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """Sites, and the process of the last."""
+    """Sites, and the number of the last one's process."""
 
     sites: tuple[Path, Path, Path]
-    last: subprocess.Popen[str]
+    last: int
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, key_files: Mapping[str, Pa
     )
     doomed = make_site(folder / "doomed", rules=RULES, budget={"epsilon": 100.0})
     with serving(rich, poor, doomed) as processes:
-        yield Started(sites=(rich, poor, doomed), last=processes[-1])
+        yield Started(sites=(rich, poor, doomed), last=processes[doomed])
 
 
 @pytest.fixture(scope="module")
@@ -554,7 +555,7 @@ def test_a_killed_process_has_counted_what_it_answered_and_the_next_answers_no_r
         asked = pool.submit(hub.round, 2)
         while len(_rows(site)) < 2 and not asked.done():
             pass
-        started.last.kill()  # charged, and not yet answered, or just so
+        os.kill(started.last, signal.SIGKILL)  # charged, and not yet answered, or just so
         with contextlib.suppress(ServiceError):
             replies.append(asked.result())
     assert {kind_of(reply) for reply in replies} == {Kind.VECTOR}

@@ -102,14 +102,19 @@ def check(
 
 
 @app.command("serve")
-def serve(folder: Folder) -> None:
+def serve(
+    folders: Annotated[
+        list[Path], typer.Argument(help="The site's folder; several, for trials, get a process each.", metavar="FOLDER")
+    ],
+) -> None:
     """Answer frames at the site's socket until SIGTERM; the one process that ever holds the data."""
     import logging
+    import os
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     from tacit.site.process import serve as process
 
-    process(folder, ready=lambda: _say(f"{folder}: answering"))
+    process(*folders, ready=lambda folder: _say(f"{folder}: process {os.getpid()} is answering"))
 
 
 @app.command("ledger")

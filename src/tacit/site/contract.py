@@ -65,7 +65,8 @@ class Budget(Section):
     trust: Trust = "nobody"
     """Whom epsilon counts on. nobody: it holds against everyone, the server included. cohort: that enough other sites
     add their share of the noise and keep it to themselves (masks, encryption). server: that it adds its noise and
-    forgets what it saw (mode dp); epsilon then holds against whoever sees the models, and not against the server."""
+    forgets what it saw (mode dp); epsilon then holds against whoever sees the models, and not against the server or the
+    app that carries replies to it, which see them without noise."""
 
 
 class Rules(Section):

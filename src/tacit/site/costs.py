@@ -45,7 +45,7 @@ NO_NOISE = GaussianEvent(noise_multiplier=0.0)  # costs an infinite epsilon
 AGAINST: Mapping[Trust, str] = {
     "nobody": "everyone, the server included",
     "cohort": "the server and everyone else, while enough other sites add their noise and keep it to themselves",
-    "server": "whoever sees the models, and not the server, which is trusted to add its noise and to forget",
+    "server": "whoever sees the models, and not the server and its app, which are trusted to add noise and to forget",
 }
 
 

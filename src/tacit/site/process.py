@@ -17,18 +17,26 @@ was said first. Whatever is asked, the same happens in the same order:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
+import os
+import signal
+import sys
 import threading
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tacit import foreign, wire
 from tacit.config.resolved import Resolved
-from tacit.errors import ConfigError, WireError
+from tacit.errors import ConfigError, RunError, TacitError, WireError
 from tacit.flow import ClientId
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.parties.calls import Answer, Call, Value
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tacit.site")
 _LARGEST_RUN = 1 << 128
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Site(Party):
@@ -205,14 +214,65 @@ class Site(Party):
         return client_job(config, randomness, build=build, data=(rows.features, rows.labels)), randomness
 
 
-def serve(folder: Path, *, ready: Any = lambda: None) -> None:
-    """Answer at a site's socket until SIGTERM.
+def serve(*folders: Path, ready: Callable[[Path], None] = lambda _: None) -> None:
+    """Answer at the sockets of sites, in a process for each, until SIGTERM.
+
+    Several sites are for trials on one machine: what takes long to import is imported once, and then each gets a
+    process of its own (fork), which reads its own contract, data and ledger.
 
     Args:
-        folder: of the site.
-        ready: is called once the socket is there.
+        *folders: of the sites.
+        ready: is called in a site's process once it answers.
     """
-    folder = folder.absolute()
+    if len(folders) == 1:
+        _serve(folders[0].absolute(), ready)
+        return
+    import tacit.runs.job  # noqa: F401 - and torch with it, before the processes part
+
+    children: dict[int, Path] = {}
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+
+    for one in _SIGNALS:
+        signal.signal(one, pass_on)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until all are there whom it is passed on to
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: libraries' own, which idle
+        for folder in folders:
+            child = os.fork()
+            if child == 0:
+                os._exit(_served(folder.absolute(), ready))
+            children[child] = folder
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    ended = []
+    while children:
+        child, status = os.wait()
+        folder = children.pop(child)
+        ended += [str(folder)] if status else []
+    if ended:
+        raise RunError(f"The process of {', '.join(ended)} ended with an error; its words are above.")
+
+
+def _served(folder: Path, ready: Callable[[Path], None]) -> int:
+    """Answer for one of several sites, and return the exit status of its process."""
+    for one in _SIGNALS:
+        signal.signal(one, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    try:
+        _serve(folder, ready)
+    except TacitError as error:
+        sys.stderr.write(f"{folder}: {error}\n")
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _serve(folder: Path, ready: Callable[[Path], None]) -> None:
     check_private(folder)
     contract = read(folder)
     datas.check_same(contract.data)
@@ -221,9 +281,9 @@ def serve(folder: Path, *, ready: Any = lambda: None) -> None:
         site = Site(folder=folder, contract=contract, ledger=ledger, rows=rows)
         service = Service(path=contract.socket, answer=site.answer, group=contract.group)
         with service, stopped_by_signals(service):
-            import torch  # noqa: F401 - it takes seconds, and nobody waits for an answer yet
+            import tacit.runs.job  # noqa: F401 - it takes seconds, and nobody waits for an answer yet
 
-            ready()
+            ready(folder)
             service.run()
 
 

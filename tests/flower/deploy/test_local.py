@@ -65,7 +65,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
         told[f"client-{number}"] = {"partition-id": number, "tacit-socket": str(site.socket)}
     with federation(told, note=lambda _: None) as up:
         groups = up.processes.look()
-        assert len(groups) == 8  # the SuperLink, what it starts, four nodes and two sites
+        assert len(groups) == 7  # the SuperLink, what it starts, four nodes and the sites
         yield Real(up)
     assert not [group for group in groups if alive(group)]
     assert not _mentioning(str(up.folder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.harness import Target
-from tests.fuzz.targets import ciphertexts, configs, core, files, folders, frames, greetings, masked, sums
+from tests.fuzz.targets import ciphertexts, configs, core, files, folders, frames, greetings, masked, sites, sums
 
 ALL: tuple[Target, ...] = (
     *frames.TARGETS,
@@ -15,4 +15,5 @@ ALL: tuple[Target, ...] = (
     *configs.TARGETS,
     *folders.TARGETS,
     *core.TARGETS,
+    *sites.TARGETS,
 )

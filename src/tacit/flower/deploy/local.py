@@ -34,7 +34,7 @@ from tacit.runs.observer import Observer
 from tacit.runs.result import Result
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-_SUPERLINK, _RUN = "superlink", "run"
+_SUPERLINK, _RUN, _SITES = "superlink", "run", "sites"
 _NAME = "tacit-local"  # of the app, and of the connection in Flower's configuration
 _DAYS = 7
 _PATIENCE = 120.0  # seconds for the SuperLink to come up, or for a short command
@@ -163,20 +163,22 @@ def _write_connection(up: LocalFederation) -> None:
     )
 
 
-def _start_sites(up: LocalFederation, nodes: Mapping[str, NodeConfig]) -> dict[str, Path]:
-    """Start the process of every site that a node carries frames to, and return their sockets by their names."""
-    sockets = {f"site-of-{name}": Path(str(config[SETTING])) for name, config in nodes.items() if SETTING in config}
-    for name, path in sockets.items():
-        command = [sys.executable, "-m", "tacit", "site", "serve", str(path.parent)]
-        up.processes.start(name, command, home=up.folder / "home-sites")
+def _start_sites(up: LocalFederation, nodes: Mapping[str, NodeConfig]) -> list[Path]:
+    """Start the processes of the sites that nodes carry frames to, and return their sockets."""
+    sockets = [Path(str(config[SETTING])) for config in nodes.values() if SETTING in config]
+    if sockets:
+        command = [sys.executable, "-m", "tacit", "site", "serve", *(str(path.parent) for path in sockets)]
+        up.processes.start(_SITES, command, home=up.folder / "home-sites")
     return sockets
 
 
-def _wait_for_sites(up: LocalFederation, sockets: Mapping[str, Path]) -> None:
-    for name, path in sockets.items():
+def _wait_for_sites(up: LocalFederation, sockets: Sequence[Path]) -> None:
+    for path in sockets:
         while not path.exists():
-            if up.processes.status(name) is not None:
-                raise RunError(f"A site ended while it started. The end of its log:\n{up.processes.last_lines(name)}")
+            if up.processes.status(_SITES) is not None:
+                raise RunError(
+                    f"The sites ended while they started. What they said:\n{up.processes.last_lines(_SITES)}"
+                )
             time.sleep(_PAUSE)
 
 
