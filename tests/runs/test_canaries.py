@@ -11,7 +11,7 @@ import pytest
 
 from tacit.audit import cases
 from tacit.config.run_config import RunConfig
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, RunError
 from tacit.federated.plan import Everyone
 from tacit.mechanisms.gaussian import GaussianMechanism
 from tacit.modes.catalogue import plan_of, resolve
@@ -19,8 +19,8 @@ from tacit.randomness import Randomness
 from tacit.report.run.page import run_page
 from tacit.report.run.summary import ending
 from tacit.runs import history
-from tacit.runs.canaries import ClientCanaries, Flock
-from tacit.runs.folder import JOURNAL
+from tacit.runs.canaries import ClientCanaries, ExampleCanaries, Flock
+from tacit.runs.folder import CONFIG, JOURNAL
 from tacit.runs.result import Result
 from tacit.runs.run import resume, run
 from tacit.runs.runner import Runner
@@ -77,6 +77,11 @@ def test_an_interrupted_run_finds_the_same(folder: Path, tmp_path: Path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         run(private(out=out), quiet=True)
     monkeypatch.undo()
+    settings = (out / CONFIG).read_text()
+    (out / CONFIG).write_text(settings.replace(f"canaries: {CANARIES}", "canaries: 200"))
+    with pytest.raises(RunError, match="300 canaries"):
+        resume(out, quiet=True)
+    (out / CONFIG).write_text(settings)
     again = resume(out, quiet=True)
     assert again.audit == Result.read(folder / "result.json").audit
     assert weights(out) == weights(folder)
@@ -117,9 +122,15 @@ def test_half_the_noise_of_steps_is_found_in_one_run(monkeypatch: pytest.MonkeyP
 
 
 def test_canary_examples_are_drawn_as_often_as_others() -> None:
-    found = run(alone(dpsgd={"noise": 0.5, "steps": 6, "batch_size": 721}), quiet=True).audit
-    assert found is not None
-    assert 1.0 < found.bound <= found.epsilon
+    plan = plan_of(resolve(alone(dpsgd={"noise": 0.5, "batch_size": 100})), 1)
+    assert plan.examples is not None
+    canaries = ExampleCanaries(
+        plan=plan, examples=plan.examples.fitted([400]), count=1000, randomness=Randomness.of(seed=1)
+    )
+    drawn = [np.count_nonzero(canaries.added(step)) for step in range(20)]
+    inside = canaries.flock.inside.sum()
+    assert np.mean(drawn) == pytest.approx(0.25 * inside, rel=0.05)
+    assert np.abs(canaries.added(1)).max() == plan.examples.clip
 
 
 def test_the_replay_of_such_a_run_has_no_canaries(folder: Path) -> None:

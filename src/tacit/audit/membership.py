@@ -178,7 +178,7 @@ def _curve(
     marks = np.unique(np.concatenate([inside, outside]))[::-1]
     alarms = np.concatenate([[0.0], (outside[:, None] >= marks).mean(axis=0)])
     found = np.concatenate([[0.0], (inside[:, None] >= marks).mean(axis=0)])
-    least = np.unique(np.concatenate([np.geomspace(1e-4, 1.0, 60), RATES]))
+    least = np.unique(np.concatenate([np.geomspace(RATES[0], 1.0, 60), RATES]))
     most = [float(found[alarms <= rate].max()) for rate in least]
     allowed = None if claim is None else _allowed(claim)
     return Membership(

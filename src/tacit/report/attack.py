@@ -98,7 +98,7 @@ def membership_page(
     """
     members, others, shadows = counts
     series = [
-        Series(name="attack", x=list(alarms), y=list(found)),
+        Series(name="attack", x=list(alarms), y=[share or None for share in found]),
         Series(name="chance", x=list(alarms), y=list(alarms)),
     ]
     if curve is not None:
@@ -109,8 +109,9 @@ def membership_page(
         x_title="false-positive rate",
         y_title="true-positive rate",
         log_x=True,
+        log_y=True,
         caption=f"{members:,} examples that were trained on against {others:,} that were not; area under the curve "
-        f"{area:.3f}, where chance is 0.5.",
+        f"{area:.3f}, where chance is 0.5. A rate below 1 in {others:,} is measured without any false alarm.",
     )
     table = Table(
         columns=("false-positive rate", "found", "the claim allows at most"),

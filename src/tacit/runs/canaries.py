@@ -127,9 +127,13 @@ class Canaries:
             Claimed(ledger=ledger, delta=self._claim.delta),
             self.scores,
             self.flock.inside,
-            final=self.flock.along(model - self._first),
+            final=self._final_scores(model),
             normal=self._rate >= 1.0,
         )
+
+    def _final_scores(self, model: Vector) -> NDArray[np.float64] | None:
+        """Return the scores by the final model alone, where canaries are in it."""
+        return self.flock.along(model - self._first)
 
     def _asked(self, *release: int) -> NDArray[np.int64]:
         """Return those that are in a release."""
@@ -225,9 +229,8 @@ class ExampleCanaries(Canaries):
         """Look at the noisy sum of a step, in their own numbers."""
         self._saw(released / self._clip)
 
-    def found(self, ledger: Ledger, model: Vector) -> OneRun:
-        """Return what the canaries found, of a run that charged this; they are not in the model."""
-        return replace(super().found(ledger, self._first), final=None)
+    def _final_scores(self, model: Vector) -> None:
+        """Return nothing: they are not in the model."""
 
 
 def of_job(job: Job, randomness: Randomness) -> Canaries | None:

@@ -161,6 +161,11 @@ class Runner:
         if self._canaries is None:
             return
         if start is not None and start.canaries is not None:
+            if start.canaries.shape != self._canaries.scores.shape:
+                raise RunError(
+                    f"The checkpoint has scores of {start.canaries.size} canaries, config.yaml asks for "
+                    f"{self._canaries.scores.size}. Restore it."
+                )
             self._canaries.scores = start.canaries
         self._remarks += (self._canaries.remark,)
 
