@@ -112,6 +112,14 @@ def test_dp_sgd_hides_no_site(inside: Inside) -> None:
     assert inside.ledger.rows() == []
 
 
+def test_dp_sgd_of_steps_without_end_is_refused(inside: Inside) -> None:
+    """100 passes are allowed, and a batch is all 30 rows."""
+    for steps, code in ((101, Failure.CONTRACT), (100, None)):
+        hub = Hub.of(inside.contract.socket.parent, run=steps, **MODES["dp-sgd"][0], dpsgd__steps=steps)
+        reply = inside.ask(hub, hub.task(1)).body
+        assert (code_of(reply) if kind_of(reply) is Kind.FAILURE else None) is code
+
+
 def test_the_noise_that_is_charged_is_the_noise_that_is_added(inside: Inside) -> None:
     """Local noise of 40 on updates of norm 1: the reply has it, and the ledger says so."""
     hub = Hub.of(inside.contract.socket.parent, dp__noise=40.0)

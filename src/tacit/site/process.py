@@ -174,6 +174,7 @@ class Site(Party):
             )
         mechanism = job.plan.mechanism.with_state(task.extras)
         rules.check_clip(job.plan.mechanism, mechanism, self._contract)
+        rules.check_passes(job.examples, party, self._contract)
         price = price_of(job.plan, mechanism, examples=job.examples, party=party)
         rules.check_price(price, self._contract)
         release = Release(

@@ -11,6 +11,7 @@ import math
 from tacit import wire
 from tacit.config.resolved import Resolved
 from tacit.errors import RunError
+from tacit.federated.examples import ExamplePlan
 from tacit.federated.plan import Plan
 from tacit.mechanisms.correlated.mechanism import CorrelatedMechanism
 from tacit.mechanisms.gaussian import GaussianMechanism
@@ -69,6 +70,12 @@ def check_clip(planned: Mechanism, now: Mechanism, contract: Contract) -> None:
             wire.Failure.CHANGED,
             f"The server says clip {bound}, and the run was announced with {first}: its noise is made for the latter",
         )
+
+
+def check_passes(examples: ExamplePlan | None, party: int, contract: Contract) -> None:
+    """Refuse DP-SGD that would go over the data more often than allowed."""
+    if examples is not None and (passes := examples.steps[party] * examples.rates[party]) > contract.rules.passes:
+        raise _refused("passes", f"at most {contract.rules.passes}", f"DP-SGD of {passes:.0f} passes")
 
 
 def check_price(price: Price, contract: Contract) -> None:

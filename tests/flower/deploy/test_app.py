@@ -16,6 +16,7 @@ from tacit.flower.deploy.app import files, settings, toml, write_app
 from tacit.flower.deploy.nodes import shared
 from tacit.flower.serve import configuration
 from tacit.modes.catalogue import resolve
+from tacit.parties.settings import from_dotted
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
@@ -104,6 +105,14 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is there already"):
         write_app(tmp_path / "my-app", resolve(RunConfig()))
     assert not list((tmp_path / "my-app").iterdir())
+
+
+def test_lists_travel_as_words_and_empty_ones_not_at_all() -> None:
+    config = resolve(RunConfig(data={"name": "my.csv", "label": "y", "drop": ["id", "name"]}, evaluate={"metrics": []}))
+    told = tomllib.loads(toml(settings(config)))["tool"]["flwr"]["app"]["config"]
+    assert told["data"]["drop"] == "id,name"
+    assert "metrics" not in told.get("evaluate", {})
+    assert from_dotted({"data.drop": told["data"]["drop"]}).data.drop == ("id", "name")
 
 
 def test_texts_survive_the_way_through_toml() -> None:

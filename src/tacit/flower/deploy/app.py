@@ -229,10 +229,12 @@ def toml(values: Mapping[str, Any]) -> str:
 
 
 def _named(key: str, value: Any, given: bool) -> bool:
-    return value is not None and key not in _NEVER and (given or key in _ALWAYS)
+    return value is not None and value != [] and key not in _NEVER and (given or key in _ALWAYS)
 
 
-def _literal(value: bool | float | int | str) -> str:
+def _literal(value: bool | float | int | str | list[str]) -> str:
+    if isinstance(value, list):  # Flower's config has no lists; settings read words between commas
+        value = ",".join(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
