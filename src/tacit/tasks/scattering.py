@@ -140,7 +140,7 @@ def _magnitudes(spectra: Tensor, filters: Tensor, step: int) -> Tensor:
         part = (..., slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns))
         folded = parts[part] * filters[part] if folded is None else folded.addcmul_(parts[part], filters[part])
     assert folded is not None
-    waves = torch.fft.ifft2(torch.view_as_complex(folded.reshape(*folded.shape[:-1], -1, 2)))
+    waves = torch.fft.ifft2(torch.view_as_complex(folded.reshape(*folded.shape[:-1], -1, 2).contiguous()))
     squares = torch.view_as_real(waves).square_()
     return (squares[..., 0] + squares[..., 1]).sqrt_()
 
