@@ -97,6 +97,7 @@ def test_one_that_is_drawn_for_rounds_is_counted_by_a_mark() -> None:
     found = held_against(sampled, scores, inside, normal=False)
     assert 0.0 < found.bound <= found.epsilon
     assert not found.refuted
+    assert found.bound > 0.9 * found.any_shape  # which is of less confidence
 
 
 def test_too_few_canaries_are_refused() -> None:

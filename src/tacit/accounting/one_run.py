@@ -13,7 +13,8 @@ widens the deviation and lowers the bound (Andrew et al., "One-shot empirical pr
 learning", 2024, with a bound in the place of their estimate).
 
 Where clients are drawn anew for every round the scores are log-likelihood ratios of another law. A third of the
-canaries then choose a mark, and the others count as in :mod:`tacit.accounting.evidence`.
+canaries then choose a mark, and the others count as in :mod:`tacit.accounting.evidence`; where what follows shows more,
+that is taken, each with half of what the confidence leaves.
 
 **Of any shape.** Of the canaries with the extreme scores it is guessed which were put in. A mechanism whose best test
 with false alarms at the rate x finds at most T(x) allows that many right guesses with a probability that
@@ -102,10 +103,14 @@ def held_against(
             f"Expected {_FEW} canaries of each kind, got {len(one)} in the training and {len(other)} that are not. Use "
             "more canaries."
         )
-    bound, refuted = _seen(claimed, scores, inside, confidence)
+    any_shape = guessed(scores, inside, claimed, confidence=confidence)
     if normal:
         bound = epsilon_of(least_mu(one, other, confidence=confidence), claimed.delta)
         refuted = epsilon_of(least_mu(one, other, confidence=ALARM), claimed.delta) > claimed.epsilon
+    else:  # the larger of two, each of which may fail with half the probability
+        half = (1.0 + confidence) / 2.0
+        bound, refuted = _seen(claimed, scores, inside, half)
+        bound = max(bound, guessed(scores, inside, claimed, confidence=half))
     return OneRun(
         canaries=len(scores),
         inside=len(one),
@@ -113,7 +118,7 @@ def held_against(
         delta=claimed.delta,
         bound=bound,
         final=None if final is None else _seen(claimed, final, inside, confidence)[0],
-        any_shape=guessed(scores, inside, claimed, confidence=confidence),
+        any_shape=any_shape,
         confidence=confidence,
         refuted=bool(refuted),
         unit=claimed.ledger.unit,
