@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -76,6 +77,29 @@ def test_r_falls_strictly_with_the_derivative_of_the_page(epsilon: float) -> Non
 @pytest.mark.parametrize("delta", DELTAS)
 def test_the_root_is_the_analytic_mechanism(epsilon: float, delta: float) -> None:
     assert family(root(epsilon, delta), epsilon) == pytest.approx(calibration.analytic(epsilon, delta), rel=1e-6)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_at_epsilon_zero_the_noise_is_that_of_the_page(delta: float) -> None:
+    assert calibration.analytic(0.0, delta) == pytest.approx(1 / (2 * NormalDist().inv_cdf((1 + delta) / 2)), rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("delta", [0.74, 0.3, 1e-1, 1e-3, 1e-6])
+def test_the_classical_mechanism_is_private_up_to_epsilon_one(epsilon: float, delta: float) -> None:
+    x = f(delta) - epsilon / (2 * f(delta))
+    assert x >= 0.535
+    assert x * x >= f(delta) ** 2 - epsilon
+    bound = delta / 1.25 * math.exp(epsilon / 2) / (x * math.sqrt(2 * math.pi))
+    steps = [profile.delta_at(epsilon, epsilon / f(delta)), NormalDist().cdf(-x), bound, delta]
+    assert steps == sorted(steps)
+    rule = calibration.rule("classical").std(epsilon, delta, 1.0)
+    assert rule == pytest.approx(f(delta) / epsilon)
+
+
+def test_the_classical_proof_ends_where_the_page_says() -> None:
+    x = f(0.76) - 1 / (2 * f(0.76))
+    assert math.exp(0.5) / (1.25 * x * math.sqrt(2 * math.pi)) > 1
 
 
 @pytest.mark.parametrize("epsilon", [*EPSILONS, 1e3, 1e5])
