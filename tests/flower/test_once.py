@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,4 @@ def test_a_simulation_plans_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = counted(monkeypatch)
     run(digits(engine="flower", federate={"clients": 2, "rounds": 1}, mode="dp", dp={"epsilon": 8.0}))
     assert counts == ONCE
+    gc.collect()  # of what Ray left open, while the warnings are ignored

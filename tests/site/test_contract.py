@@ -83,7 +83,7 @@ def test_a_site_is_never_made_over_another(site: Path) -> None:
 
 def test_constants_are_not_read_off_private_rows(tmp_path: Path) -> None:
     data = write_data(tmp_path)
-    with pytest.raises(ConfigError, match="would be read off the private rows"):
+    with pytest.raises(ConfigError, match=r"'id', 'age', 'sex', 'outcome' has to be said.*--columns FILE.yaml"):
         init(tmp_path / "site", str(data), {"name": "a", "data": {"label": "outcome"}})
     assert not (tmp_path / "site").exists()
 

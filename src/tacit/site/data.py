@@ -52,11 +52,18 @@ def load(data: SiteData) -> Rows | None:
     for name in data.drop:
         _, table = taken(table, name, "data.drop")
     labels, table = taken(table, data.label, "label")
+    if data.columns is None:
+        raise ConfigError(
+            f"What may be known of the columns {', '.join(map(repr, (*table, data.label)))} has to be said: ranges, "
+            "categories and classes that were read off private rows would tell of them. Write a YAML file, such as "
+            f"`age: [18, 90]`, `sex: [female, male]`, `{data.label}: [healthy, ill]`, the same at all sites, and name "
+            "it with --columns FILE.yaml (data.columns in site.yaml)."
+        )
     encoding = public_encoding(
         table,
         labels,
         label=data.label,
-        described=None if data.columns is None else read_description(data.columns),
+        described=read_description(data.columns),
         public=None,
         private=True,
         whose=str(data.file),
