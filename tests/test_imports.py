@@ -72,7 +72,7 @@ MAY_IMPORT = {
     | {"accounting", "mechanisms", "protocols", "federated", "tasks", "training", "config", "modes", "parties", "runs"},
     "flower": BASE  # everything of Flower: runs on it, people's own Flower apps, deployments
     | {"crypto", "mechanisms", "protocols", "federated", "training", "tasks", "config", "modes", "runs", "report"}
-    | {"accounting", "audit", "parties", "site", "tacit"},
+    | {"accounting", "audit", "parties", "site", "holder", "tacit"},
     "cli": BASE
     | {"accounting", "crypto", "mechanisms", "protocols", "training", "tasks", "federated", "config", "modes", "runs"}
     | {"studies", "report", "flower", "audit", "holder", "site", "tacit"},

@@ -6,10 +6,13 @@ from pathlib import Path
 
 from tacit.holder import process
 from tacit.holder.memory import Memory
-from tacit.holder.settings import FILE, MEMORY, Settings
+from tacit.holder.settings import FILE, MEMORY, SOCKET, Settings
+from tacit.protocols.paillier import Rules
+from tacit.protocols.paillier.register import FLOOR
 from tacit.storage import make_folder, write_atomically
 
 _ADVICE = "Choose another --out."
+_MOST = 1 << 30  # openings in a trial
 
 
 def init(folder: Path, settings: Settings) -> None:
@@ -25,3 +28,29 @@ def init(folder: Path, settings: Settings) -> None:
     make_folder(folder, mode=0o700, advice=_ADVICE)
     Memory.make(folder / MEMORY, process.memory_identity(file))
     write_atomically(folder / FILE, settings.to_text().encode(), mode=0o600, replace=False, advice=_ADVICE)
+
+
+def trial(folder: Path, *, key: Path, clients: Path, rules: Rules, prove: bool, insecure_key_size: bool) -> Path:
+    """Make one of the key holders of a trial on one machine, and return its socket: it allows what the run asks for.
+
+    Args:
+        folder: new.
+        key: its file, or that of a share, unsealed: nobody is asked for words.
+        clients: the file with the identities of all clients.
+        rules: of the run.
+        prove: whether parts of a decryption come with proofs.
+        insecure_key_size: allow keys of less than 2048 bits.
+    """
+    settings = Settings(
+        key=key.absolute(),
+        clients=clients.absolute(),
+        minimum_clients=max(FLOOR, rules.minimum_clients),
+        rounds=rules.rounds,
+        openings=_MOST,
+        differences="none",  # cohorts of a trial are as they come
+        prove=prove,
+        unsealed=True,
+        insecure_key_size=insecure_key_size,
+    )
+    init(folder, settings)
+    return folder / SOCKET

@@ -53,7 +53,9 @@ def init(folder: Path, source: str, values: Mapping[str, Any]) -> Contract:
     return contract
 
 
-def trial(folder: Path, config: Resolved, *, number: int, pin: Path | None = None) -> Contract:
+def trial(
+    folder: Path, config: Resolved, *, number: int, pin: Path | None = None, identity: Path | None = None
+) -> Contract:
     """Make one of the sites of a trial on one machine: it allows what the run asks for, and promises nothing.
 
     Args:
@@ -61,6 +63,7 @@ def trial(folder: Path, config: Resolved, *, number: int, pin: Path | None = Non
         config: the run's.
         number: of the client that this site is.
         pin: the key that it encrypts with.
+        identity: the file of its lasting identity.
     """
     data = {"name": config.data.name, "dealt": True, "folder": config.data.folder and str(config.data.folder)}
     rules = {
@@ -80,6 +83,6 @@ def trial(folder: Path, config: Resolved, *, number: int, pin: Path | None = Non
         "data": data,
         "budget": {"epsilon": None, "delta": config.dp.delta, "unit": "client"},
         "rules": rules,
-        "keys": {} if pin is None else {"pin": str(pin.absolute())},
+        "keys": {name: str(path.absolute()) for name, path in (("pin", pin), ("identity", identity)) if path},
     }
     return init(folder, config.data.name, values)

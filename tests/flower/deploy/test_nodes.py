@@ -11,6 +11,8 @@ from tacit.config.run_config import RunConfig, from_mapping
 from tacit.crypto import keyfile
 from tacit.errors import ConfigError, RunError
 from tacit.flower.deploy.nodes import clear, nodes_of, runnable, unfinished
+from tacit.holder.process import known_clients
+from tacit.holder.settings import Settings
 from tacit.modes.catalogue import resolve
 from tacit.parties.operator import pin_of
 from tacit.runs.folder import RunFolder
@@ -66,8 +68,12 @@ def test_every_key_holder_is_a_node_and_clients_pin_the_key(
     held = keyfile.read(secret[0], insecure_key_size=True).public
     encrypts = getattr(held, "key", held)
     for name, told in nodes.items():
-        assert ("tacit-key" in told) == (name in holders or config.paillier.keys == "shared")
-        if name.startswith("client"):
+        assert ("tacit-key" in told) == (config.paillier.keys == "shared")
+        if name in holders:
+            rules = Settings.read(Path(str(told["tacit-socket"])).parent)
+            assert (rules.minimum_clients, rules.rounds, len(known_clients(rules))) == (2, 6, 2)
+            assert rules.key in secret
+        else:
             site = Path(str(told["tacit-socket"])).parent if "tacit-socket" in told else None
             pin = told["tacit-pin"] if site is None else str(read(site).keys.pin)
             assert pin_of({"tacit-pin": pin}, config.paillier) == encrypts.identity
@@ -79,7 +85,8 @@ def test_keys_that_are_there_are_used(tmp_path: Path) -> None:
     second.mkdir()
     nodes_of(resolve(_config(mode="paillier", paillier=SMALL)), first)
     again = _config(mode="paillier", paillier={**SMALL, "key": str(first / "private.key")})
-    assert nodes_of(resolve(again), second)["holder-1"] == {"tacit-key": str(first / "private.key")}
+    assert nodes_of(resolve(again), second)["holder-1"] == {"tacit-socket": str(second / "holder-1" / "socket")}
+    assert Settings.read(second / "holder-1").key == first / "private.key"
     assert (second / "public.key").read_text() == (first / "public.key").read_text()
 
 

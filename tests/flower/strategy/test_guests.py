@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,15 @@ from tacit.crypto import keyfile, paillier, threshold
 from tacit.errors import DropoutError, RunError
 from tacit.flower import Private, private_mod
 from tacit.flower.strategy.guests import exchange_for
+from tacit.holder.new import init
+from tacit.holder.process import KeyHolder
+from tacit.holder.settings import Settings
+from tacit.protocols.signatures import new_identity
+from tacit.service import Service
 from tests.flower.common import FEW_BITS, app, federation, floats, mean_shift, quiet, start
+from tests.holder.common import memory_of
 
+INSECURE: dict[str, Any] = {"insecure_key_size": True}
 ENCRYPTED: dict[str, Any] = {"weight_cap": 40, **FEW_BITS}
 
 
@@ -50,6 +58,30 @@ def test_an_authority_at_a_node_opens_sums_and_never_trains(tmp_path: Path) -> N
         )
     for context in grid.contexts.values():
         assert factor not in repr(context.state).encode()
+
+
+def test_an_authority_in_a_process_of_its_own_to_which_a_node_only_carries_frames(tmp_path: Path) -> None:
+    key, pin = _authority(tmp_path)
+    made = [new_identity(f"client {number}") for number in range(4)]
+    (tmp_path / "clients.pub").write_bytes(b"".join(line for _, line in made))
+    settings = Settings(key=key, clients=tmp_path / "clients.pub", minimum_clients=2, unsealed=True, **INSECURE)
+    init(tmp_path / "holder", settings)
+    holder = KeyHolder(tmp_path / "holder")
+    grid = _real(pin)
+    for number, (secret, _) in enumerate(made):
+        path = tmp_path / f"client-{number}.key"
+        path.touch(mode=0o600)
+        path.write_bytes(secret)
+        grid.join(101 + number, app(private_mod), partition_id=number, tacit_pin=pin, tacit_identity=str(path))
+    with Service(path=tmp_path / "holder" / "socket", answer=holder.message) as service:
+        answering = threading.Thread(target=service.run)
+        answering.start()
+        grid.join(200, app(private_mod), tacit_socket=str(service.path))
+        _checked(Private(quiet(), mode="paillier", paillier=ENCRYPTED), grid)
+        service.stop()
+        answering.join()
+    memory = memory_of(tmp_path / "holder")
+    assert [(one.round_number, one.clients) for one in memory.opened] == [(1, 4), (2, 4)]
 
 
 def test_shares_at_three_nodes_two_of_them_clients(tmp_path: Path) -> None:

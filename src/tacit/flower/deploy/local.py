@@ -144,9 +144,11 @@ def federation(
             certificates = write_certificates(folder, [LOOPBACK], days=_DAYS)
             up = LocalFederation(folder=folder, address=address, authority=certificates.authority, processes=processes)
             _write_connection(up)
-            sites = _start_sites(up, nodes)
+            sites = _start_sites(up, {name: config for name, config in nodes.items() if "partition-id" in config})
+            holders = _start_holders(up, nodes)
             _start_superlink(up, certificates, note, patience)
             _wait_for_sites(up, sites)
+            _wait_for_holders(up, holders)
             for (name, config), number in zip(nodes.items(), numbers[1:], strict=True):
                 _start_node(up, name, config, number)
             processes.look()  # while everything is there
@@ -230,6 +232,24 @@ def wait_for(
             told = True
             note(f"The SuperLink at {address} can't be reached yet: {reason}. Trying for up to {patience:g} s.")
         time.sleep(_PAUSE)
+
+
+def _start_holders(up: LocalFederation, nodes: Mapping[str, NodeConfig]) -> dict[str, Path]:
+    """Start the process of every key holder that a node carries frames to, and return their sockets by their names."""
+    alone = {name: config for name, config in nodes.items() if SETTING in config and "partition-id" not in config}
+    sockets = {f"process-of-{name}": Path(str(config[SETTING])) for name, config in alone.items()}
+    for name, path in sockets.items():
+        command = [sys.executable, "-m", "tacit", "holder", "serve", str(path.parent)]
+        up.processes.start(name, command, home=up.folder / "home-holders")
+    return sockets
+
+
+def _wait_for_holders(up: LocalFederation, sockets: Mapping[str, Path]) -> None:
+    for name, path in sockets.items():
+        while not path.exists():
+            if up.processes.status(name) is not None:
+                raise RunError(f"A key holder ended while it started. It said:\n{up.processes.last_lines(name)}")
+            time.sleep(_PAUSE)
 
 
 def _start_node(up: LocalFederation, name: str, config: NodeConfig, port: int) -> None:

@@ -15,6 +15,7 @@ from tacit.errors import WireError
 from tacit.federated.plan import Plan
 from tacit.flow import ClientId
 from tacit.flower import envelope
+from tacit.flower.relay import SETTING, relay
 from tacit.flower.strategy import settings
 from tacit.flower.strategy.arrays import Shape
 from tacit.flower.strategy.settings import CLASSIC, MOD, STRATEGY
@@ -64,6 +65,8 @@ def private_mod(message: Message, context: Context, call_next: App) -> Message:
         why = f"{_WITHOUT_STRATEGY} The server's app is a classic one. {CLASSIC}" if classic else _WITHOUT_STRATEGY
         _LOG.error("tacit: %s", why)
         return Message(Error(code=_FAILED_PRECONDITION, reason=why), reply_to=message)
+    if SETTING in context.node_config:  # a key holder's process answers, and the app is not asked
+        return envelope.answered(message, context, relay, party=context.node_id)
     guard = Guard(message=message, context=context, call_next=call_next)
     return envelope.answered(message, context, guard, party=context.node_id)
 
