@@ -19,6 +19,8 @@ from tacit.site.new import init
 from tacit.site.process import serve
 from tests.site.common import change, make_site, write_data
 
+_JOB = "mode: local-dp\ndata: {name: heart.csv}\nmodel: {name: logistic}\n"
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
@@ -98,14 +100,17 @@ def test_the_commands_say_what_is_allowed_and_what_was_spent(tmp_path: Path) -> 
     assert "Epsilon 0 of 4 is spent for life, at delta 1e-05, for one row of the data, against everyone" in said
     assert "plain      refused" in said
     job = tmp_path / "job.yaml"
-    job.write_text("mode: local-dp\ndata: {name: heart.csv}\nmodel: {name: logistic}\ndp: {noise: 0.0}\n")
+    job.write_text(f"{_JOB}dp: {{noise: 0.0}}\n")
     asked = runner.invoke(app, ["site", "check", str(tmp_path / "site"), "--job", str(job), "--json"])
     assert asked.exit_code == 1
     told = json.loads(asked.output)
     assert told["job"]["allowed"] is False
     assert "no noise that hides it from everyone" in told["job"]["why"]
-    job.write_text(job.read_text().replace("noise: 0.0", "noise: 10"))
-    assert "would be allowed" in runner.invoke(app, ["site", "check", str(tmp_path / "site"), "--job", str(job)]).output
+    for noise, rounds, words in ((10, 5, "all 5 rounds would bring epsilon to"), (4, 300, "of 300 rounds, and then")):
+        job.write_text(f"{_JOB}dp: {{noise: {noise}}}\nfederate: {{rounds: {rounds}}}\n")
+        done = runner.invoke(app, ["site", "check", str(tmp_path / "site"), "--job", str(job)])
+        assert words in done.output
+        assert done.exit_code == (words.startswith("of"))
     ledger = runner.invoke(app, ["site", "ledger", str(tmp_path / "site")]).output
     assert "All 0 releases together" in ledger
     assert json.loads(runner.invoke(app, ["site", "ledger", str(tmp_path / "site"), "--json"]).output)["releases"] == []

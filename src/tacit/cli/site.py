@@ -66,7 +66,7 @@ def check(
     from tacit.site.check import of_run
 
     found = checked(folder)
-    refusal = None if job is None else of_run(_job(job), found.contract)
+    proposal = None if job is None else of_run(_job(job), found)
     if as_json:
         emit_json(
             {
@@ -76,7 +76,7 @@ def check(
                 "modes": {one.mode: {"allowed": one.allowed, "why": one.words} for one in found.verdicts},
                 "remarks": list(found.remarks),
             }
-            | ({} if job is None else {"job": {"allowed": refusal is None, "why": refusal}})
+            | ({} if proposal is None else {"job": {"allowed": proposal.allowed, "why": proposal.words}})
         )
     else:
         out = console()
@@ -93,11 +93,9 @@ def check(
         )
         for remark in found.remarks:
             out.print(f"note: {remark}", markup=False)
-        if job is not None:
-            out.print(
-                f"{job} would be allowed." if refusal is None else f"{job} would be refused. {refusal}.", markup=False
-            )
-    if refusal is not None:
+        if proposal is not None:
+            out.print(f"{job} {proposal.words}", markup=False)
+    if proposal is not None and not proposal.allowed:
         raise typer.Exit(1)
 
 

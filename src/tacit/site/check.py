@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from tacit.rounding import epsilon_text
 from tacit.site import data as datas
 from tacit.site import rules
 from tacit.site.contract import LEDGER, Contract, check_private, read
-from tacit.site.costs import AGAINST
-from tacit.site.ledger import Ledger
+from tacit.site.costs import AGAINST, Price, composed, price_of
+from tacit.site.ledger import Ledger, prices_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +37,15 @@ class Checked:
         releases: how many there were.
         verdicts: of every mode.
         remarks: what its owner should think about.
+        prices: of all releases so far, each with how often.
+        rows: how many rows the data have; None where a run deals them out.
     """
 
     contract: Contract
     spent: float
     releases: int
+    prices: tuple[tuple[Price, int], ...]
+    rows: int | None
     verdicts: tuple[Verdict, ...]
     remarks: tuple[str, ...]
 
@@ -59,33 +64,100 @@ class Checked:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What would become of a run.
+
+    Attributes:
+        refusal: why it would be refused at once.
+        rounds: how many it asks for.
+        fits: how many of them the budget allows, if this site is in all of them.
+        reply: the epsilon of one reply by itself.
+        after: what epsilon would be after all rounds.
+    """
+
+    refusal: str | None = None
+    rounds: int = 0
+    fits: int = 0
+    reply: float = 0.0
+    after: float = 0.0
+
+    @property
+    def allowed(self) -> bool:
+        """Whether all of it would be answered."""
+        return self.refusal is None and self.fits >= self.rounds
+
+    @property
+    def words(self) -> str:
+        """What would become of it, in a sentence."""
+        if self.refusal is not None:
+            return f"would be refused. {self.refusal.rstrip('.')}."
+        cost = f"a reply costs epsilon {epsilon_text(self.reply, digits=4)} by itself"
+        if not self.allowed:
+            return f"would be answered in {self.fits} of {self.rounds} rounds, and then the budget is spent: {cost}."
+        whole = epsilon_text(self.after, digits=4)
+        return f"would be allowed: {cost}, and all {self.rounds} rounds would bring epsilon to {whole}."
+
+
 def check(folder: Path) -> Checked:
     """Look at a site as its process would when it starts; what would stop it is raised."""
     folder = folder.absolute()
     check_private(folder)
     contract = read(folder)
     datas.check_same(contract.data)
-    datas.load(contract.data)
+    loaded = datas.load(contract.data)
     with Ledger.open(folder / LEDGER, contract) as ledger:
-        releases, spent = len(ledger.rows()), ledger.spent(contract)
+        rows, spent = ledger.rows(), ledger.spent(contract)
     known = [name for name in contract.rules.modes if name in MODES]
     if strangers := [name for name in contract.rules.modes if name not in MODES]:
         raise ConfigError(f"rules.modes names {', '.join(strangers)}. Modes of this version: {', '.join(MODES)}.")
     verdicts = tuple(_verdict(mode, contract) for mode in MODES.values())
     return Checked(
-        contract=contract, spent=spent, releases=releases, verdicts=verdicts, remarks=_remarks(contract, known)
+        contract=contract,
+        spent=spent,
+        releases=len(rows),
+        verdicts=verdicts,
+        remarks=_remarks(contract, known),
+        prices=tuple(prices_of(rows).items()),
+        rows=None if loaded is None else len(loaded.labels),
     )
 
 
-def of_run(config: RunConfig, contract: Contract) -> str | None:
-    """Return why a run with these settings would be refused, or None where it would not."""
+def of_run(config: RunConfig, checked: Checked) -> Proposal:
+    """Return what would become of a run with these settings."""
+    contract = checked.contract
     try:
         resolved = resolve(config.model_copy(update={"engine": "flower"}))
-        if resolved.federate.clients is None:
-            return "federate.clients has to be set: how many clients the federation has."
-        return rules.verdict(resolved, plan_of(resolved, resolved.federate.clients), contract)
+        clients = resolved.federate.clients
+        if clients is None:
+            raise ConfigError("federate.clients has to be set: how many clients the federation has.")
+        plan = plan_of(resolved, clients)
+        if (refusal := rules.verdict(resolved, plan, contract)) is not None:
+            return Proposal(refusal=refusal)
+        examples = None
+        if plan.examples is not None and checked.rows is not None:
+            examples = plan.examples.fitted([checked.rows])
+            rules.check_passes(examples, 0, contract)
+        price = price_of(plan, plan.mechanism, examples=examples, party=0)
+        rules.check_price(price, contract)
     except TacitError as error:
-        return str(error)
+        return Proposal(refusal=str(error))
+
+    def after(count: int) -> float:
+        return composed([*checked.prices, (price, count)], contract.budget)
+
+    rounds, limit = resolved.federate.rounds, contract.budget.epsilon
+    fits = rounds if limit is None or after(rounds) <= limit else _largest(lambda count: after(count) <= limit, rounds)
+    return Proposal(rounds=rounds, fits=fits, reply=composed([(price, 1)], contract.budget), after=after(rounds))
+
+
+def _largest(fits: Callable[[int], bool], beyond: int) -> int:
+    """Return the largest count below ``beyond`` that fits; more never costs less."""
+    low = 0
+    while beyond - low > 1:
+        middle = (low + beyond) // 2
+        low, beyond = (middle, beyond) if fits(middle) else (low, middle)
+    return low
 
 
 def _verdict(mode: Mode, contract: Contract) -> Verdict:

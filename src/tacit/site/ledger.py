@@ -169,7 +169,7 @@ class Ledger:
                 raise _against(f"{len(same)} rounds of run {release.run} were answered, and rounds={rules.rounds}")
             if same and 0 < release.turn.round_number - same[-1].round < rules.rounds_apart:
                 raise _against(f"round {same[-1].round} of the run was answered, and rounds_apart={rules.rounds_apart}")
-            spent = _composed([*_prices(rows).items(), (release.price, 1)], contract)
+            spent = _composed([*prices_of(rows).items(), (release.price, 1)], contract)
             if budget.epsilon is not None and not spent <= budget.epsilon * (1 + 1e-9):
                 raise RefusalError(
                     wire.Failure.BUDGET,
@@ -204,7 +204,7 @@ class Ledger:
 
     def spent(self, contract: Contract) -> float:
         """Return the epsilon of all releases under a contract."""
-        return _composed(list(_prices(self.rows()).items()), contract)
+        return _composed(list(prices_of(self.rows()).items()), contract)
 
     def _append(self, release: Release, now: float, rows: list[Row]) -> None:
         row = Row(
@@ -286,7 +286,7 @@ def _guarded(path: Path) -> Iterator[None]:
 def totals(rows: list[Row], contract: Contract) -> Mapping[str, float]:
     """Return the epsilon of each run by itself."""
     runs = dict.fromkeys(row.run for row in rows)
-    return {run: _composed(list(_prices([row for row in rows if row.run == run]).items()), contract) for run in runs}
+    return {run: _composed(list(prices_of([row for row in rows if row.run == run]).items()), contract) for run in runs}
 
 
 def views(rows: list[Row], contract: Contract) -> Mapping[Trust, float]:
@@ -294,12 +294,13 @@ def views(rows: list[Row], contract: Contract) -> Mapping[Trust, float]:
 
     def by(trust: Trust) -> float:
         budget = contract.budget.model_copy(update={"trust": trust})
-        return _composed(list(_prices(rows).items()), contract.model_copy(update={"budget": budget}))
+        return _composed(list(prices_of(rows).items()), contract.model_copy(update={"budget": budget}))
 
     return {trust: by(trust) for trust in TRUSTS}
 
 
-def _prices(rows: list[Row]) -> dict[Price, int]:
+def prices_of(rows: list[Row]) -> dict[Price, int]:
+    """Return the prices of releases, each with how often it was charged."""
     counted = Counter(row.price for row in rows)
     try:
         return {Price.from_dict(foreign.json_object(text)): count for text, count in counted.items()}
