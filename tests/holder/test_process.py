@@ -107,6 +107,29 @@ def test_where_the_disk_is_full_nothing_is_told_and_the_sum_is_counted_later(tmp
     assert len(memory_of(inside.folder).opened) == 1
 
 
+def test_of_two_sums_that_are_asked_for_at_once_and_differ_by_one_client_one_is_opened(
+    tmp_path: Path, people: People
+) -> None:
+    """Two rounds of a run, from two threads: whichever comes first, the other is compared with it."""
+    inside = _inside(tmp_path, people)
+    run = run_with("authority", inside, people)
+    asked = [run.opening({client: run.reply(client, number) for client in range(5 - number)}) for number in (1, 2)]
+    answers: dict[int, wire.Kind] = {}
+
+    def ask(number: int) -> None:
+        turn = wire.Turn(round_number=number)
+        request = wire.pack(wire.Kind.OPEN, turn, asked[number - 1].to_bytes())
+        answers[number] = wire.unpack(inside.holder.answer(request)).kind
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers.values()) == [wire.Kind.FAILURE, wire.Kind.OPENED]
+    assert len(memory_of(inside.folder).opened) == 1
+
+
 def test_a_client_that_was_struck_off_the_list_is_in_no_further_sum(tmp_path: Path, people: People) -> None:
     inside = _inside(tmp_path, people)
     run = run_with("authority", inside, people)

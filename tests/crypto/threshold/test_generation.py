@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from tacit.crypto import threshold
+from tacit.crypto.threshold.public import lift
 from tacit.errors import ConfigError
 from tests.crypto.threshold.common import OTHER, SMALL, TINY, at_zero, bits_of, dealt, fresh, order_of
 
@@ -41,23 +42,17 @@ def test_the_noise_of_the_key_is_an_nth_residue_of_full_order() -> None:
     assert (public.key.kind, public.key.exponents) == ("standard", "half")
 
 
-def test_shares_are_uniform_modulo_the_order_and_modulo_what_a_refresh_keeps() -> None:
-    """Chi-square with 15 degrees of freedom of each share's upper four bits; the limit is exceeded once in 10^9.
-
-    What a refresh keeps of whole shares, their remainders, tells nothing of them: here the parity.
-    """
+def test_shares_are_uniform_modulo_the_order_and_lifted_by_a_random_multiple_of_it() -> None:
+    """Chi-square with 15 degrees of freedom of the upper four bits; the limit is exceeded once in 10^9."""
     order, draws = order_of(TINY), 320
-    counts = [[0] * 16 for _ in range(2)]
-    odd = [0] * 16  # shares by the upper bits modulo the order
+    counts = [[0] * 16 for _ in range(3)]
     for _ in range(draws):
         _, shares = fresh(2, 2, TINY)
         for place, share in enumerate(shares):
-            assert 0 < share.secret < order << 130
-            sixteenth = share.secret % order * 16 // order
-            counts[place][sixteenth] += 1
-            odd[sixteenth] += share.secret % 2
-    together = [sum(pair) for pair in zip(*counts, strict=True)]
-    assert sum((2 * a - b) ** 2 / b for a, b in zip(odd, together, strict=True)) < 74
+            multiple, rest = divmod(share.secret, order)
+            assert 0 <= multiple < lift(2)
+            counts[place][rest * 16 // order] += 1
+        counts[2][multiple * 16 // lift(2)] += 1
     for count in counts:
         assert sum((c - draws / 16) ** 2 / (draws / 16) for c in count) < 74
 
