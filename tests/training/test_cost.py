@@ -1,4 +1,4 @@
-"""What decides on a CPU between many clients at once and one after the other."""
+"""What decides between many clients at once and one after the other."""
 
 from __future__ import annotations
 
@@ -34,3 +34,13 @@ def test_a_large_model_trains_in_a_loop_on_each_core_and_says_why() -> None:
     assert run.form == "loop"
     assert "keep a core busy" in run.reason
     run.equals(Run(module, holdings, settings(batch_size=32), form="loop"), exactly=True)
+
+
+def test_wide_layers_fill_a_gpu_and_narrow_ones_do_not() -> None:
+    def cost(width: int, batch: int) -> Cost:
+        layers = [nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(8, width), nn.ReLU()]
+        return cost_of(nn.Sequential(*layers).to("meta"), torch.empty(batch, width, 16, 16, device="meta"))
+
+    assert not cost(64, 10).fills_a_gpu
+    assert cost(256, 10).fills_a_gpu
+    assert cost(64, 64).fills_a_gpu

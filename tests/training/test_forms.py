@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.tasks import models
+from tacit.training import cohort
 from tacit.training.cohort import Moved
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.hooks import Context, Hooks
@@ -340,17 +341,20 @@ def test_squared_error(form: Form) -> None:
     Run(module, holdings, settings(), form=form, loss=squared_error).equals(loop)
 
 
-@pytest.mark.parametrize("form", ["grouped", "vmap"])
-def test_updates_may_stay_where_they_are(form: Form) -> None:
+@pytest.mark.parametrize(("form", "numbers", "times"), [("grouped", 1 << 26, 1), ("vmap", 1 << 26, 1), ("vmap", 1, 2)])
+def test_updates_may_stay_where_they_are(form: Form, numbers: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cohort, "_AT_ONCE", numbers)  # how many numbers are handed over at a time
     module, holdings = _make(CASES["residual"].make), make_holdings((1, 8, 8), [6, 2, 5, 6])
     expected = Run(module, holdings, settings(), form=form)
     found: dict[int, Any] = {}
+    taken = []
     trainer = cohort_trainer(
         module=module, holdings=holdings, settings=settings(), loss=cross_entropy, form=form, workers=1
     )
 
     def take(clients: Sequence[int], moved: Moved, losses: NDArray[np.float64]) -> None:
         found.update({client: (moved.row(place), losses[place]) for place, client in enumerate(clients)})
+        taken.append(clients)
 
     with closing(trainer):
         model, keys = trainer.layout.read(module).numpy(), np.array([key_of(client) for client in range(4)])
@@ -359,6 +363,7 @@ def test_updates_may_stay_where_they_are(form: Form) -> None:
         assert update.tobytes() == expected.updates[client].tobytes()
         assert loss == expected.losses[client]
     assert sorted(found) == [0, 1, 2, 3]
+    assert len(taken) == times
 
 
 def test_the_rate_decays_by_rounds() -> None:

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.tasks.models import build
 from tacit.training.cohort import Holdings, Moved
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
+from tacit.training.private.clipping import Clipping
+from tacit.training.private.gradient import PrivateGradient
 from tacit.training.settings import LocalTraining, cross_entropy
 
 pytestmark = [
@@ -26,8 +29,12 @@ ONE_EPOCH = LocalTraining(epochs=1, batch_size=10, lr=0.05)
 
 
 @pytest.fixture(autouse=True)
-def _no_leftovers() -> Iterator[None]:
+def _as_on_a_cpu() -> Iterator[None]:
+    """In full precision, and without leftovers."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
     yield
+    torch.backends.cudnn.allow_tf32 = before
     torch.cuda.empty_cache()
 
 
@@ -126,3 +133,64 @@ def test_evaluation() -> None:
         evaluator.close()
     assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-4)
     assert scores[0].accuracy == pytest.approx(scores[1].accuracy, abs=0.005)
+
+
+def test_a_model_that_fills_the_gpu_trains_by_client_in_one_graph() -> None:
+    def wide() -> nn.Module:
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(1, 256, 3, padding=1), nn.Tanh(), nn.Conv2d(256, 256, 3, padding=1, stride=2), nn.Tanh()]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 14 * 14, 10))
+
+    module, rows = wide(), np.split(np.arange(48), 3)
+    holdings = Holdings(
+        features=torch.randn(48, 1, 28, 28).cuda(), labels=torch.randint(0, 10, (48,)).cuda(), rows=rows
+    )
+    settings = LocalTraining(epochs=1, batch_size=16, lr=0.01)
+    found: list[dict[int, NDArray[np.float32]]] = []
+    forms: tuple[Form, ...] = ("auto", "loop")
+    for form in forms:
+        trainer = cohort_trainer(module=module, holdings=holdings, settings=settings, loss=cross_entropy, form=form)
+        if form == "auto":
+            assert (trainer.form, "one after another" in trainer.reason) == ("grouped", True)
+        own: dict[int, NDArray[np.float32]] = {}
+        model = trainer.layout.read(module).numpy()
+        trainer.train(model, [0, 1, 2], np.arange(3), 1, lambda c, u, _, own=own: own.__setitem__(c, u.copy()))  # type: ignore[misc]  # bound now
+        trainer.close()
+        found.append(own)
+    for client, update in found[0].items():
+        expected = found[1][client]
+        assert np.linalg.norm(update - expected) < 1e-4 * np.linalg.norm(expected)
+
+
+class Reader(nn.Module):
+    def __init__(self, kind: type[nn.LSTM | nn.GRU]) -> None:
+        super().__init__()
+        self.layer, self.out = kind(3, 5, batch_first=True), nn.Linear(5, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.out(self.layer(x)[0][:, -1])
+        return outputs
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_are_clipped_by_book_keeping(kind: type[nn.LSTM | nn.GRU]) -> None:
+    model, features, labels = Reader(kind).cuda().eval(), torch.randn(8, 6, 3).cuda(), torch.arange(8).cuda() % 10
+    gradient = PrivateGradient(
+        model=model, loss=cross_entropy, clipping=Clipping(bound=1.0), example=(features, labels)
+    )
+    assert (gradient.form, gradient.reason) == ("book-keeping", "")
+
+
+def test_wide_convolutions_in_tf32_are_not_taken_for_a_mixture() -> None:
+    torch.backends.cudnn.allow_tf32 = True
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Conv2d(3, 256, 3, padding=1)]
+    for _ in range(6):
+        layers += [nn.GroupNorm(8, 256), nn.ReLU(), nn.Conv2d(256, 256, 3, padding=1, bias=False)]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
+    example = (torch.randn(6, 3, 16, 16).cuda(), torch.arange(6).cuda())
+    gradient = PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=1.0), example=example)
+    assert gradient.form == "book-keeping"
+    mixing = nn.Sequential(*layers, nn.Softmax(0), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
+    with pytest.raises(ConfigError, match="mixes the examples"):
+        PrivateGradient(model=mixing, loss=cross_entropy, clipping=Clipping(bound=1.0), example=example)

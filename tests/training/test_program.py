@@ -167,7 +167,9 @@ REASONS: list[tuple[nn.Module, tuple[int, ...], str]] = [
     (nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout()), (4,), "module AlphaDropout has no rule"),
     (nn.Sequential(nn.Linear(5, 4)), (2, 3, 5), "Linear of a value of shape (2, 3, 5) has no rule"),
     (nn.Sequential(nn.Linear(5, 4)), (3,), "its shapes can't be followed"),
-    (Custom(lambda m, x: m.a(x) if x.sum() > 0 else x, a=nn.Linear(4, 4)), (4,), "it can't be traced"),
+    (Custom(lambda m, x: m.a(x) if x.sum() > 0 else x, a=nn.Linear(4, 4)), (4,), "it can't be traced: it branches"),
+    (Custom(lambda m, x: m.a(x) / len(x), a=nn.Linear(4, 4)), (4,), "it can't be traced: it takes len() of a tensor"),
+    (Custom(lambda m, x: sum(m.a(x)), a=nn.Linear(4, 4)), (4,), "it can't be traced: it loops over a tensor"),
     (Custom(lambda m, x: m.a(x)[:2], a=nn.Linear(4, 4)), (4,), "function getitem has no rule"),
     (Custom(lambda m, x: m.a(x).view(-1, 2), a=nn.Linear(4, 4)), (4,), "method view has no rule"),
     (Custom(lambda m, x: m.a(x) + m.b(x).sum(1, keepdim=True), a=nn.Linear(4, 4), b=nn.Linear(4, 4)), (4,), "sum"),
@@ -205,7 +207,7 @@ def test_an_error_without_words_is_a_reason_too() -> None:
     def refuse(module: Any, x: Tensor) -> Tensor:
         raise ValueError
 
-    with pytest.raises(NoProgram, match=r"it can't be traced \(ValueError\)"):
+    with pytest.raises(NoProgram, match=r"it can't be traced: ValueError"):
         _program(Custom(refuse, a=nn.Linear(4, 4)), torch.zeros(4))
 
 

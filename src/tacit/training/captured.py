@@ -7,6 +7,8 @@ batch by a counter on the device, so that a round is a few copies and then nothi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +33,17 @@ class _Capture:
     step: Tensor
     total: Tensor
     state: Stack
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Let cuDNN take kernels that add up in one order; TF32 is as torch's own switch has it, as in a loop."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
 
 
 class CapturedTrainer:
@@ -64,7 +77,7 @@ class CapturedTrainer:
             if len(self._captures) >= _MOST_GRAPHS:
                 self._captures.pop(next(iter(self._captures)))
             try:
-                with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+                with _repeatable() if len(filled.clients) > 1 else nullcontext():
                     capture = self._captures[shape] = self._capture(model, holdings, plan)
             except torch.cuda.OutOfMemoryError:
                 raise

@@ -238,12 +238,27 @@ class CohortTrainer:
         start = torch.from_numpy(np.array(model)).to(self._device)
         rate = learning_rate(self._settings, round_number)
         trainer: Any = self._idle.get()
+        names: list[int] = []
+        held: list[Moved] = []
+
+        def hand_over() -> None:
+            if not held:
+                return
+            losses = np.concatenate([moved.losses for moved in held])
+            updates = held[0].updates if len(held) == 1 else torch.cat([moved.updates for moved in held])
+            held.clear()
+            take(tuple(names), Moved(updates=updates, losses=losses), losses)
+            names.clear()
+
         try:
             for places in self._chunks(clients):
-                names = [clients[place] for place in places]
-                chunk = Chunk(clients=names, keys=keys[places], rate=rate, round_number=round_number)
-                moved = trainer.train_there(start, self._holdings, chunk)
-                take(names, moved, moved.losses)
+                own = [clients[place] for place in places]
+                if held and (len(names) + len(own)) * self.layout.size > _AT_ONCE:  # few vectors come to the host
+                    hand_over()
+                chunk = Chunk(clients=own, keys=keys[places], rate=rate, round_number=round_number)
+                held.append(trainer.train_there(start, self._holdings, chunk))
+                names += own
+            hand_over()
         finally:
             self._idle.put(trainer)
 

@@ -1,8 +1,11 @@
-"""What a forward pass costs a CPU: how much arithmetic there is in an operation.
+"""What a forward pass costs: how much arithmetic there is in an operation.
 
 Mapping over clients saves the cost of calling operations, some five microseconds each, forwards and backwards. Where an
 operation of one client alone keeps a core busy for longer there is nothing to save, and clients that train one by one,
-each on a core of its own, stay in its cache. The rule goes by shapes alone, so that a repeated run takes the same form.
+each on a core of its own, stay in its cache. It is the same on a GPU, where an operation begins in a few microseconds,
+in which a GPU computes a hundred million operations of floating point: a client that keeps it busy for longer trains
+alone, by a captured graph, with the kernels that its layers have for one model. The rule goes by shapes alone, so that
+a repeated run takes the same form.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # Operations of floating point per call. Of a loop's speed, per core: a GRU with 0.02e6 had 3.2, one with 0.1e6 1.2, an
 # encoder with 2.3e6 1.3, a decoder with 3.3e6 1, a ResNet-8 with 8e6 and an encoder with 15e6 0.9.
 _PAYS_BELOW = 3e6
+# On an H200 many clients at once had 2.5 times a loop's speed at 5e7 (ResNet-8, batches of 64), 1.9 at 1.8e8 and 0.8 at
+# 1.1e9 (ResNet-18, batches of 10 and of 64): convolutions of many clients are products of windows, which are copied.
+_FILLS_A_GPU = 1e8
 MAPPED = 2.5  # what a call costs through vmap, of a plain one
 _NARROW = 16  # channels; PyTorch's convolutions of fewer leave most of a register empty, one with groups does not
 
@@ -40,6 +46,11 @@ class Cost:
     def small(self) -> bool:
         """Whether calling an operation costs as much as computing it, or PyTorch computes it slowly for one client."""
         return self.flops < _PAYS_BELOW * self.operations or 2.0 * self.narrow > self.flops
+
+    @property
+    def fills_a_gpu(self) -> bool:
+        """Whether the operations of one client alone keep a GPU busy."""
+        return self.flops >= _FILLS_A_GPU * self.operations
 
     def mapping_pays(self, calls: float, clients: int) -> bool:
         """Return whether one program for many clients is faster than one client after the other on each core.
@@ -79,5 +90,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
         elif packet is torch.ops.aten.mkldnn_rnn_layer:
             steps, batch = args[0].shape[:2]
             self.flops += 2.0 * steps * batch * (args[1].numel() + args[2].numel())
+        elif packet is torch.ops.aten._cudnn_rnn:  # a list of weights, matrices and biases; steps first, or examples
+            steps, batch = args[0].shape[:2]
+            self.flops += 2.0 * steps * batch * sum(weight.numel() for weight in args[1] if weight.dim() > 1)
         self.operations += not func.is_view
         return result

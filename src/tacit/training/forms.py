@@ -9,6 +9,8 @@ vmap       other models without control flow on data or random numbers of their 
 loop       everything else, runs with hooks, and on CPUs models so large that one client fills a core
 =========  ==========================================================================================
 
+On a GPU that one client alone keeps busy, clients train one after another, each by the same captured graph.
+
 All forms give the same result for a client (up to the order of floating-point sums), whoever trains beside it.
 """
 
@@ -45,6 +47,8 @@ Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
 
 _SHARE, _BESIDE, _COPIES = 0.5, 2.0, 6  # of free memory; activations and their gradients; weights, gradients, momenta
 _FEW = "there are too few clients per core to gain from training them at once"
+_BUSY = "one client's operations keep the GPU busy: many clients at once would gain nothing"
+_ALONE = "one client keeps the GPU busy: clients train one after another, by a captured graph"
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -120,6 +124,7 @@ class _Choice:
         self._mapped = batchable(self._module)  # what vmap maps
         self._mapped_layout = self.layout.renamed(names_in(self._mapped, self._module, self.layout.names))
         self._program, self.reason = self._trace()
+        self._alone = False  # whether a client fills the GPU by itself
         self.form = self._choose(asked)
 
     @property
@@ -134,7 +139,7 @@ class _Choice:
 
     def at_once(self) -> int | None:
         """Return how many clients may train as one program, where a form or the memory sets a limit."""
-        if self.form == "loop":
+        if self.form == "loop" or self._alone:
             return 1
         return None if self._device.type == "cpu" else self._fitting()
 
@@ -244,17 +249,28 @@ class _Choice:
         return asked
 
     def _fastest(self, allowed: list[Form]) -> Form:
-        """Return the first of the forms, or the loop where no CPU gains by training many clients at once."""
+        """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
         first = allowed[0]
-        if first in ("lanes", "loop") or self._device.type != "cpu" or self._draws:
+        if first in ("lanes", "loop") or self._draws:
             return first
         loop = self._cost(self._module)
+        if self._device.type != "cpu":
+            return self._fastest_on_gpu(first, loop)
         mapped = loop if self._mapped is self._module else self._cost(self._mapped)
         share = min(-(-len(self._holdings.rows) // self._workers), chunk_size(self._settings.batch_size, "cpu"))
         if loop.mapping_pays((MAPPED if first == "vmap" else 1.0) * mapped.operations, share):
             return first
         self.reason = _FEW if loop.small else _FULL
         return "loop"
+
+    def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:
+        if not loop.fills_a_gpu:
+            return first
+        if not self._settings.is_sgd or any(isinstance(part, Recurrence) for part in self._mapped.modules()):
+            self.reason = _BUSY  # its steps are not captured, or cuDNN has one kernel for what would be many
+            return "loop"
+        self.reason, self._alone = _ALONE, True
+        return first
 
     def _cost(self, module: nn.Module) -> Cost:
         """Return the cost of one step's forward pass; it goes by shapes, so any example will do."""

@@ -107,7 +107,7 @@ def _run(  # noqa: PLR0911 - a table of rules
 def _convolve(c: Convolution, value: Tensor, parameters: Sequence[Tensor], clients: int) -> Tensor:
     kernel = parameters[c.weight]
     bias = None if c.bias is None else parameters[c.bias]
-    if value.is_cuda and kernel.shape[2] > 1 and c.groups == 1 and c.dilation == (1, 1):
+    if value.is_cuda and clients > 1 and kernel.shape[2] > 1 and c.groups == 1 and c.dilation == (1, 1):
         return _convolve_as_product(c, value, kernel, bias)
     shift = None if bias is None else bias.reshape(-1)
     return F.conv2d(value, kernel.flatten(0, 1), shift, c.stride, c.padding, c.dilation, clients * c.groups)

@@ -198,7 +198,7 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
     try:
         graph = _Tracer().trace(module)
     except Exception as error:
-        raise NoProgram(f"it can't be traced ({_first_line(error)})") from error
+        raise NoProgram(f"it can't be traced: {_untraceable(error)}") from error
     traced = fx.GraphModule(module, graph)
     site = 0
     for node in list(graph.nodes):
@@ -285,6 +285,18 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
     if idle:
         raise NoProgram(f"{idle[0]} takes no part in its output")
     return Program(steps=tuple(steps), input_shape=tuple(example.shape))
+
+
+_UNTRACEABLE = (  # what torch.fx says, and what it means for a model
+    ("'len' is not supported", "it takes len() of a tensor; x.shape[0] or x.size(0) can be followed"),
+    ("cannot be iterated", "it loops over a tensor"),
+    ("control flow", "it branches on values that are known only when it runs"),
+)
+
+
+def _untraceable(error: Exception) -> str:
+    told = _first_line(error)
+    return next((words for sign, words in _UNTRACEABLE if sign in told), told)
 
 
 def _first_line(error: Exception) -> str:

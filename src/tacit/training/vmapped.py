@@ -17,7 +17,8 @@ class VmappedNetwork:
 
     ``randomness="error"``: a module that draws its own random numbers would draw others here than in a loop over
     clients, so it is refused and trains in the loop. Attention's fast kernels can't be mapped and are written out
-    (:class:`~tacit.training.batchable.Explicit`); after the first pass only where the module has any.
+    (:class:`~tacit.training.batchable.Explicit`); after the first pass only where the module has any. One client alone
+    needs no map, and has the module's own kernels.
     """
 
     name = "vmap"
@@ -39,6 +40,8 @@ class VmappedNetwork:
             result: Tensor = functional_call(self._module, state, (batch,))
             return result
 
+        if len(features) == 1:
+            return one([own[0] for own in parameters], keys[0], features[0])[None]
         mapped = vmap(one, randomness="error")
         if self._attends is False:
             plain: Tensor = mapped(list(parameters), keys, features)

@@ -99,6 +99,24 @@ def test_what_keeps_examples_apart_passes(model: nn.Sequential) -> None:
     probe(model, torch.randn(1, 4))
 
 
+def test_it_computes_in_full_precision_and_gives_torchs_switches_back() -> None:
+    seen = []
+
+    class Watching(nn.Linear):
+        def forward(self, value: Tensor) -> Tensor:
+            seen.append((torch.backends.cudnn.enabled, torch.get_float32_matmul_precision()))
+            return super().forward(value)
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(ConfigError, match="mixes"):
+            probe(nn.Sequential(Watching(4, 4), Centre()))
+        assert (torch.backends.cudnn.enabled, torch.get_float32_matmul_precision()) == (True, "high")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert set(seen) == {(False, "highest")}
+
+
 class Mixup(nn.Module):
     """Mixes every example with another while it trains, by one of three generators (Zhang et al. 2018)."""
 

@@ -12,7 +12,7 @@ from tacit.training.private.book_keeping import BookKeeping, NoRule
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
 from tacit.training.private.normalisation import check_normalisation
-from tacit.training.private.probe import calm, check_examples_apart
+from tacit.training.private.probe import calm, check_examples_apart, in_full_precision
 from tacit.training.recurrence import NotInPartsError
 from tacit.training.settings import Loss
 
@@ -77,7 +77,8 @@ class PrivateGradient:
         if form != "functional":
             try:
                 self._form = BookKeeping(model, loss, clipping)
-                self._try_book_keeping(features, labels)
+                with in_full_precision():
+                    self._try_book_keeping(features, labels)
             except (NoRule, NotInPartsError) as error:
                 if form == "book-keeping":
                     raise ConfigError(f"Book-keeping does not fit this model: {error}. Use form='auto'.") from error

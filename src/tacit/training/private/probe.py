@@ -10,9 +10,10 @@ some of the examples for others. With :math:`x` and :math:`y` two halves of a ba
 * the gradient must be additive: :math:`G(x, y) - G(x', y) - G(x, y') + G(x', y') = 0`;
 * what the model keeps of a pass must not depend on the examples, nor a later pass on those of an earlier one.
 
-A model that draws random numbers is tried with several seeds. What the probe can't see: a mixture that comes for other
-values, other batch sizes or later steps only, or in fewer than about one pass in eight; and data that are kept outside
-of the model and change no output.
+It computes in full float32 precision (:func:`in_full_precision`): tensor cores cut off what they add up, by more than
+a mixture may be. A model that draws random numbers is tried with several seeds. What the probe can't see: a mixture
+that comes for other values, other batch sizes or later steps only, or in fewer than about one pass in eight; and data
+that are kept outside of the model and change no output.
 """
 
 from __future__ import annotations
@@ -72,7 +73,41 @@ def check_examples_apart(model: nn.Module, loss: Loss, features: Tensor, labels:
         features: of a few examples.
         labels: theirs.
     """
-    batch, other = _two_batches(features, labels)
+    with in_full_precision():
+        _check(model, loss, *_two_batches(features, labels))
+
+
+@contextmanager
+def in_full_precision() -> Iterator[None]:
+    """Compute float32 as float32, as CPUs do: without cuDNN, whose convolutions round to TF32, and TF32 products.
+
+    Layers that cuDNN can't differentiate in evaluation mode, the recurrent ones, can be differentiated here.
+    """
+    cudnn = torch.backends.cudnn
+    enabled, (precise, as_before) = cudnn.enabled, _precision_of_products()
+    try:
+        cudnn.enabled = False
+        precise()
+        yield
+    finally:
+        cudnn.enabled = enabled
+        as_before()
+
+
+def _precision_of_products() -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return what makes products precise, and what brings torch's switch back as it was."""
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the precision was set by torch's newer switch, which has to be asked then
+        products: Any = torch.backends.cuda.matmul
+        own = products.fp32_precision
+        return lambda: setattr(products, "fp32_precision", "ieee"), lambda: setattr(products, "fp32_precision", own)
+    if before == "highest":
+        return lambda: None, lambda: None
+    return lambda: torch.set_float32_matmul_precision("highest"), lambda: torch.set_float32_matmul_precision(before)
+
+
+def _check(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
     modes = [dict.fromkeys(model.modules(), True), {part: part.training for part in model.modules()}]
     for mode in modes if modes[0] != modes[1] else modes[:1]:
         with _mode(model, mode):

@@ -1,4 +1,4 @@
-"""A DP-SGD step beside a plain one and Opacus's modes: times, and on a GPU memory too.
+"""A DP-SGD step beside a plain one and Opacus's modes: times, and on a GPU the most memory that is taken.
 
 A plain step is forward, backward and SGD on a batch that lies ready. A step of Tacit's has everything a private one
 needs: gathering the batch, clipping, noise from the system's generator, the optimiser. Opacus's steps have its own
@@ -7,7 +7,10 @@ noise (torch's generator) and optimiser; it has layers of its own for recurrent 
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
+import gc
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -34,19 +37,31 @@ _MODES = ("hooks", "functorch", "ghost")
 def measure(entry: Entry, device: torch.device, *, batch: int, repeats: int) -> dict[str, Any]:
     """Return milliseconds per step, ratios to a plain step, memory on a GPU, and which form was taken and why."""
     features, labels = (part.to(device) for part in entry.data(batch))
-    ours, form, reason = _ours(entry, features, labels)
-    steps: dict[str, Step] = {"plain": _plain(entry, features, labels), "tacit": ours}
-    missing = {}
+    data = features.repeat((4, *(1,) * (features.dim() - 1))), labels.repeat(4)  # what Tacit draws its batches from
+    form, reason = _ours(entry, *data, batch)[1:]
+    makers: dict[str, Callable[[], Step]] = {
+        "plain": lambda: _plain(entry, features, labels),
+        "tacit": lambda: _ours(entry, *data, batch)[0],
+    }
+    makers |= {f"opacus {mode}": functools.partial(_opacus, entry, features, labels, mode) for mode in _MODES}
+    steps: dict[str, Step] = {}
+    missing, memory = {}, {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for mode in _MODES:
+        if device.type == "cuda":  # before there are others, whose models would be counted
+            for name, make in makers.items():
+                with contextlib.suppress(Exception):  # why it can't be is told below
+                    memory[name] = _memory(make, device)
+        for name, make in makers.items():
             try:
-                step = _opacus(entry, features, labels, mode)
+                step = make()
                 step()
-                steps[f"opacus {mode}"] = step
-            except Exception as error:  # it may not be installed, or not know the model; the others still count
-                missing[f"opacus {mode}"] = (str(error) or type(error).__name__).splitlines()[0][:120]
-        memory = {name: _memory(step, device) for name, step in steps.items()} if device.type == "cuda" else {}
+                steps[name] = step
+            except Exception as error:
+                if not name.startswith("opacus"):
+                    raise
+                # It may not be installed, or not know the model; the others still count.
+                missing[name] = (str(error) or type(error).__name__).splitlines()[0][:120]
         best: dict[str, float] = {}
         for turn in range(repeats + 1):  # one warms up
             for name, step in steps.items():
@@ -59,7 +74,7 @@ def measure(entry: Entry, device: torch.device, *, batch: int, repeats: int) -> 
         "reason": reason,
         "milliseconds": best,
         "ratio": {name: taken / best["plain"] for name, taken in best.items()},
-        "memory": {name: own / max(memory["plain"], 1) for name, own in memory.items()},
+        "memory": {name: own / memory["plain"] for name, own in memory.items()},
         "missing": missing,
     }
 
@@ -76,18 +91,17 @@ def _plain(entry: Entry, features: Tensor, labels: Tensor) -> Step:
     return step
 
 
-def _ours(entry: Entry, features: Tensor, labels: Tensor) -> tuple[Step, str, str]:
+def _ours(entry: Entry, features: Tensor, labels: Tensor, batch: int) -> tuple[Step, str, str]:
     model = entry.build().to(features.device).train()
     gradient = PrivateGradient(
         model=model, loss=cross_entropy, clipping=Clipping(bound=_CLIP), example=(features, labels)
     )
-    times = (4, *(1,) * (features.dim() - 1))
     steps = PrivateSteps(
         gradient=gradient,
         optimizer=Sgd(list(model.parameters()), lr=_RATE),
-        features=features.repeat(times),
-        labels=labels.repeat(4),
-        batches=PoissonBatches(examples=4 * len(labels), expected=len(labels)),
+        features=features,
+        labels=labels,
+        batches=PoissonBatches(examples=len(labels), expected=batch),
         noise_multiplier=_NOISE,
         clip_bound=_CLIP,
         randomness=Randomness.of(seed=None),
@@ -96,7 +110,7 @@ def _ours(entry: Entry, features: Tensor, labels: Tensor) -> tuple[Step, str, st
 
     def step() -> None:
         nonlocal number
-        steps.accumulate(Batch(step=number, rows=np.arange(len(labels))))  # always as many: sizes would blur the ratio
+        steps.accumulate(Batch(step=number, rows=np.arange(batch)))  # always as many: sizes would blur the ratio
         steps.release(number)
         number += 1
 
@@ -129,12 +143,30 @@ def _opacus(entry: Entry, features: Tensor, labels: Tensor, mode: str) -> Step:
     return step
 
 
-def _memory(step: Step, device: torch.device) -> int:
-    """Return the bytes that a step takes beside what is there before it."""
-    step()
-    _wait(device)
+def _memory(make: Callable[[], Step], device: torch.device) -> int:
+    """Return the most bytes that a model and its second step take beside the data.
+
+    The model counts, and what a step leaves behind: Opacus keeps examples' gradients until the next step begins, so
+    that what a step adds to them is less than what it needs.
+    """
+    _make_room(device)
     before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    step()
+    try:
+        step = make()
+        step()
+        _wait(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        _wait(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    finally:
+        step = None  # type: ignore[assignment]  # the model goes with it
+        _make_room(device)
+
+
+def _make_room(device: torch.device) -> None:
+    """Free what nobody holds, and have the workspace of matrix products there, which stays."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
     _wait(device)
-    return torch.cuda.max_memory_allocated(device) - before
