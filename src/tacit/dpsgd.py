@@ -37,7 +37,7 @@ from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.private.normalisation import without_batch_norm
 from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
 from tacit.training.settings import Loss, loss_named
-from tacit.training.trial import check_fit
+from tacit.training.trial import check_fit, check_trains
 
 __all__ = ["Batch", "PrivateTraining", "Spent", "make_private", "without_batch_norm"]
 
@@ -108,6 +108,7 @@ def make_private(
         )
     function = loss_named(loss)
     check_fit(model, function, examples, labels)
+    check_trains(model, function, examples, labels)
     batches = PoissonBatches(
         examples=len(labels), expected=min(_BATCH, len(labels)) if batch_size is None else batch_size
     )

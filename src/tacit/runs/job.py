@@ -38,7 +38,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.normalisation import OF_CLIENTS, OF_EXAMPLES, check_normalisation
 from tacit.training.private.steps import PoissonBatches
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
-from tacit.training.trial import check_batches, check_fit
+from tacit.training.trial import check_batches, check_fit, check_trains
 
 _MOST_NAMES = 1_000
 
@@ -210,6 +210,7 @@ def assemble(
 ) -> Job:
     """Put the parts of a job together; ``own`` is what a user made for local training, such as an optimiser."""
     check_fit(module, loss, *train)
+    check_trains(module, loss, *train)
     if test is not None:
         check_fit(module, loss, *test, whose="the test data")
     if plan.private:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.training.cohort import Chunk, Holdings, Trained, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
@@ -48,6 +49,10 @@ class LoopTrainer:
         self._trained = [p for p in module.parameters() if p.requires_grad]
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
         self._lone_norms: list[nn.Module] | None = None  # found out where a batch of one comes up
+        known = {id(tensor) for tensor in self._tensors}
+        still = [*module.named_parameters(), *module.named_buffers()]
+        self._still = {n: t for n, t in still if id(t) not in known and (t.is_floating_point() or t.is_complex())}
+        self._bits = {name: _bits(tensor) for name, tensor in self._still.items()}
         self._counters = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
@@ -106,8 +111,22 @@ class LoopTrainer:
             if context.batch == plan.steps_per_epoch - 1:
                 hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
+        self._check_still()
         update = (torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]) - model).cpu().numpy()
         return update, float(total) / int(plan.counts.sum())
+
+    def _check_still(self) -> None:
+        """Refuse a pass that moved what is frozen: it is no part of the update, and the next client would start there.
+
+        No clip bounds what comes to others that way.
+        """
+        moved = next((name for name, tensor in self._still.items() if _bits(tensor) != self._bits[name]), None)
+        if moved is not None:
+            raise ConfigError(
+                f"{moved!r} is frozen, and a client's training changed it: what is frozen is neither sent nor clipped, "
+                "and has to stay as it is. Let it train (requires_grad_()), keep hooks and forward passes from writing "
+                "to it, and put group norm in the place of batch norm before adapters are added: tacit.fix(model)."
+            )
 
     def _write(self, model: Tensor) -> None:
         with torch.no_grad():
@@ -124,3 +143,9 @@ class LoopTrainer:
         if self._lone_norms is None:
             self._lone_norms = lone_norms(self._module, features)
         return self._lone_norms
+
+
+def _bits(tensor: Tensor) -> int:
+    """Return the sum of a tensor's bytes, taken as whole numbers: it changes wherever one number does."""
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(tensor.element_size(), torch.int64)
+    return int(tensor.detach().contiguous().view(whole).sum(dtype=torch.int64))

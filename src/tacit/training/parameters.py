@@ -2,7 +2,8 @@
 
 The vector holds the parameters that train, in :meth:`~torch.nn.Module.named_parameters` order, and then the
 floating-point buffers (batch-norm statistics). Integer buffers such as ``num_batches_tracked`` stay outside: they
-are counters, not something to average.
+are counters, not something to average. Where some parameters are frozen (adapters on a base model, LoRA) the buffers of
+layers in which nothing trains stay outside too: tables and masks of the base are nothing to send, nor to add noise to.
 """
 
 from __future__ import annotations
@@ -51,7 +52,12 @@ class Parameters:
         tensors: list[tuple[str, Tensor, bool]] = [
             (name, p, True) for name, p in module.named_parameters() if p.requires_grad
         ]
-        tensors += [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
+        whole = all(p.requires_grad for p in module.parameters())
+        for name, buffer in module.named_buffers():
+            owner = module.get_submodule(name.rpartition(".")[0])
+            learns = whole or any(p.requires_grad for p in owner.parameters(recurse=False))
+            if buffer.is_floating_point() and learns:
+                tensors.append((name, buffer, False))
         if not any(trains for _, _, trains in tensors):
             raise ConfigError(f"Expected a model with parameters to train, {type(module).__name__} has none.")
         slots: list[Slot] = []

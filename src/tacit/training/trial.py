@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.errors import ConfigError, DataError, TacitError
 from tacit.training.outputs import tensor_of
+from tacit.training.private.probe import in_full_precision
 from tacit.training.settings import Loss, cross_entropy, gives_logits
 
 _FLOATS = " Whole numbers stay whole, as an embedding needs them: give features as floats, such as x.astype('float32')."
@@ -54,6 +55,26 @@ def check_fit(
         raise ConfigError(
             f"Expected the loss to return one number per example, shape {tuple(labels[few].shape[:1])}, "
             f"got {found}. Use reduction='none'."
+        )
+
+
+def check_trains(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
+    """Refuse a model of which a part is frozen where no gradient reaches the rest: nothing but noise would move it."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    if len(trained) == len(list(module.parameters())) or not trained:
+        return
+    few = slice(0, 8)
+    own = copy.deepcopy(module).eval()
+    trained = [p for p in own.parameters() if p.requires_grad]
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]), in_full_precision():
+        total = loss(tensor_of(own(features[few].to(trained[0].device))), labels[few].to(trained[0].device)).sum()
+        found = torch.autograd.grad(total, trained, allow_unused=True) if total.requires_grad else [None]
+    if not any(gradient is not None and bool(gradient.count_nonzero()) for gradient in found):
+        raise ConfigError(
+            f"No gradient reaches the {sum(p.numel() for p in trained):,} numbers of {type(module).__name__} that are "
+            "to train: the first examples give zeros for all of them. Adapters that are switched off, not among the "
+            "layers that run, or zero in both of their factors never learn. Switch them on, or let other parameters "
+            "train (requires_grad_())."
         )
 
 
