@@ -11,21 +11,24 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tacit import wire
-from tacit.crypto import keyfile, paillier
+from tacit.crypto import keyfile, paillier, sealing
+from tacit.crypto.threshold.refresh import contribute, refreshed
 from tacit.errors import ConfigError, KeysError, StorageError, TacitError
 from tacit.holder.memory import Memory
 from tacit.holder.process import KeyHolder
 from tacit.holder.settings import FILE, MEMORY, Settings
-from tacit.protocols.paillier import Rules
+from tacit.protocols.paillier import Caution, Rules, ShareHolder
 from tacit.protocols.paillier.sum import SETUP
 from tacit.protocols.signatures import read_identities
 from tacit.service import ServiceError
-from tests.holder.common import WORDS, People, Serving, code_of, made, memory_of, run_with
-from tests.protocols.paillier.run import opens, refused
+from tests.holder.common import RULES, WORDS, People, Serving, code_of, made, memory_of, run_with
+from tests.protocols.paillier.run import Run, opens, refused
+from tests.protocols.test_conformance import key_shares, layout
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +255,25 @@ def test_old_files_that_are_put_back_make_it_forget(tmp_path: Path, people: Peop
     shutil.copy(tmp_path / "old", inside.folder / MEMORY)
     again = run_with("authority", Inside(inside.folder), people, identities=identities)
     opens(again.open([0, 1, 2]), again.exact([0, 1, 2]))
+
+
+def test_a_fresh_share_goes_on_with_the_memory_of_its_key(tmp_path: Path, people: People) -> None:
+    folder = made(tmp_path / "holder", "threshold", people)
+    given = [contribute(key_shares()[0].public) for _ in range(2)]
+    shares = [refreshed(share, [parts[share.index - 1] for parts in given]) for share in key_shares()]
+    identities = people.some()
+    inside = Inside(folder)
+    run = run_with("threshold", inside, people, identities=identities)
+    opens(run.open(range(4)), run.exact(range(4)))
+    inside.holder.close()
+    (folder / "secret.key").unlink()
+    keyfile.save(folder / "secret.key", shares[0], passphrase=WORDS, cost=sealing.Cost(n=1024))
+    caution = Caution(rules=RULES, layout=layout)
+    holders: dict[int, Any] = {-1: Inside(folder), -2: ShareHolder(share=shares[1], caution=caution)}
+    again = Run("threshold", holders=holders, rules=RULES, identities=identities)
+    assert refused(again.open([0, 1, 2]), "differs from one that was opened by 1 client")
+    opens(again.open(range(4), 2), again.exact(range(4)))
+    assert len(memory_of(folder).opened) == 2
 
 
 def test_the_refusals_that_are_kept_are_the_last_ones(
