@@ -1,8 +1,9 @@
 r"""DP-SGD as ``004_a69ec1a5888a3c07.txt`` has it: logistic regression by full-batch steps. For comparison only.
 
 Each of k steps gets :math:`\delta_u = \delta/(k+1)`, and :math:`\varepsilon_u` from advanced composition in two
-substitutions; the sum of the clipped gradients gets the classical noise for that share. What the report leaves open is
-an argument here: whether the bias is clipped and noised with the weights, which it must be for any epsilon to hold.
+substitutions; the sum of the clipped gradients gets the classical noise for that share. In the author's public code the
+bias moves by its exact gradient; here it can be clipped and noised with the weights, as it must be for any epsilon to
+hold.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Loss = Literal["cross-entropy", "squared"]
-TAU = 1e-6  # keeps the slope of the cross-entropy finite; the report names it and gives no value
+TAU = 1e-6  # keeps the slope of the cross-entropy finite; the report names it, and its public code has this value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,11 @@ class Training:
     noise_multiplier: float = 0.0
     loss: Loss = "cross-entropy"
     protected_bias: bool = False  # whether the bias is clipped and noised as a weight is
+
+
+def normal_of(seed: int) -> Callable[[int], Array]:
+    """Return what ``np.random.seed(seed)`` makes ``np.random.normal`` draw: the report's own noise, seed by seed."""
+    return np.random.RandomState(seed).standard_normal
 
 
 def fit(

@@ -44,12 +44,12 @@ class Modulus:
     g: int
 
 
-def by_factoring(bits: int) -> Modulus:
-    """Return any prime of so many bits: p - 1 is factored to know a primitive root, in time exponential in the bits."""
+def by_factoring(bits: int, *, curves: bool = True) -> Modulus:
+    """Return any prime of so many bits: p - 1 is factored to know a primitive root, with or without elliptic curves."""
     import sympy
 
     p = int(sympy.randprime(1 << (bits - 1), 1 << bits))
-    return Modulus(p=p, g=primitive_root(p, [int(factor) for factor in sympy.factorint(p - 1)]))
+    return Modulus(p=p, g=primitive_root(p, [int(factor) for factor in sympy.factorint(p - 1, use_ecm=curves)]))
 
 
 def by_safe_prime(bits: int) -> Modulus:

@@ -52,6 +52,7 @@ class Rise:
 
     clip: float
     protected: bool  # whether the bias is clipped and noised as a weight is
+    one_split: bool  # whether all seeds have the same patients to learn from, as in the report's code
     seeds: int
     each: Mapping[int, Sequence[float]]  # iterations -> test accuracy by seed
 
@@ -62,7 +63,8 @@ class Rise:
     @property
     def name(self) -> str:
         """How it was trained, in a few words."""
-        return f"C {self.clip:g}, {'protected' if self.protected else 'exact'} bias"
+        split = "one split" if self.one_split else "a split per seed"
+        return f"C {self.clip:g}, {'protected' if self.protected else 'exact'} bias, {split}"
 
     @property
     def first(self) -> int:
@@ -85,6 +87,7 @@ class Rise:
         return {
             "clip": self.clip,
             "protected_bias": self.protected,
+            "one_split": self.one_split,
             "seeds": self.seeds,
             "mean": {str(steps): self.mean(steps) for steps in self.each},
             "best": self.best,
@@ -119,8 +122,8 @@ class Measured:
     points: tuple[Trained, ...]
     squared: tuple[Trained, ...]  # with the report's other loss
     protected: tuple[Trained, ...]  # over iterations, with the bias clipped and noised as well
-    rise: Rise  # with the clipping bound of all the rest
-    others: tuple[Rise, ...]  # with others, and with the bias protected: the report names neither
+    rise: Rise  # as all the rest
+    others: tuple[Rise, ...]  # a split per seed, another clipping bound, the bias protected
     scaling: Scaling
     spent: Mapping[tuple[str, float], float]  # (sweep, value) -> the epsilon that the report's noise really costs
     unspent: Mapping[float, Mapping[int, float]]  # epsilon -> steps -> the share that two substitutions leave

@@ -75,22 +75,22 @@ def stages(*, by: str, bits: int, repeats: int) -> dict[str, Any]:
     return found
 
 
-def factoring(*, bits: int, repeats: int, limit: float) -> dict[str, Any]:
+def factoring(*, bits: int, repeats: int, limit: float, curves: bool = True) -> dict[str, Any]:
     """Return the seconds of key generation by factoring p - 1; one that takes longer than ``limit`` is given up."""
     by_factoring(16)
     seconds: list[float] = []
     given_up = 0
     for _ in range(repeats):
         try:
-            made = functools.partial(_within, limit, functools.partial(_factored_key, bits))
+            made = functools.partial(_within, limit, functools.partial(_factored_key, bits, curves=curves))
             _timed(seconds, made, time.thread_time)  # while a timer runs, the process's clock moves by whole ticks
         except _TooLong:
             given_up += 1
     return {"seconds": seconds, "given_up": given_up}
 
 
-def _factored_key(bits: int) -> TextbookElGamal:
-    return TextbookElGamal.generate(by_factoring(bits))
+def _factored_key(bits: int, *, curves: bool) -> TextbookElGamal:
+    return TextbookElGamal.generate(by_factoring(bits, curves=curves))
 
 
 def batch(*, by: str, bits: int, count: int, keys: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ class Sizes:
 
     repeats: Mapping[int, int]  # of the three stages, by the bits of the key
     factoring: Mapping[int, tuple[int, float]]  # keys by factoring p - 1, and seconds after which one is given up
+    without_curves: Mapping[int, tuple[int, float]]  # the same with SymPy's elliptic curves off
     batches: tuple[int, ...]  # bits of the key
     batch: int  # messages
     product_repeats: int
@@ -128,6 +129,7 @@ class Measured:
     report: Mapping[int, Stages]
     tacit: Mapping[int, Stages]
     factoring: Mapping[int, Factoring]
+    without_curves: Mapping[int, Factoring]
     report_batch: Mapping[int, Batch]
     tacit_batch: Mapping[int, Batch]
     report_product: Products
@@ -159,6 +161,9 @@ class Measured:
                 for by, rows in (("report", self.report), ("tacit", self.tacit))
             },
             "factoring": {str(bits): asdict(row) | {"mean": row.mean} for bits, row in self.factoring.items()},
+            "factoring_without_elliptic_curves": {
+                str(bits): asdict(row) | {"mean": row.mean} for bits, row in self.without_curves.items()
+            },
             "batch": {
                 by: {str(bits): asdict(row) for bits, row in rows.items()}
                 for by, rows in (("report", self.report_batch), ("tacit", self.tacit_batch))

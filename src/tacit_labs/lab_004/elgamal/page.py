@@ -136,11 +136,33 @@ def _keys(found: Measured) -> list[Finding]:
             original=f"{said:,.2f} → {quoted.STAGES[bits].key:,.2f}; from 512 bits on “用时过长” (too long) before",
             ours=f"{'≥ ' if row.given_up else ''}{milliseconds(row.mean)}{after}{own}",
             why=f"Before, p - 1 is factored; the time of that varies from key to key by orders of magnitude "
-            f"({milliseconds(min(row.seconds))} to {milliseconds(max(row.seconds))} here), and SymPy {found.sympy} "
-            "factors with elliptic curves. The version that the report used is not known.",
+            f"({milliseconds(min(row.seconds))} to {milliseconds(max(row.seconds))} here). SymPy {found.sympy} factors "
+            f"with elliptic curves; without them {_without(found)}. The version that the report used is not known.",
             headline=True,
-        )
+        ),
+        _order(),
     ]
+
+
+def _without(found: Measured) -> str:
+    return " and ".join(
+        f"{bits} bits take {'at least ' if row.given_up else ''}{milliseconds(row.mean)} in the mean of {row.tried} "
+        f"keys (the report: {quoted.KEY_BEFORE[bits]:,.2f})"
+        for bits, row in found.without_curves.items()
+    )
+
+
+def _order() -> Finding:
+    """Return what the report's own times say of the order that it names, which is arithmetic and no measurement."""
+    first, second, third = (float(quoted.KEY_BEFORE[bits] or 0.0) for bits in (64, 128, 256))
+    return Finding(
+        what="the order of key generation before",
+        original="“O(2^(n/2))” for n bits",
+        ours=f"by the report's own times {times(second / first)} from 64 to 128 bits and {times(third / second)} from "
+        f"128 to 256, where 2^(n/2) grows {2.0**32:.2g} and {2.0**64:.2g} times",
+        why="2^(n/2) is what trying all divisors takes in the worst case. SymPy looks for small factors first, by "
+        "Pollard's methods and by elliptic curves, and splits what is left.",
+    )
 
 
 def _batch(found: Measured) -> list[Finding]:

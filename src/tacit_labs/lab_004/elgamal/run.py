@@ -23,6 +23,7 @@ _SHOWN = 5  # ciphertexts of the report's number
 FULL = Sizes(
     repeats={bits: row.repeats for bits, row in quoted.STAGES.items()},
     factoring={64: (1000, 600.0), 128: (100, 600.0), 256: (10, 60.0), 512: (3, 30.0), 1024: (1, 30.0)},
+    without_curves={64: (200, 60.0), 128: (5, 10.0)},
     batches=tuple(quoted.PER_MESSAGE),
     batch=quoted.BATCH,
     product_repeats=quoted.PRODUCT_REPEATS,
@@ -31,6 +32,7 @@ FULL = Sizes(
 QUICK = Sizes(
     repeats={64: 100, 128: 20, 256: 3, 512: 1},
     factoring={64: (100, 4.0), 128: (5, 4.0)},
+    without_curves={64: (30, 4.0)},
     batches=(64, 128),
     batch=50,
     product_repeats=200,
@@ -101,6 +103,10 @@ def measure(sizes: Sizes, folder: Path, progress: Progress) -> Measured:
         factoring = {
             bits: _factoring(asked, bits, repeats, limit) for bits, (repeats, limit) in sizes.factoring.items()
         }
+        without = {
+            bits: _factoring(asked, bits, repeats, limit, curves=False)
+            for bits, (repeats, limit) in sizes.without_curves.items()
+        }
         version = str(asked(REPORT, "which")["sympy"])
     return Measured(
         here=here(),
@@ -113,6 +119,7 @@ def measure(sizes: Sizes, folder: Path, progress: Progress) -> Measured:
         report=stages[REPORT],
         tacit=stages[TACIT],
         factoring=factoring,
+        without_curves=without,
         report_batch=batches[REPORT],
         tacit_batch=batches[TACIT],
         report_product=found[REPORT],
@@ -121,11 +128,11 @@ def measure(sizes: Sizes, folder: Path, progress: Progress) -> Measured:
     )
 
 
-def _factoring(asked: _Asked, bits: int, repeats: int, limit: float) -> Factoring:
+def _factoring(asked: _Asked, bits: int, repeats: int, limit: float, **how: bool) -> Factoring:
     """Ask for keys a few at a time, so that little is lost if the run is stopped."""
     few = max(1, repeats // 10)
     made = [
-        asked(REPORT, "factoring", part=part, bits=bits, repeats=min(few, repeats - part), limit=limit)
+        asked(REPORT, "factoring", part=part, bits=bits, repeats=min(few, repeats - part), limit=limit, **how)
         for part in range(0, repeats, few)
     ]
     return Factoring(

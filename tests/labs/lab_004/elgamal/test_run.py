@@ -21,6 +21,7 @@ from tacit_labs.lab_004.elgamal.measured import Factoring, Measured, Sizes
 TINY = Sizes(
     repeats={64: 2, 128: 1},
     factoring={64: (2, 20.0)},
+    without_curves={64: (2, 20.0)},
     batches=(64,),
     batch=3,
     product_repeats=2,
@@ -107,7 +108,7 @@ def test_the_full_run_has_the_reports_sizes_and_repeats() -> None:
 
 def test_every_repeat_is_kept(found: Measured) -> None:
     assert [len(found.report[64].key), len(found.tacit[128].decrypt)] == [2, 1]
-    assert found.factoring[64].tried == 2
+    assert found.factoring[64].tried == found.without_curves[64].tried == 2
     assert found.report_product.result == found.tacit_product.result == 120
     assert found.tacit_batch[64].vector is not None
     assert found.sympy
