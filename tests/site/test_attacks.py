@@ -155,6 +155,7 @@ FIRST_WORDS: dict[str, tuple[dict[str, Any], Failure]] = {
     "a model whose code is shipped": ({"model__name": "evil.module:Model"}, Failure.CONTRACT),
     "passes without end": ({"train__local_epochs": 1_000}, Failure.CONTRACT),
     "how many rows there are": ({"mode": "dp-sgd", "dpsgd__noise": 2.0, "dp__noise": None}, Failure.CONTRACT),
+    "how many rows there are, by batches that are too large": ({"dpsgd__noise": 2.0}, Failure.CONTRACT),
     "masks without noise": ({"mode": "masks", "dp__noise": None, "dp__clip": None}, Failure.CONTRACT),
     "masks whose lists nobody signs": ({**MASKS, "masks__signed": False}, Failure.CONTRACT),
     "a sum of two under masks": (

@@ -40,8 +40,6 @@ def check_settings(config: Resolved, contract: Contract) -> None:
     if mode.encrypted and config.paillier.keys == "shared":
         raise _refused("keys", "no key that all clients have", "paillier.keys=shared")
     told = set(rules.tell)
-    if mode.examples == "always" and "examples" not in told:
-        raise _refused("tell", "nothing of how many examples there are", f"mode {config.mode}, whose rate is public")
     if not mode.private(config) and not mode.hidden and not {"loss", "examples"} <= told:
         raise _refused("tell", ", ".join(rules.tell) or "nothing", f"mode {config.mode}, which tells loss and examples")
 
@@ -49,11 +47,19 @@ def check_settings(config: Resolved, contract: Contract) -> None:
 def check_plan(plan: Plan, contract: Contract) -> None:
     """Refuse a run by what its settings come to."""
     rules = contract.rules
+    if plan.examples is not None and "examples" not in rules.tell:
+        # The rate is a batch over all rows: which batches are too large, and weights, would tell how many there are.
+        raise _refused(
+            "tell", "nothing of how many examples there are", f"DP-SGD in mode {plan.mode}: its rate is known"
+        )
     fewest = smallest_sum(plan)
     if fewest < rules.cohort:
         raise _refused("cohort", f"at least {rules.cohort}", f"sums of {fewest}")
-    if contract.budget.epsilon is not None and isinstance(plan.protocol, MaskedSum) and not plan.protocol.signed:
-        raise _refused("keys", "lists of clients that are signed", "masks.signed=false")
+    if contract.budget.epsilon is not None and isinstance(plan.protocol, MaskedSum):
+        if not plan.protocol.signed:
+            raise _refused("keys", "lists of clients that are signed", "masks.signed=false")
+        if contract.budget.trust == "cohort" and contract.keys.clients is None:  # a server could be all the others
+            raise _refused("keys", "the noise of sites that keys.clients names, and it names none", f"mode {plan.mode}")
     check_clip(plan.mechanism, plan.mechanism, contract)
     if plan.examples is None:  # elsewhere what a row costs is known with the data
         check_price(price_of(plan, plan.mechanism, examples=None, party=0), contract)

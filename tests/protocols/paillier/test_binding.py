@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
 from tacit.crypto import threshold
-from tacit.crypto.paillier import Layout
+from tacit.crypto.paillier import Layout, total
 from tacit.crypto.paillier.vector import pack_slots
 from tacit.crypto.ring import from_integers, not_below, to_integers
 from tacit.crypto.threshold import PartialDecryption
@@ -543,3 +544,36 @@ def test_a_lying_key_holder_opens_two_sums_of_a_round_only_where_it_alone_is_in_
 ) -> None:
     """What does not hold, and is stated: of 2 in 3 one liar is enough; of 3 in 4 it takes two (2t - l)."""
     assert _two_sums(needed, holders) == opened
+
+
+# Clients that help the server
+
+
+def _taking_away(run: Run, replies: Mapping[int, tuple[bytes, bytes]], others: Sequence[int]) -> bytes:
+    """Return the ciphertext of zeros less what others sent: what an accomplice passes for its own."""
+    key, form = run.session.key, layout(LENGTH, run.session.key.bits)
+    zeros = total([key.encrypt(np.zeros(LENGTH, np.float32), form) for _ in range(len(others) + 1)])
+    theirs = to_integers(run.added([replies[client][1] for client in others]).rows)
+    numbers = [
+        own * pow(each, -1, key.square) % key.square for own, each in zip(to_integers(zeros.rows), theirs, strict=True)
+    ]
+    return replace(zeros, summands=1, rows=from_integers(numbers, zeros.rows.shape[1])).to_bytes()
+
+
+def test_one_client_that_signs_what_the_server_makes_gives_away_another_under_threshold_keys() -> None:
+    """What does not hold, and is stated: a signature does not show that a client knows what it has encrypted."""
+    run = Run("threshold")
+    replies = run.replies()
+    forged = _taking_away(run, replies, (1, 2))
+    member = Member.from_bytes(run.states[3])
+    said = binding.contribution(run.session.run, 3, wire.Turn(round_number=1), forged)
+    replies[3] = binding.signing_key(member._seed).sign(said), forged
+    opens(run.ask(run.opening(replies)), run.exact([0]))  # of a sum of four, of which three are honest
+
+
+def test_under_an_authoritys_masks_such_a_client_gives_away_nothing() -> None:
+    """Its masks come off, and those of the clients who were taken away are left."""
+    run = Run("authority")
+    replies = run.replies()
+    replies[3] = replies[3][0], _taking_away(run, replies, (1, 2))
+    assert refused(run.ask(run.opening(replies)), NOTHING["authority"])

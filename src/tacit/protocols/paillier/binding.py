@@ -19,7 +19,9 @@ encrypt nothing else. Masks cost no byte per number, and a thousandth of the tim
 
 **Signatures** (``paillier.keys=threshold``). No holder of a share can read anything alone, so each is shown the
 ciphertexts themselves. A client signs run, round, attempt, its number and its ciphertext's digest; a holder checks all
-signatures, forms the product itself and gives its part of that product alone.
+signatures, forms the product itself and gives its part of that product alone. A signature does not show that a client
+knows what it has encrypted: one that sides with the server can sign the inverse of what others sent, which the server
+makes, and so take them out of the sum. Masks rule that out, as those of the others are then left over.
 
 Masks are HMAC-SHA256 and ChaCha20 (RFC 8439), signatures Ed25519 (RFC 8032). The idea of masks that cancel in the sum
 is of Bonawitz et al. (2017); here the one who opens takes them off, so that nobody's drop-out has to be repaired.

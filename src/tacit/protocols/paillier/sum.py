@@ -50,7 +50,7 @@ _SEES = {
     ),
     "threshold": Guarantee(
         server="ciphertexts it cannot read, and the opened sum of each round; one update only together with {liars} of "
-        "{all} key holders, or with all other clients of a sum",
+        "{all} key holders, or with one client of the sum that signs what the server makes of others' ciphertexts",
         clients="the global model of each round; one holder's share opens nothing",
         outsider="nothing: updates travel encrypted, and no one party has the key",
     ),
