@@ -107,7 +107,7 @@ def test_what_nothing_hides_from_everyone_is_refused_where_there_is_a_budget(
 
 @pytest.mark.parametrize("inside", [{"budget": {"epsilon": 50.0, "trust": "cohort"}}], indirect=True)
 def test_the_noise_of_others_is_not_counted_on_where_a_server_can_invent_them(inside: Inside) -> None:
-    masks = {"mode": "masks", "masks__dp": True, "masks__signed": True, "federate__minimum_clients": 4}
+    masks: dict[str, Any] = {"mode": "masks", "masks__dp": True, "masks__signed": True, "federate__minimum_clients": 4}
     assert code_of(inside.ask(Hub.of(inside.contract.socket.parent, **masks), GREETING).body) is Failure.CONTRACT
     assert kind_of(inside.ask(Hub.of(inside.contract.socket.parent, run=2), GREETING).body) is Kind.HELLO
 
