@@ -200,6 +200,16 @@ def test_a_day_is_a_day_by_both_clocks(site: Path) -> None:
     _charge(site, contract, _release(run="c"), clock=hands.clock())
 
 
+def test_rounds_can_be_further_apart_than_a_day(site: Path) -> None:
+    contract, hands = _contract(site, seconds_apart=7 * 86_400.0), _Hands()
+    _charge(site, contract, _release(number=1), clock=hands.clock())
+    hands.up, hands.wall = hands.up + 6 * 86_400.0, hands.wall + 6 * 86_400.0
+    with pytest.raises(RefusalError, match="the last round was 518400 s ago, seconds_apart=604800"):
+        _charge(site, contract, _release(number=2), clock=hands.clock())
+    hands.up, hands.wall = hands.up + 86_400.0, hands.wall + 86_400.0
+    _charge(site, contract, _release(number=2), clock=hands.clock())
+
+
 def test_a_clock_that_is_pushed_a_little_at_every_release_wins_nothing(site: Path) -> None:
     contract, hands = _contract(site, seconds_apart=100.0), _Hands()
     _charge(site, contract, _release(number=1), clock=hands.clock())

@@ -160,9 +160,9 @@ class Ledger:
                 raise _against(
                     f"{len(recent)} rounds were answered in 24 hours, and rounds_per_day={rules.rounds_per_day}"
                 )
-            if recent and now - recent[-1].at < rules.seconds_apart:
+            if rows and now - rows[-1].at < rules.seconds_apart:
                 raise _against(
-                    f"the last round was {now - recent[-1].at:.0f} s ago, seconds_apart={rules.seconds_apart:g}"
+                    f"the last round was {now - rows[-1].at:.0f} s ago, seconds_apart={rules.seconds_apart:g}"
                 )
             same = [row for row in rows if row.run == release.run]
             if len(same) >= rules.rounds:
