@@ -1,8 +1,8 @@
 """The stacked trainer on a GPU, its step captured once as a CUDA graph and replayed.
 
 A step of a small model is some sixty kernels of a few microseconds; launching them from Python takes longer than
-running them. A graph is launched as one. It is captured for each shape (steps, clients, batch) and reads its
-batch by a counter on the device, so that a round is a few copies and then nothing but replays.
+running them. A graph is launched as one. It is captured for each shape (clients, batch, steps up to a power of two) and
+reads its batch by a counter on the device, so that a round is a few copies and then nothing but replays.
 """
 
 from __future__ import annotations
@@ -71,14 +71,17 @@ class CapturedTrainer:
         filled = chunk.filled(next(multiple for least, multiple in _MULTIPLES if count >= least))
         settings = self._settings
         plan = schedule(holdings, filled.clients, filled.keys, epochs=settings.epochs, batch_size=settings.batch_size)
-        shape = (*plan.rows.shape, plan.ragged)
+        room = 1 << (len(plan.rows) - 1).bit_length()  # for steps: clients of similar sizes share a graph
+        shape = (room, *plan.rows.shape[1:], plan.ragged)
         capture = self._captures.get(shape)
         if capture is None:
             if len(self._captures) >= _MOST_GRAPHS:
+                if len(filled.clients) == 1:  # of clients one by one each may have a shape of its own
+                    return self._trainer.train_there(model, holdings, chunk)
                 self._captures.pop(next(iter(self._captures)))
             try:
                 with _repeatable() if len(filled.clients) > 1 else nullcontext():
-                    capture = self._captures[shape] = self._capture(model, holdings, plan)
+                    capture = self._captures[shape] = self._capture(model, holdings, plan, room)
             except torch.cuda.OutOfMemoryError:
                 raise
             except RuntimeError:  # a step that asks the device something while it computes
@@ -91,14 +94,14 @@ class CapturedTrainer:
         moved = self._trainer.moved(model, capture.state, capture.total, plan)
         return Moved(updates=moved.updates[:count], losses=moved.losses[:count])
 
-    def _capture(self, model: Tensor, holdings: Holdings, plan: Schedule) -> _Capture:
+    def _capture(self, model: Tensor, holdings: Holdings, plan: Schedule, room: int) -> _Capture:
         clients = plan.rows.shape[1]
         capture = _Capture(
             graph=torch.cuda.CUDAGraph(),
             rate=torch.zeros((), device=model.device),
-            rows=plan.rows.clone(),
-            keys=plan.keys.clone(),
-            counts=torch.from_numpy(plan.counts).to(model.device),
+            rows=_roomy(plan.rows, room),
+            keys=_roomy(plan.keys, room),
+            counts=_roomy(torch.from_numpy(plan.counts).to(model.device), room),
             step=torch.zeros(1, dtype=torch.int64, device=model.device),
             total=torch.zeros(clients, device=model.device),
             state=self._trainer.start(model, clients),
@@ -129,9 +132,17 @@ class CapturedTrainer:
 
     def _load(self, capture: _Capture, model: Tensor, plan: Schedule, rate: float) -> None:
         capture.rate.fill_(rate)
-        capture.rows.copy_(plan.rows)
-        capture.keys.copy_(plan.keys)
-        capture.counts.copy_(torch.from_numpy(plan.counts))
+        steps = len(plan.rows)
+        capture.rows[:steps].copy_(plan.rows)
+        capture.keys[:steps].copy_(plan.keys)
+        capture.counts[:steps].copy_(torch.from_numpy(plan.counts))
         capture.step.zero_()
         capture.total.zero_()
         self._trainer.restart(capture.state, model)
+
+
+def _roomy(table: Tensor, room: int) -> Tensor:
+    """Return a table of ``room`` lines that begins with the lines of another."""
+    wider = table.new_zeros(room, *table.shape[1:])
+    wider[: len(table)] = table
+    return wider
