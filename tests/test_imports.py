@@ -91,7 +91,7 @@ MAY_IMPORT |= {  # the rooms of the package that is built on Tacit
     | {"crypto", "tasks", "config", "runs", "report", "tacit"},  # measurements beside other libraries
     "labs.bench.documented": BASE
     | _CORE
-    | {"audit", "flower", "parties", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
+    | {"audit", "flower", "parties", "site", "labs.bench", "labs.baselines", "labs.harness", "labs.nbafl_femnist"},
     "labs.baselines": BASE
     | {"crypto", "config", "mechanisms", "protocols", "federated", "modes"},  # the sources' own algorithms
     "labs.harness": BASE

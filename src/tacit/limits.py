@@ -29,6 +29,7 @@ LEAST_EPSILON, EPSILON = 1e-6, 1e6
 LEAST_DELTA = 1e-100
 NAME = 500  # characters
 PATH, FILE_NAME = 4_096, 255  # bytes
+DESCRIPTOR = 2**31 - 1  # of an open file
 
 
 def cores() -> int:

@@ -17,6 +17,7 @@ from tacit.errors import ConfigError
 from tacit.flower import Private
 from tacit.flower.deploy.nodes import nodes_of
 from tacit.flower.simulation import Simulation
+from tacit.holder import settings as holder
 from tacit.modes.catalogue import plan_of, resolve
 from tacit.modes.estimate import estimate
 from tacit.modes.keys import key_parties, secret_keys, write_keys
@@ -24,6 +25,7 @@ from tacit.protocols.paillier import Authority, PaillierSum
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.observer import Silent
+from tacit.site import contract
 from tests.cli.common_crypto import Tacit
 from tests.flower.common import federation, quiet, start
 from tests.runs.common import digits
@@ -116,11 +118,11 @@ def _in_simulation(config: RunConfig, folder: Path) -> Any:
 
 
 def _deployed(config: RunConfig, folder: Path) -> Any:
-    nodes = nodes_of(resolve(config), folder)
-    held, pinned = (
-        keyfile.read(Path(str(path)), insecure_key_size=True).public
-        for path in (nodes["holder-1"]["tacit-key"], nodes["client-0"]["tacit-pin"])
-    )
+    nodes_of(resolve(config), folder)
+    pin = contract.read(folder / "site-0").keys.pin
+    assert pin is not None
+    paths = (holder.Settings.read(folder / "holder-1").key, pin)
+    held, pinned = (keyfile.read(path, insecure_key_size=True).public for path in paths)
     assert held == pinned
     return held
 

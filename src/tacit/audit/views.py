@@ -102,8 +102,8 @@ def _job(mode: str, data: Examples, module: nn.Module, batch: int, epsilon: floa
     }
     kind = mode_of(mode)
     overrides.put(settings, kind.batch_size, batch)
-    if "dp" in kind.budget and kind.noise_if is None:
-        overrides.put(settings, "dp.epsilon", epsilon)
+    if kind.budget and kind.noise_if is None:
+        overrides.put(settings, f"{kind.budget[-1]}.epsilon", epsilon)
     for key, value in kind.replayed.items():
         overrides.put(settings, key, value)
     config = resolve(RunConfig(**settings))

@@ -17,6 +17,7 @@ from typing import Annotated
 
 import typer
 
+from tacit import limits
 from tacit.errors import ConfigError, KeysError
 
 VARIABLE, KEY_FILE = "TACIT_PASSPHRASE", "TACIT_KEY_FILE"
@@ -36,6 +37,7 @@ PassphraseDescriptor = Annotated[
     typer.Option(
         "--passphrase-fd",
         min=0,
+        max=limits.DESCRIPTOR,
         help="Read the passphrase from the first line of this open file descriptor.",
         metavar="NUMBER",
         show_default=False,
