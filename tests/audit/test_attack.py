@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tacit.errors import ConfigError, RunError
 from tacit.federated.plan import Privacy
 from tacit.modes.catalogue import MODES
 from tacit.report.page import Page, Pictures, Section
+from tacit.runs.folder import JOURNAL, RESULT
 from tacit.runs.run import run
 from tacit.tasks.pictures import scale_of
 from tests.runs.common import digits
@@ -102,9 +104,18 @@ def test_a_run_is_attacked_for_members(folder: Path) -> None:
         membership.membership(folder, shadows=1, seed=1, told=lambda _: None)
 
 
-def test_a_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError):
-        membership.membership(tmp_path, shadows=2, seed=1, told=lambda _: None)
+def test_what_is_no_run_and_a_run_that_is_not_finished_are_refused_in_their_own_words(
+    folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match="is not the folder of a run"):
+        membership.membership(tmp_path / "nowhere", shadows=2, seed=1, told=print)
+    begun = tmp_path / "begun"
+    shutil.copytree(folder, begun)
+    lines = (begun / JOURNAL).read_text().splitlines(keepends=True)
+    (begun / JOURNAL).write_text("".join(lines[:3]))
+    (begun / RESULT).unlink()
+    with pytest.raises(RunError, match=r"is not finished\. Go on with it by `tacit resume"):
+        membership.membership(begun, shadows=2, seed=1, told=print)
 
 
 def test_the_command_writes_a_page(folder: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tacit.modes.catalogue import plan_of
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.connection import InProcess
-from tacit.runs.folder import config_of
+from tacit.runs.folder import config_of, must_have_begun
 from tacit.runs.observer import Silent
 from tacit.runs.progress import complete
 from tacit.runs.remarks import risk_of
@@ -79,6 +79,7 @@ def membership(folder: Path, *, shadows: int, seed: int, told: Callable[[str], N
     """
     if shadows < 2:
         raise ConfigError(f"Expected 2 shadow runs or more, got {shadows}.")
+    must_have_begun(folder)
     result = complete(folder)
     if result is None:
         raise RunError(f"The run in {folder} is not finished. Go on with it by `tacit resume {folder}`.")
