@@ -1,10 +1,10 @@
 """Models nobody tuned for, beside a plain loop, a plain step and Opacus: the same as `tacit bench models`.
 
-    python benchmarks/models.py [--gpu 0] [--quick]
+    python benchmarks/models.py [--gpu 0] [--quick] [--only NAME ...] [--part around|rounds|steps ...]
 
-Results go to benchmarks/results/models.json (models_gpu.json with --gpu), after every measurement. Opacus is not a
-dependency of Tacit: without it its columns are missing. To have them, run this file with an environment that has both,
-as benchmarks/dp_sgd.py says.
+Without --gpu it measures the CPU. Results go to benchmarks/results/models.json (models_gpu.json with --gpu) after every
+measurement. Opacus is not a dependency of Tacit: without it its columns are missing. To have them, run this file with
+an environment that has both, as benchmarks/dp_sgd.py says.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", type=int)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a model; all if left out")
+    parser.add_argument("--part", action="append", default=[], help="around, rounds or steps; all if left out")
     parser.add_argument("--results", type=Path)
     options = parser.parse_args()
     name = "models.json" if options.gpu is None else "models_gpu.json"
     path = options.results or ROOT / "benchmarks" / "results" / name
     found = measure(
+        models=options.only,
+        parts=options.part,
         gpu=options.gpu,
         quick=options.quick,
         progress=lambda what: print(what, file=sys.stderr, flush=True),
