@@ -3,7 +3,8 @@
 ``000_040aa826a603186f.txt`` shows its code: each tensor of an update is clipped by itself, the noise is drawn with
 (sigma C)^2 where a standard deviation is expected, and the mean is taken over those who replied.
 ``003_80a3edf6a6b18d18.txt`` does not show its code: clients are unchanged, the server clips while it adds up, and adds
-noise before it divides. So the server here clips what it reads, and what it may have done otherwise can be chosen.
+noise before it divides. Its author's public code does: the first client's update is not clipped, and the noise is one
+number for all weights of a tensor. So the server here clips what it reads, and each of that can be chosen.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tacit.randomness import Randomness
 from tacit.vectors import Vector
 
 _EXTRA = 2  # slots behind the update: its weight and its loss
-ALL, BUT_THE_FIRST = "sources-dp", "sources-dp-first-unclipped"  # the modes
+ALL, BUT_THE_FIRST, ALIKE = "sources-dp", "sources-dp-first-unclipped", "sources-dp-one-number-per-tensor"  # the modes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +43,17 @@ class NoisyMean(WeightedMean):
     r"""Releases :math:`(\sum_i u_i + \mathcal N(0, s^2 I)) / m` for m clients who replied, and their mean loss.
 
     Nothing is claimed for it: the mean loss and m are released too, and nothing here bounds an update.
+
+    Attributes:
+        std: s, of the noise.
+        per_tensor: whether tensors are clipped one by one.
+        alike: whether all weights of a tensor get the same number, which hides nothing but their sum.
+        layers: the sizes of the tensors.
     """
 
     std: float
     per_tensor: bool
+    alike: bool = False
     layers: tuple[int, ...] = ()
 
     def fitted(self, layers: tuple[int, ...]) -> Self:
@@ -59,7 +67,8 @@ class NoisyMean(WeightedMean):
     def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Add the noise and divide by the number of replies."""
         noisy = total.copy()
-        noisy[:-_EXTRA] += self.std * randomness.normal(len(total) - _EXTRA, "updates")
+        noise = randomness.normal(len(self.layers) if self.alike else len(total) - _EXTRA, "updates")
+        noisy[:-_EXTRA] += self.std * (np.repeat(noise, self.layers) if self.alike else noise)
         return super().on_server(noisy, randomness, clients=clients)
 
 
@@ -106,21 +115,21 @@ def clipped(vector: Vector, bound: float, sizes: Sequence[int]) -> Vector:
     return np.concatenate([*bounded, parts[-1]]).astype(np.float32)
 
 
-def _plan(config: Resolved, clients: int, *, but_the_first: bool) -> Plan:
+def _plan(config: Resolved, clients: int, *, but_the_first: bool, alike: bool) -> Plan:
     sampler = sampler_of(config, clients)
     bound, noise = config.dp.clip, config.dp.noise
     if not isinstance(bound, float) or noise is None:
         raise ConfigError(f"Mode {config.mode!r} needs dp.clip and dp.noise as numbers; std is their product.")
-    mechanism = NoisyMean(weighting="uniform", std=noise * bound, per_tensor=config.dp.per_layer)
+    mechanism = NoisyMean(weighting="uniform", std=noise * bound, per_tensor=config.dp.per_layer, alike=alike)
     protocol = ServerClippedSum(minimum_clients=1, clip_bound=bound, but_the_first=but_the_first)
     return joined(config, sampler, mechanism, protocol=protocol)
 
 
-def _mode(name: str, summary: str, *, but_the_first: bool) -> Mode:
+def _mode(name: str, summary: str, *, but_the_first: bool, alike: bool = False) -> Mode:
     return Mode(
         name=name,
         summary=summary,
-        plan=lambda config, clients: _plan(config, clients, but_the_first=but_the_first),
+        plan=lambda config, clients: _plan(config, clients, but_the_first=but_the_first, alike=alike),
         dp=frozenset({"clip", "noise", "per_layer"}),
         adds_noise=True,
         advice="It certifies nothing: it repeats what a source document did.",
@@ -133,6 +142,7 @@ def known() -> Iterator[None]:
     modes = (
         _mode(ALL, "a source's noisy average, no guarantee", but_the_first=False),
         _mode(BUT_THE_FIRST, "the same with the first client unclipped, no guarantee", but_the_first=True),
+        _mode(ALIKE, "and with one number of noise per tensor, no guarantee", but_the_first=True, alike=True),
     )
     for mode in modes:
         catalogue.register(mode)
@@ -143,12 +153,16 @@ def known() -> Iterator[None]:
             del catalogue.MODES[mode.name]
 
 
-def settings(*, clip: float, std: float, per_tensor: bool, but_the_first: bool = False) -> dict[str, object]:
+def settings(
+    *, clip: float, std: float, per_tensor: bool, but_the_first: bool = False, alike: bool = False
+) -> dict[str, object]:
     """Return the settings of a run with noise of standard deviation ``std`` on the sum, by dotted keys.
 
-    Run them inside :func:`known`.
+    One number per tensor (``alike``) comes with the first client unclipped, as in 003. Run them inside :func:`known`.
     """
+    if alike and not but_the_first:
+        raise ConfigError("One number per tensor is there with the first client unclipped only.")
     if not (math.isfinite(std) and std >= 0):
         raise ConfigError(f"Expected a standard deviation of at least 0, got {std}.")
-    mode = BUT_THE_FIRST if but_the_first else ALL
+    mode = ALIKE if alike else BUT_THE_FIRST if but_the_first else ALL
     return {"mode": mode, "dp.clip": clip, "dp.noise": std / clip, "dp.per_layer": per_tensor}

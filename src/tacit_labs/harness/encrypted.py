@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.config.run_config import RunConfig
+from tacit.config.run_config import from_mapping
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.run import run
+from tacit.studies.plan import with_values
 from tacit_labs.harness.learning import by_round
 
 
@@ -38,7 +39,7 @@ WAYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """The fastest round but the first, of one local epoch for every client; seconds are by the clock."""
+    """The fastest round but the first; seconds are by the clock."""
 
     way: str
     parameters: int
@@ -68,18 +69,29 @@ class EncryptedEpoch(Epoch):
 
 
 def learn(
-    way: Way, *, rounds: int, clients: int, workers: int, seed: int, data: Mapping[str, Any] | None = None
+    way: Way,
+    *,
+    rounds: int,
+    clients: int,
+    workers: int,
+    seed: int,
+    data: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> Epoch:
-    """Run rounds of one local epoch each and return their seconds by stage, for the fastest round but the first."""
-    config = RunConfig(
-        seed=seed,
-        data=dict(data or {"name": "mnist"}),
-        federate={"rounds": rounds, "clients": clients},
-        train={"local_epochs": 1, "workers": workers},
-        server={"lr": 1.0},  # the plain average, as in both reports
-        evaluate={"train": True},
+    """Run rounds and return their seconds by stage, for the fastest round but the first.
+
+    A round has one local epoch, and Tacit's defaults, but for what ``values`` say by dotted keys.
+    """
+    settings = {
+        "seed": seed,
+        "data": dict(data or {"name": "mnist"}),
+        "federate": {"rounds": rounds, "clients": clients},
+        "train": {"local_epochs": 1, "workers": workers},
+        "server": {"lr": 1.0},  # the plain average, as in both reports
+        "evaluate": {"train": True},
         **way.settings(),
-    )
+    }
+    config = from_mapping(with_values(settings, dict(values or {})))
     return summary(way, run(config, quiet=True), workers=workers)
 
 

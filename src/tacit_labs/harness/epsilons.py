@@ -25,6 +25,17 @@ def formula(sigma: float, clip: float, delta: float = DELTA) -> float:
     return clip * math.sqrt(2.0 * math.log(1.25 / delta)) / sigma
 
 
+def tuned(sigma: float, clip: float, delta: float = DELTA) -> float:
+    """Return 000's epsilon by its author's dp_tune.py, which takes the logarithm of e to the base 1.25/delta.
+
+    So it divides by the logarithm where :func:`formula` multiplies, and promises 7.13 times less than that.
+
+    >>> round(tuned(0.05, 0.5), 2), round(formula(0.05, 0.5) / tuned(0.05, 0.5), 2)
+    (5.3, 7.13)
+    """
+    return math.sqrt(2.0 * math.log(math.e, 1.25 / delta)) * clip / sigma
+
+
 def composed(sigma: float, rounds: int, delta: float = DELTA) -> float:
     """Return what ``rounds`` releases cost, each with noise of standard deviation sigma C on sensitivity C.
 

@@ -21,7 +21,7 @@ from tacit_labs.report_000 import quoted
 
 NAMES = {"classical": 1, "extended": 4, "zhao-2": 3, "zhao-1": 2, "analytic": 0}  # and their styles, most noise first
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-_LAYERS = (250, 10, 5000, 20, 16000, 50, 500, 10)  # tensors of the CNN that we take
+_LAYERS = (250, 10, 5000, 20, 16000, 50, 500, 10)  # tensors of the CNN
 
 
 @dataclass(frozen=True, kw_only=True)

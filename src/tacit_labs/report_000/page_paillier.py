@@ -132,7 +132,8 @@ def sections(found: Timed, tried: Checks, epochs: Sequence[Epoch]) -> tuple[Sect
                 f"both. {found.sizes.key_bits}-bit key, integers of {found.sizes.lengths[0]} to "
                 f"{found.sizes.lengths[-1]} bits, every point measured once, {found.sizes.experiments} "
                 "experiments; the "
-                "report's algorithm, written again on gmpy2. Its generator is not shown; ours is random."
+                "report's algorithm, written again on gmpy2. Its generator is n + 1 in its public code; ours is "
+                "random, which costs the same powers."
             ),
             parts=(
                 Note(text=SHORT_KEY, tone="warn"),
@@ -284,10 +285,10 @@ def _learning(epochs: Sequence[Epoch]) -> Section:
             Text(
                 text=(
                     f"What the report's encrypted epoch took beyond the plain one is {turns:.2f} times a client's "
-                    f"encryption and decryption, as if {round(turns)} clients had taken turns; how many it had is not "
-                    f"stated. We had {clients}. The first encrypted run shares the private key among all clients, as "
-                    "the report does. Tacit calls that legacy: the server and any one client together read everything. "
-                    "The others leave the key with an authority apart from the server."
+                    f"encryption and decryption, as if {round(turns)} clients had taken turns; in its public code "
+                    f"there are {quoted.CLIENTS}. We had {clients}. The first encrypted run shares the private key "
+                    "among all clients, as the report does. Tacit calls that legacy: the server and any one client "
+                    "together read everything. The others leave the key with an authority apart from the server."
                 )
             ),
         ),
@@ -356,7 +357,7 @@ def update_table(found: Timed) -> Table:
         columns=("Key bits", "Ciphertexts", "By", "Encrypt", "Faster", "Decrypt", "Faster", "Bytes per number"),
         rows=rows,
         align="rllrrrrr",
-        caption=f"An update of {length:,} floats of 24 bits (the CNN that we assume), one thread, processor time.",
+        caption=f"An update of {length:,} floats of 24 bits (the CNN), one thread, processor time.",
     )
 
 

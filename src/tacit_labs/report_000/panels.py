@@ -12,7 +12,7 @@ from tacit_labs.harness.measuring import Job
 from tacit_labs.harness.paillier_jobs import TACIT
 from tacit_labs.report_000 import quoted
 
-PARAMETERS = 21_840  # of the CNN that we take; the report does not describe its own
+PARAMETERS = 21_840  # of the CNN
 COLUMNS = ("encryption", "decryption", "total")
 JOBS = "tacit_labs.harness.paillier_jobs"
 TEXTBOOK = GMPY2.name  # the report's own algorithm

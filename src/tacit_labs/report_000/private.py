@@ -21,17 +21,8 @@ from tacit_labs.harness.learning import by_round, learned
 from tacit_labs.report_000 import quoted
 
 PLAIN, MEANT, CODED = "plain", "meant", "coded"
-TENSORS = 8  # of the CNN that we take; the report does not describe its own
+TENSORS = 8  # of the CNN
 Point = tuple[float, float]  # C, sigma
-
-
-@dataclass(frozen=True, kw_only=True)
-class Other:
-    """Clients and model otherwise: the report states neither, and what a larger C does depends on both."""
-
-    clients: int
-    model: str
-    tensors: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +32,12 @@ class Sizes:
     data: str = "mnist"
     model: str = "cnn"
     tensors: int = TENSORS
-    local_epochs: int = 1
+    local_epochs: int = quoted.LOCAL_EPOCHS
     rounds: int = quoted.ROUNDS
-    clients: int = 10
+    clients: int = quoted.CLIENTS
     clips: tuple[float, ...] = quoted.CLIPS
     sigmas: tuple[float, ...] = quoted.SIGMAS
     grid_rounds: int = quoted.GRID_ROUNDS
-    others: tuple[Other, ...] = (  # the grid's last line again with each
-        Other(clients=5, model="cnn", tensors=TENSORS),
-        Other(clients=5, model="mlp", tensors=6),
-        Other(clients=2, model="mlp", tensors=6),
-    )
     workers: int | None = None  # processes; one per core
 
 
@@ -62,7 +48,6 @@ class Private:
     sizes: Sizes
     curves: Mapping[str, Result]
     grids: Mapping[str, Mapping[Point, Result]]  # by kind of noise
-    lines: Mapping[Other, Mapping[float, Result]]  # by C at the largest sigma, as coded
 
     def surface(self, kind: str, measure: str) -> list[list[float]]:
         """Return a measure of a grid's last rounds: a row for each sigma, a column for each C."""
@@ -85,11 +70,6 @@ class Private:
                 kind: [{"clip": clip, "sigma": sigma} | _end(result) for (clip, sigma), result in grid.items()]
                 for kind, grid in self.grids.items()
             },
-            "otherwise": [
-                vars(other) | {"parameters": result.parameters, "clip": clip} | _end(result)
-                for other, line in self.lines.items()
-                for clip, result in line.items()
-            ],
         }
 
 
@@ -133,19 +113,7 @@ def measure(sizes: Sizes, settings: Settings, folder: Path, progress: Progress) 
         }
         made = learned(ways, folder / kind, what=f"grid, noise as {kind}", progress=progress, workers=sizes.workers)
         grids[kind] = dict(zip(points, made.values(), strict=True))
-    lines: dict[Other, Mapping[float, Result]] = {}
-    for other in sizes.others:
-        shared = grid | {"federate.clients": other.clients, "model.name": other.model}
-        ways = {
-            f"C {clip:g}": with_values(
-                base, shared | noise(CODED, clip=clip, sigma=max(sizes.sigmas), tensors=other.tensors)
-            )
-            for clip in sizes.clips
-        }
-        place = folder / f"{other.clients}-{other.model}"
-        made = learned(ways, place, what="grid, otherwise", progress=progress, workers=sizes.workers)
-        lines[other] = dict(zip(sizes.clips, made.values(), strict=True))
-    return Private(sizes=sizes, curves=curves, grids=grids, lines=lines)
+    return Private(sizes=sizes, curves=curves, grids=grids)
 
 
 def noise(kind: str, *, clip: float, sigma: float, tensors: int) -> dict[str, Any]:
@@ -163,7 +131,7 @@ def noise(kind: str, *, clip: float, sigma: float, tensors: int) -> dict[str, An
 
 def _base(sizes: Sizes, settings: Settings) -> dict[str, Any]:
     """Return what all runs share. The server takes the plain average in all of them, as the report's does."""
-    return {
+    shared: dict[str, Any] = {
         "mode": "dp",
         "seed": settings.seed,
         "gpu": settings.gpu,
@@ -171,8 +139,19 @@ def _base(sizes: Sizes, settings: Settings) -> dict[str, Any]:
         | ({} if settings.data_dir is None else {"folder": str(settings.data_dir)}),
         "model": {"name": sizes.model},
         "federate": {"rounds": sizes.rounds, "clients": sizes.clients},
-        "train": {"local_epochs": sizes.local_epochs},
         "server": {"lr": 1.0},
         "dp": {"delta": epsilons.DELTA},
         "evaluate": {"train": True},  # the report's figures have it; no noise protects it
+    }
+    return with_values(shared, training(sizes.local_epochs))
+
+
+def training(local_epochs: int) -> dict[str, Any]:
+    """Return how clients train in the author's public code, by dotted keys."""
+    return {
+        "train.local_epochs": local_epochs,
+        "train.batch_size": quoted.BATCH,
+        "optimizer.lr": quoted.RATE,
+        "optimizer.momentum": quoted.MOMENTUM,
+        "optimizer.schedule": "constant",
     }

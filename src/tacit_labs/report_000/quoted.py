@@ -4,11 +4,15 @@ from __future__ import annotations
 
 DOCUMENT = "000_040aa826a603186f.txt"
 
+# Not in the report: the settings of its author's public code, to which it refers (options.py, dp_tune.py)
+REPOSITORY = "ltzheng/data-privacy"
+CLIENTS, LOCAL_EPOCHS, BATCH, RATE, MOMENTUM = 5, 3, 64, 0.015, 0.5
+
 # differential privacy
 CLIP, SIGMA = 0.5, 0.05  # its defaults
 ROUNDS = 6  # "epochs"
 CONVERGES = '"The accuracy converges near 96% after training 6 epochs"'
-CLIPS = (0.1, 0.3, 0.5, 0.7, 0.9)  # "C in [0.1, 0.9]"; its steps are not stated
+CLIPS = (0.1, 0.3, 0.5, 0.9)  # "C in [0.1, 0.9]"; the steps are those of dp_tune.py
 SIGMAS = (0.1, 0.2, 0.3, 0.4)  # "sigma in [0.1, 0.4]"
 GRID_ROUNDS = 2
 DELTA = 1e-3

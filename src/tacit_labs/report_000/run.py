@@ -28,7 +28,8 @@ class Sizes:
     safe_bits: int = 2048
     ways: tuple[Way, ...] = WAYS  # the first is in the clear
     rounds: int = quoted.ROUNDS  # of encrypted learning
-    clients: int = 10
+    clients: int = quoted.CLIENTS
+    local_epochs: int = quoted.LOCAL_EPOCHS
     data: Mapping[str, Any] = field(default_factory=lambda: {"name": "mnist"})
 
 
@@ -38,10 +39,8 @@ QUICK = Sizes(
         data="digits",
         model="mlp",
         tensors=6,
-        local_epochs=3,
         clips=(0.1, 0.5, 0.9),
         sigmas=(0.1, 0.4),
-        others=(),
         workers=1,
     ),
     panels=panels.Sizes(lengths=tuple(range(50, 1001, 50)), settled=10, update_keys=(1024, 2048), sample=3, repeats=1),
@@ -111,6 +110,7 @@ def _epochs(sizes: Sizes, settings: Settings, progress: Progress) -> list[Epoch]
                 way,
                 rounds=sizes.rounds,
                 clients=sizes.clients,
+                values=private.training(sizes.local_epochs),
                 workers=cores(),
                 seed=settings.seed,
                 data=dict(sizes.data) | ({} if settings.data_dir is None else {"folder": str(settings.data_dir)}),
@@ -123,11 +123,12 @@ def _said(sizes: Sizes, settings: Settings, parameters: int) -> str:
     own = sizes.private
     return (
         f"{_DATA.get(own.data, own.data)}, model `{own.model}`, {own.clients} clients with data mixed evenly, all of "
-        f"them in each of {own.rounds} rounds, {own.local_epochs} local epoch{'s' * (own.local_epochs > 1)} per round, "
-        f"seed {settings.seed}; delta {quoted.DELTA:g}, the unit is a client, add-remove. **Assumed**, because the "
-        f"report does not say: the model (ours has {parameters:,} parameters in {own.tensors} tensors), the number of "
-        "clients, the local epochs, the rate and the batches (ours are Tacit's defaults), and the length of the key "
-        "in encrypted learning."
+        f"them in each of {own.rounds} rounds, {own.local_epochs} local epoch{'s' * (own.local_epochs > 1)} per round "
+        f"in batches of {quoted.BATCH} at rate {quoted.RATE:g} with momentum {quoted.MOMENTUM:g}, seed "
+        f"{settings.seed}; delta {quoted.DELTA:g}, the unit is a client, add-remove. What the report does not state, "
+        f"clients, local epochs, rate, batches, model ({parameters:,} parameters in {own.tensors} tensors) and the "
+        f"grid's steps, is from its author's public code (`{quoted.REPOSITORY}`). The length of the key in encrypted "
+        "learning is in neither: it is that of phe, whichever version."
     )
 
 
@@ -137,7 +138,7 @@ def _smaller(sizes: Sizes) -> str:
     own, full = sizes.private, FULL.private
     return (
         f"{_DATA.get(own.data, own.data)} (1,797 images) with a perceptron instead of MNIST with a CNN for the noisy "
-        f"averages, {own.local_epochs} local epochs instead of {full.local_epochs}, grids of "
+        "averages, grids of "
         f"{len(own.clips)} x {len(own.sigmas)} points instead of {len(full.clips)} x {len(full.sigmas)}, "
         f"{len(sizes.panels.lengths)} lengths in the panels instead of {len(FULL.panels.lengths)}, and {sizes.rounds} "
         f"rounds of encrypted learning instead of {FULL.rounds}. Accuracies are of this other task."

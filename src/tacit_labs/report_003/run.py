@@ -35,7 +35,7 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(
-    private=private.Sizes(data="digits", model="mlp", local_epochs=3, rounds=3, seeds=3),
+    private=private.Sizes(data="digits", model="mlp", rounds=3, seeds=2),
     timings=timings.Sizes(key_bits=(1024, 2048), count=30, scaled=5, slow=2),
     ways=(WAYS[0], WAYS[1]),
     rounds=2,
@@ -114,10 +114,11 @@ def _said(sizes: Sizes, settings: Settings, parameters: int) -> str:
     own = sizes.private
     return (
         f"{_DATA.get(own.data, own.data)}, model `{own.model}`, {own.clients} clients with data mixed evenly, all of "
-        f"them in each of {own.rounds} rounds, {own.local_epochs} local epoch{'s' * (own.local_epochs > 1)} per round, "
-        f"seed {settings.seed}. **Assumed**, because the report does not say: the data set, the model (ours has "
-        f"{parameters:,} parameters), clients, local epochs, rate and batches (ours are Tacit's defaults), "
-        "the server's code, and the length of the key."
+        f"them in each of {own.rounds} rounds, {own.local_epochs} local epoch{'s' * (own.local_epochs > 1)} per round "
+        f"in batches of {quoted.BATCH} at rate {quoted.RATE:g} with momentum {quoted.MOMENTUM:g}, seed "
+        f"{settings.seed}. The report states none of this; the settings are those of its author's public code "
+        f"(`{quoted.REPOSITORY}`), with its CNN of {parameters:,} parameters. Paillier in learning: "
+        f"{sizes.clients} clients, one local epoch, Tacit's defaults."
     )
 
 
@@ -127,8 +128,8 @@ def _smaller(sizes: Sizes) -> str:
     own, full = sizes.private, FULL.private
     return (
         f"{_DATA.get(own.data, own.data)} (1,797 images) with a perceptron instead of MNIST with a CNN, "
-        f"{own.local_epochs} local epochs instead of {full.local_epochs}, {own.rounds} rounds instead of "
-        f"{full.rounds}, {sizes.timings.count} operations instead of {FULL.timings.count:,} (scaled). "
+        f"{own.rounds} rounds instead of {full.rounds}, {sizes.timings.count} operations instead of "
+        f"{FULL.timings.count:,} (scaled). "
         "Accuracies are of this other task; the epsilons depend on neither data nor model."
     )
 

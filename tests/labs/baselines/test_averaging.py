@@ -10,6 +10,7 @@ import pytest
 from tacit.config import run_config
 from tacit.errors import ConfigError
 from tacit.modes.catalogue import MODES, plan_of, resolve
+from tacit.randomness import Randomness
 from tacit.runs.result import Result
 from tacit.runs.run import run
 from tacit.studies.plan import with_values
@@ -54,10 +55,23 @@ def test_noise_has_the_standard_deviation_that_was_asked_for() -> None:
     assert mechanism.std == pytest.approx(0.3)
 
 
+def test_one_number_per_tensor_is_the_same_for_all_of_its_weights() -> None:
+    mechanism = averaging.NoisyMean(weighting="uniform", std=2.0, per_tensor=True, alike=True, layers=(3, 2))
+    total = np.array([0.0] * 5 + [1.0, 0.5])
+    update = mechanism.on_server(total, Randomness.of(seed=1), clients=1).update
+    assert len(set(update[:3].tolist())) == len(set(update[3:].tolist())) == 1
+    assert update[0] != update[3]
+    apart = averaging.NoisyMean(weighting="uniform", std=2.0, per_tensor=True, layers=(3, 2))
+    assert len(set(apart.on_server(total, Randomness.of(seed=1), clients=1).update.tolist())) == 5
+    with pytest.raises(ConfigError, match="unclipped only"):
+        averaging.settings(clip=1.0, std=1.0, per_tensor=True, alike=True)
+
+
 def test_nothing_is_claimed() -> None:
+    modes = {averaging.ALL, averaging.BUT_THE_FIRST, averaging.ALIKE}
     with averaging.known():
-        assert {averaging.ALL, averaging.BUT_THE_FIRST} <= set(MODES)
-    assert not {averaging.ALL, averaging.BUT_THE_FIRST} & set(MODES)
+        assert modes <= set(MODES)
+    assert not modes & set(MODES)
     result = _ran(clip=0.5, std=0.1, per_tensor=False)
     assert result.rounds[-1].epsilon is None
 

@@ -37,7 +37,6 @@ PRIVATE = private.Sizes(
     clients=3,
     clips=(0.1, 0.5),
     sigmas=(0.1, 0.4),
-    others=(private.Other(clients=2, model="mlp", tensors=6),),
     workers=1,
 )
 TINY = report.Sizes(
@@ -64,6 +63,7 @@ def test_the_settings_are_the_reports() -> None:
     assert (full.private.rounds, full.private.grid_rounds) == (6, 2)
     assert (min(full.private.clips), max(full.private.clips)) == (0.1, 0.9)
     assert (min(full.private.sigmas), max(full.private.sigmas)) == (0.1, 0.4)
+    assert (full.private.clients, full.private.local_epochs) == (full.clients, full.local_epochs) == (5, 3)
     assert (full.panels.key_bits, full.panels.experiments) == (1024, 3)
     assert full.panels.lengths == tuple(range(10, 1010, 10))
 
@@ -194,12 +194,12 @@ def test_nothing_tried_is_nothing_passed() -> None:
 
 
 def test_a_smaller_run_says_so_and_the_full_one_does_not(made: Reproduction) -> None:
-    assert "grids of 2 x 2 points instead of 5 x 4" in made.smaller
+    assert "grids of 2 x 2 points instead of 4 x 4" in made.smaller
     assert report._smaller(report.FULL) == ""
 
 
-def test_what_is_assumed_is_called_so(made: Reproduction) -> None:
-    assert "**Assumed**" in made.settings
+def test_what_is_not_in_the_report_is_said_to_be_from_elsewhere(made: Reproduction) -> None:
+    assert f"is from its author's public code (`{quoted.REPOSITORY}`)" in made.settings
 
 
 def test_page_and_files(made: Reproduction, tmp_path: Path) -> None:
@@ -225,14 +225,6 @@ def test_one_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert len(results) == 3 + 4
     private.measure(PRIVATE, settings, folder, silent)
     assert {path: path.stat().st_mtime_ns for path in results} == results  # none was made again
-
-
-def test_the_grids_last_line_is_there_with_other_clients_and_models(made: Reproduction) -> None:
-    rows = made.data["private"]["otherwise"]
-    assert [(row["clients"], row["model"], row["clip"]) for row in rows] == [(2, "mlp", 0.1), (2, "mlp", 0.5)]
-    assert rows[0]["parameters"] == 17_226
-    table = tables(made, "C and sigma, noise as coded")[1]
-    assert [row[:2] for row in table.rows] == [("3", "logistic, 650 parameters"), ("2", "mlp, 17,226 parameters")]
 
 
 def test_every_bar_of_the_stages_has_a_look_of_its_own() -> None:
