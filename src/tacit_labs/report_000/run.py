@@ -164,6 +164,6 @@ EXPERIMENT = Experiment(
         "encrypted learning curve and stage times",
     ),
     quick="57 s of one core",
-    full="11 min of one core",
+    full="25 min of one core",
     run=run,
 )

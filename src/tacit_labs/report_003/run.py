@@ -152,6 +152,6 @@ EXPERIMENT = Experiment(
         "proof (22)-(24)",
     ),
     quick="16 s of one core",
-    full="10 min of one core",
+    full="13 min of one core",
     run=run,
 )
