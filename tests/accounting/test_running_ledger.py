@@ -92,3 +92,25 @@ def test_a_charge_more_costs_the_same_however_many_there_were(by_client: bool) -
     (charge,) = short.charges
     assert isinstance(charge.event, RepeatedEvent)
     assert charge.event.count == (14_286 if by_client else 100_000)
+
+
+def test_the_clients_charged_before_are_not_gone_through() -> None:
+    """A client's number is looked up where it is charged, and nowhere else: not for the ledger's cost, nor a check."""
+    looked = 0
+
+    class Client(int):
+        def __hash__(self) -> int:
+            nonlocal looked
+            looked += 1
+            return int(self)
+
+    running = RunningLedger(neighbours="replace-one")
+    for number in range(1_000):
+        running.add(ONE if number % 2 else TWO, clients=[Client(place) for place in range(number, number + 10)])
+    before = looked
+    short = running.short()
+    assert running.most_charges == 10
+    assert looked == before
+    assert {charge.event for charge in short.charges} == {RepeatedEvent(event=one, count=5) for one in (ONE, TWO)}
+    running.short(ONE, clients=[Client(3), Client(4)])
+    assert looked == before + 2

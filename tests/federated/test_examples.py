@@ -21,7 +21,7 @@ def test_every_client_stays_within_the_budget_and_the_worst_uses_it_up() -> None
     assert plan.steps == (2, 8, 20, 20)
     whole = [4 * count for count in plan.steps]
     spent = [plan.spent(client, count).epsilon for client, count in enumerate(whole)]
-    client, worst = plan.worst(whole)
+    client, worst = plan.worst(plan.most(whole))
     assert worst.epsilon == max(spent)
     assert spent[client] == max(spent)
     assert 1.999 < max(spent) <= 2.0
@@ -34,8 +34,8 @@ def test_the_worst_is_found_among_unequal_participations() -> None:
     plan = level(noise=1.0, epsilon=None).fitted([100, 400, 1000, 1000])
     taken = [1, 90, 300, 299]
     each = [plan.spent(client, count).epsilon for client, count in enumerate(taken)]
-    assert plan.worst(taken)[1].epsilon == max(each)
-    assert plan.worst([0, 0, 0, 0])[1].epsilon == 0.0
+    assert plan.worst(plan.most(taken))[1].epsilon == max(each)
+    assert plan.worst(plan.most([0, 0, 0, 0]))[1].epsilon == 0.0
 
 
 def test_a_small_holder_takes_all_its_examples_where_no_batch_was_asked_for() -> None:

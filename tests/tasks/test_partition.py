@@ -30,7 +30,7 @@ def _assign(
     seed: int = 0,
     groups: NDArray[np.int64] | None = None,
 ) -> list[NDArray[np.int64]]:
-    return split.assign(labels, clients=clients, groups=groups, generator=np.random.default_rng(seed))
+    return list(split.assign(labels, clients=clients, groups=groups, generator=np.random.default_rng(seed)))
 
 
 @given(

@@ -81,4 +81,4 @@ def test_rows_are_padded_with_the_clients_own() -> None:
     table = holdings.padded_rows([1, 0], 4)
     first = int(holdings.rows[1][0])
     assert table[0].tolist() == [*holdings.rows[1].tolist(), first, first]
-    assert holdings.sizes([1, 0, 1]).tolist() == [2, 3, 2]
+    assert holdings.sizes.tolist() == [3, 2]

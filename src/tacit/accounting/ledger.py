@@ -29,6 +29,7 @@ from tacit.errors import ConfigError
 
 Neighbours = Literal["add-remove", "replace-one", "zero-out"]
 Unit = Literal["client", "example"]
+History = tuple[int, ...]  # how often a client was charged for each kind of release
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
@@ -189,8 +190,11 @@ class RunningLedger:
         self._empty = Ledger(unit=unit, neighbours=neighbours)
         self._everyone: dict[Event, int] = {}
         self._in_order: list[tuple[Event, int]] = []
-        self._clients: dict[Event, Counter[int]] = {}
+        self._kinds: dict[Event, int] = {}  # of releases that some clients are charged for: the place in a history
+        self._history: dict[int, History] = {}  # how often each client was charged for each kind
+        self._alike: Counter[History] = Counter()  # how many clients have the same
         self._asked: Counter[int] = Counter()
+        self._most_asked = 0
         self._to_all = 0
         self.charges = 0
 
@@ -199,10 +203,17 @@ class RunningLedger:
         self.charges += 1
         event, count = once(event)
         if clients is not None:
-            taken = self._clients.setdefault(event, Counter())
+            place = self._kinds.setdefault(event, len(self._kinds))
             for client in clients:
-                taken[client] += count
+                before = self._history.get(client, ())
+                self._history[client] = after = _once_more(before, place, count)
+                self._alike[after] += 1
+                if before:
+                    self._alike[before] -= 1
+                    if not self._alike[before]:
+                        del self._alike[before]
                 self._asked[client] += 1
+                self._most_asked = max(self._most_asked, self._asked[client])
             return
         self._to_all += 1
         if _ordered(event):
@@ -215,34 +226,42 @@ class RunningLedger:
     @property
     def by_client(self) -> bool:
         """Whether some charge was to some clients and not to everyone."""
-        return bool(self._clients)
+        return bool(self._kinds)
 
     @property
     def most_charges(self) -> int:
         """How many of the charges the most charged client has."""
-        return self._to_all + max(self._asked.values(), default=0)
+        return self._to_all + self._most_asked
 
     def short(self, event: Event | None = None, *, clients: Sequence[int] | None = None) -> Ledger:
         """Return a short ledger of the same cost, and of ``event`` charged to ``clients`` or to everyone on top.
 
-        Of the clients only those are in it whom no other exceeds, by numbers that are not theirs.
+        Of the clients only those are in it whom no other exceeds, by numbers that are not theirs. Different histories
+        are looked at, not clients: of a million there are few.
         """
         releases = [*self._everyone.items(), *self._in_order]
-        taken = self._clients
+        kinds, histories = [*self._kinds], {*self._alike}
         if event is not None:
             more, count = once(event)
             if clients is None:
                 releases.append((more, count))
             else:
-                taken = {**taken, more: taken.get(more, Counter()) + Counter(dict.fromkeys(clients, count))}
+                place = self._kinds.get(more, len(kinds))
+                kinds += [more] if place == len(kinds) else []
+                histories |= {_once_more(self._history.get(client, ()), place, count) for client in clients}
         made = [Charge(round_number=0, event=repeated(release, count)) for release, count in releases]
-        everyone = {client for counts in taken.values() for client in counts}
-        histories = {tuple(counts[client] for counts in taken.values()) for client in everyone}
-        for number, history in enumerate(front(histories)):
-            for release, count in zip(taken, history, strict=True):
+        whole = {history + (0,) * (len(kinds) - len(history)) for history in histories}
+        for number, history in enumerate(front(whole)):
+            for release, count in zip(kinds, history, strict=True):
                 if count:
                     made.append(Charge(round_number=0, event=repeated(release, count), clients=(number,)))
         return Ledger(unit=self._empty.unit, neighbours=self._empty.neighbours, charges=tuple(made))
+
+
+def _once_more(history: History, place: int, count: int) -> History:
+    """Return a history with ``count`` more releases of the kind at ``place``."""
+    filled = history + (0,) * (place + 1 - len(history))
+    return (*filled[:place], filled[place] + count, *filled[place + 1 :])
 
 
 def _ordered(event: Event) -> bool:

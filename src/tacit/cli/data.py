@@ -111,6 +111,8 @@ def show_data(
       tacit data show mnist --split dirichlet:0.3 --clients 20
       tacit data show patients.csv --label outcome --client hospital
     """
+    import numpy as np
+
     from tacit.randomness import Randomness
     from tacit.report import holdings as report
     from tacit.report.page import png, terminal
@@ -125,10 +127,12 @@ def show_data(
     data, classes = _loaded(name, label=label, client=client, folder=data_dir)
     natural = isinstance(rule, partition.Natural)
     if clients is None:
-        clients = len(data.group_names) if natural and data.group_names else _DEFAULT_CLIENTS
+        clients = len(np.unique(data.groups)) if natural and data.groups is not None else _DEFAULT_CLIENTS
     shares = rule.assign(data.train.labels, clients=clients, groups=data.groups, generator=generator)
     holders = (
-        [data.group_names[data.groups[rows[0]]] for rows in shares] if natural and data.groups is not None else None
+        [data.group_names[data.groups[rows[0]]] for rows in shares]
+        if natural and data.groups is not None and data.group_names
+        else None
     )
     held = report.Holdings.of(shares, data.train.labels, classes=data.classes, names=holders, class_names=classes)
     title = f"{data.title}, split {rule} over {clients:,} clients"

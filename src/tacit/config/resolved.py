@@ -9,8 +9,13 @@ from tacit.config.run_config import RunConfig
 from tacit.config.sections import Data, Model, Rate, Section, Server, Text
 
 _CLIENTS = 10
-_SUITS = {"digits": "mlp", "breast-cancer": "logistic", "heart-disease": "logistic"}  # elsewhere: cnn
-_OWNED = ("femnist", "heart-disease")  # data whose owners are the clients one expects
+_SUITS = {
+    "digits": "mlp",
+    "breast-cancer": "logistic",
+    "heart-disease": "logistic",
+    "synthetic": "logistic",
+}  # elsewhere: cnn
+_OWNED = ("femnist", "heart-disease", "synthetic")  # data whose owners are the clients one expects
 # More than 1 moves further along the average than it goes, which an average of many clients can bear. Tried on one seed
 # it learned more per round than 1 on iid, dirichlet:0.3 and shards:2; `benchmarks/defaults.py --splits` measures it.
 _ADAPTIVE_RATE = 1e-3  # of Adam and AdamW on clients
@@ -58,7 +63,7 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
         suits: what suits its mode, by dotted keys, where they were not set on purpose.
         noisy: whether its mode adds noise.
     """
-    split = config.data.split or ("natural" if config.data.client or config.data.name in _OWNED else "iid")
+    split = config.data.split or ("natural" if config.data.client or _base(config.data.name) in _OWNED else "iid")
     alone = config.single_holder
     split = "iid" if alone else split
     rate = 1.0 if config.server.name == "fedavg" and noisy else _SERVER_RATES[config.server.name]
@@ -78,8 +83,13 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
     return Resolved.model_construct(config.model_fields_set, **dict(config) | sections)
 
 
+def _base(data: str) -> str:
+    """Return the name of a data set without its number of clients, as in synthetic:1000."""
+    return data.partition(":")[0]
+
+
 def _suiting(data: str) -> str:
-    return _SUITS.get(data, "logistic" if data.lower().endswith(".csv") else "cnn")
+    return _SUITS.get(_base(data), "logistic" if data.lower().endswith(".csv") else "cnn")
 
 
 def _changed(section: Section, name: str, values: Mapping[str, Any]) -> Section:

@@ -23,6 +23,7 @@ from tacit.errors import ConfigError
 BudgetBy = Literal["tight", "advanced-composition", "advanced-composition-exact"]
 BUDGETS: tuple[BudgetBy, ...] = ("advanced-composition", "advanced-composition-exact", "tight")
 _BATCH = 512
+Most = dict[float, tuple[int, int]]  # rate -> most steps that a client with it took, and which client
 AGAINST = "everyone but the client itself, the server included"
 
 
@@ -89,11 +90,12 @@ class ExampleLevel:
         if self.epsilon is None:
             return plan
         # Most often the holder with the largest rate needs most; who needs more than that is looked at again.
-        client = max(range(len(sizes)), key=lambda c: (rates[c], steps[c]))
-        for _ in sizes:
+        most = plan.most([count * self.rounds for count in steps])
+        client = most[max(most)][1]
+        for _ in most:
             noise = max(plan.noise_multiplier, self._calibrated(rates[client], steps[client] * self.rounds))
             plan = replace(plan, noise_multiplier=noise)
-            client, worst = plan.worst([count * self.rounds for count in steps])
+            client, worst = plan.worst(most)
             if self.budget_by != "tight" or worst.epsilon <= self.epsilon:
                 break
         return plan
@@ -163,15 +165,22 @@ class ExamplePlan:
         ledger = Ledger(unit="example")
         return ledger.charged(self.event(client, steps), round_number=1) if steps else ledger
 
-    def worst(self, taken: Sequence[int]) -> tuple[int, PrivacyCost]:
-        """Return the client whose examples have spent most, ``taken`` being every client's steps so far.
+    def most(self, taken: Sequence[int]) -> Most:
+        """Return who took most steps of those with each rate, ``taken`` being every client's steps so far."""
+        found: Most = {}
+        for client, (rate, steps) in enumerate(zip(self.rates, taken, strict=True)):
+            if rate not in found or steps > found[rate][0]:
+                found[rate] = steps, client
+        return found
+
+    def worst(self, most: Most) -> tuple[int, PrivacyCost]:
+        """Return the client whose examples have spent most.
 
         Only clients that no other has both a larger rate and more steps than need be looked at.
         """
-        order = sorted(range(len(taken)), key=lambda client: (-self.rates[client], -taken[client]))
-        front: list[int] = []
-        for client in order:
-            if not front or taken[client] > taken[front[-1]]:
-                front.append(client)
-        answers = [(client, self.spent(client, taken[client])) for client in front]
+        front: list[tuple[int, int]] = []
+        for _, (steps, client) in sorted(most.items(), reverse=True):
+            if not front or steps > front[-1][0]:
+                front.append((steps, client))
+        answers = [(client, self.spent(client, steps)) for steps, client in front]
         return max(answers, key=lambda pair: pair[1].epsilon)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import ConfigError
 from tacit.report.page import Axis, Bars, BarSeries, Cell, Chart, Heatmap, Panel, Part, Table, Text
+from tacit.shares import joined, sizes_of
 
 _STEPS = (0.25, 0.75, 1.5, 3.0)  # multiples of an even share at which a shade gets darker
 _QUANTILES = {"smallest": 0, "quarter": 25, "median": 50, "three quarters": 75, "largest": 100}
@@ -39,8 +40,8 @@ class Holdings:
         >>> Holdings.of([np.array([0, 1]), np.array([2])], np.array([1, 1, 0]), classes=2).counts.tolist()
         [[0, 2], [1, 0]]
         """
-        owner = np.repeat(np.arange(len(shares)), [len(rows) for rows in shares])
-        rows = np.concatenate(shares) if len(shares) else np.empty(0, dtype=np.int64)
+        owner = np.repeat(np.arange(len(shares)), sizes_of(shares))
+        rows = joined(shares) if len(shares) else np.empty(0, dtype=np.int64)
         counts = np.bincount(owner * classes + labels[rows], minlength=len(shares) * classes)
         names = tuple(names) if names is not None else tuple(str(client) for client in range(len(shares)))
         if len(names) != len(shares):

@@ -12,7 +12,7 @@ from tacit.accounting.accountant import PrivacyCost
 from tacit.accounting.events import Event
 from tacit.accounting.ledger import Charge, Ledger, RunningLedger, repeated
 from tacit.errors import BudgetError, RunError
-from tacit.federated.examples import ExampleCharge, ExamplePlan
+from tacit.federated.examples import ExampleCharge, ExamplePlan, Most
 from tacit.federated.plan import Claim, Privacy
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.runs import remarks
@@ -142,6 +142,12 @@ def _with_risk(privacy: Privacy, ledger: Ledger) -> Privacy:
     return replace(privacy, right_guesses=found.right_guesses, gaussian_mu=found.mu)
 
 
+def _raise(most: Most, rate: float, steps: int, client: int) -> None:
+    """Note a client that has now taken more steps than all others with its rate."""
+    if steps > most[rate][0]:
+        most[rate] = steps, client
+
+
 class ExampleAccount:
     """Charges every client of a cohort for its own steps, and refuses a round that would break the budget."""
 
@@ -150,6 +156,7 @@ class ExampleAccount:
         self._examples = examples
         self._claim = claim
         self.taken = [0] * len(examples.steps)
+        self._most = examples.most(self.taken)  # kept up to date, so that a round costs what its cohort is
         self._worst: tuple[int, PrivacyCost] | None = None
 
     def add(self, charged: Sequence[ExampleCharge]) -> None:
@@ -163,6 +170,7 @@ class ExampleAccount:
                     )
                 self._refuse_other(client, group.steps, group.event)
                 self.taken[client] += group.steps
+                _raise(self._most, self._examples.rates[client], self.taken[client], client)
         self._worst = None
 
     def _refuse_other(self, client: int, steps: int, event: Event) -> None:
@@ -184,20 +192,23 @@ class ExampleAccount:
             round_number: for the message.
             steps: how many steps are taken, where that is not the plan's number for a round.
         """
-        after = list(self.taken)
+        most = dict(self._most)
         groups: dict[tuple[float, int], list[int]] = {}
         for client in clients:
-            count = self._examples.steps[client] if steps is None else steps
-            after[client] += count
-            groups.setdefault((self._examples.rates[client], count), []).append(client)
-        worst = self._examples.worst(after)
+            count, rate = self._examples.steps[client] if steps is None else steps, self._examples.rates[client]
+            _raise(most, rate, self.taken[client] + count, client)
+            groups.setdefault((rate, count), []).append(client)
+        worst = self._examples.worst(most)
         limit = self._claim.max_epsilon
         if limit is not None and worst[1].epsilon > limit * (1 + 1e-9):
             raise BudgetError(
                 f"Round {round_number} would bring the epsilon of client {worst[0]}'s examples to "
                 f"{worst[1].epsilon:.4g}, over the budget of {limit:g} (delta {self._claim.delta:g})."
             )
-        self.taken, self._worst = after, worst
+        self._most, self._worst = most, worst
+        for (_, count), members in groups.items():
+            for client in members:
+                self.taken[client] += count
         return tuple(
             ExampleCharge(clients=tuple(members), event=self._examples.event(members[0], count))
             for (_, count), members in groups.items()
@@ -246,5 +257,5 @@ class ExampleAccount:
 
     def _spent(self) -> tuple[int, PrivacyCost]:
         if self._worst is None:
-            self._worst = self._examples.worst(self.taken)
+            self._worst = self._examples.worst(self._most)
         return self._worst

@@ -55,7 +55,7 @@ class InProcess:
             plan=job.plan,
             protocol=None if self._keys is None else self._keys.protocol,
             trainer=timed,
-            examples=[len(rows) for rows in job.holdings.rows],
+            examples=job.holdings.sizes.tolist(),
             randomness=randomness,
             on_reply=watch.on_reply,
         )

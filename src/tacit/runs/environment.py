@@ -24,6 +24,7 @@ from tacit.training.lanes import network as lanes
 
 _MOST_CELLS = 50_000  # a larger table of clients and classes is left out of the journal; the sizes stay
 _MOST_CLASSES = 1_000
+MOST_SIZES = 100_000  # of more clients nothing is said one by one
 _CPUS = Path("/proc/cpuinfo")
 
 
@@ -55,8 +56,11 @@ def beginning(job: Job, randomness: Randomness) -> Start:
 def _split(job: Job) -> Split | None:
     """Return who holds what; of private data no counts, which no noise protects.
 
-    Sizes alone are there where clients run DP-SGD, which takes them to be public: they set its sampling rate.
+    Sizes alone are there where clients run DP-SGD, which takes them to be public: they set its sampling rate. Of a very
+    large population there is nothing: the record would be longer than all others together.
     """
+    if len(job.holdings.rows) > MOST_SIZES:
+        return None
     split = split_of(job.holdings)
     if not is_own(job.dataset) or not job.plan.private:
         return split
@@ -88,7 +92,7 @@ def here() -> Environment:
 
 def split_of(holdings: Holdings) -> Split:
     """Return how many examples each client holds and, where labels are classes and not too many, of each class."""
-    sizes = tuple(len(rows) for rows in holdings.rows)
+    sizes = tuple(holdings.sizes.tolist())
     labels = holdings.labels
     if labels.ndim != 1 or labels.is_floating_point() or not len(labels) or int(labels.min()) < 0:
         return Split(sizes=sizes)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ from tacit.runs.result import Result
 from tacit.runs.run import GIVEN, execute
 from tacit.runs.stopping import Callback, calling
 from tacit.runs.trained import Trained, numbered, single_column
+from tacit.shares import Shares
 from tacit.tasks import models
 from tacit.tasks.features import Features
 from tacit.tasks.tables import Encoding, public_encoding
@@ -377,7 +377,6 @@ class Federation:
 
     def _job(self, config: RunConfig, randomness: Randomness, stops: Sequence[Any]) -> jobs.Job:
         sizes = [len(part[1]) for part in self._parts]
-        ends = np.cumsum(sizes)
         name = self._model_name
         resolved = given(resolve(config), model=name)
         plan = plan_of(resolved, len(self._parts))
@@ -397,7 +396,7 @@ class Federation:
                 torch.cat([part[0] for part in self._parts]),
                 torch.cat([part[1] for part in self._parts]),
             ),
-            rows=np.split(np.arange(ends[-1]), ends[:-1]),
+            rows=Shares.of_sizes(sizes),
             test=self._test,
             device=jobs.device_of(config.gpu),
             randomness=randomness,

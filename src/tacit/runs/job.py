@@ -218,8 +218,9 @@ def assemble(
     mode = mode_of(config.mode)
     if config.evaluate.clients and (plan.private or mode.hidden):
         raise ConfigError(of_one_client(config.mode))
-    config, plan = mode.fitted(config, plan, [len(row) for row in rows])
     holdings = Holdings(features=train[0].to(device), labels=train[1].to(device), rows=rows)
+    sizes = holdings.sizes.tolist()
+    config, plan = mode.fitted(config, plan, sizes)
     settings = LocalTraining(
         epochs=config.train.local_epochs,
         batch_size=config.train.batch_size,
@@ -240,11 +241,11 @@ def assemble(
     if plan.examples is not None:
         if training_hooks is not None and training_hooks.changed:
             raise ConfigError("Hooks see single batches, which DP-SGD must not show. Remove them, or choose mode 'dp'.")
-        examples = plan.examples.fitted(holdings.sizes(range(len(rows))).tolist())
+        examples = plan.examples.fitted(sizes)
         config = _with_rounds(config, examples)
         trainer = private_clients(config, examples, module, holdings, settings, loss, randomness)
     else:
-        check_batches(module, train[0], [len(row) for row in rows], config.train.batch_size)
+        check_batches(module, train[0], sizes, config.train.batch_size)
         trainer = cohort_trainer(
             module=module,
             holdings=holdings,
@@ -318,7 +319,8 @@ def private_clients(
     randomness: Randomness,
 ) -> PrivateClients:
     """Return clients that train with DP-SGD as ``examples`` says."""
-    sizes = holdings.sizes(range(len(holdings.rows))).tolist()
+    pairs = list(zip(holdings.sizes.tolist(), examples.batches, strict=True))
+    draws = {(size, batch): PoissonBatches(examples=size, expected=batch) for size, batch in set(pairs)}
     kind = PrivateHolder if config.single_holder else PrivateClients
     return kind(
         module=module,
@@ -327,7 +329,7 @@ def private_clients(
         loss=loss,
         clipping=Clipping(bound=examples.level.clip, rule=examples.level.clipping),
         noise_multiplier=examples.noise_multiplier,
-        batches=[PoissonBatches(examples=n, expected=b) for n, b in zip(sizes, examples.batches, strict=True)],
+        batches=[draws[pair] for pair in pairs],  # a million clients differ in few sizes
         steps=examples.steps,
         randomness=randomness,
         micro_batch=examples.level.micro_batch,
@@ -351,7 +353,7 @@ def device_of(gpu: int) -> torch.device:
 
 def _names(data: DataSet, rows: Sequence[NDArray[np.int64]], split: str) -> tuple[str, ...]:
     """Return the natural holders' names, where each client is one of them and they are not too many to read."""
-    if data.groups is None or len(rows) > _MOST_NAMES or split != "natural":
+    if data.groups is None or not data.group_names or len(rows) > _MOST_NAMES or split != "natural":
         return ()
     return tuple(data.group_names[int(data.groups[own[0]])] for own in rows)
 

@@ -18,6 +18,7 @@ from tacit.modes.catalogue import mode_of, plan_of
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.run import GIVEN
+from tacit.shares import Rows, Shares
 from tacit.training.examples import UserData, tensors
 
 Build = Callable[[], nn.Module]
@@ -50,15 +51,16 @@ def server_job(
     config = config.model_copy(update={"evaluate": evaluate})
     largest = max(sizes.values(), default=1)
     counts = [sizes.get(client, largest) for client in range(clients)]
-    ends = np.cumsum(counts)
+    shares = Shares.of_sizes(counts)
     if held is None:
         raise ConfigError(
             "The server needs a few examples to check the model with, even where it does not test: give server_app a "
             "test set, such as public data of the same shape."
         )
-    shape = (int(ends[-1]), *held[0].shape[1:])
-    train = held[0][:1].expand(shape), held[1][:1].expand(int(ends[-1]), *held[1].shape[1:])  # takes no memory
-    return _job(config, randomness, build(), train, np.split(np.arange(ends[-1]), ends[:-1]), held)
+    examples = len(shares.rows)
+    shape = (examples, *held[0].shape[1:])
+    train = held[0][:1].expand(shape), held[1][:1].expand(examples, *held[1].shape[1:])  # takes no memory
+    return _job(config, randomness, build(), train, shares, held)
 
 
 def _job(
@@ -66,7 +68,7 @@ def _job(
     randomness: Randomness,
     module: nn.Module,
     train: tuple[Tensor, Tensor],
-    rows: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]],
+    rows: Sequence[Rows],
     test: tuple[Tensor, Tensor] | None,
 ) -> jobs.Job:
     name = type(module).__name__

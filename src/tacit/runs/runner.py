@@ -39,10 +39,12 @@ from tacit.runs.journal import Attempt, Audit, Disclosure, End, Failed, Note, Re
 from tacit.runs.ledger import replay
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result, RoundRecord
+from tacit.shares import joined
 from tacit.storage import write_atomically
 from tacit.vectors import Vector, first_not_finite
 from tacit.wire import Turn
 
+_AT_FIRST = 1_000  # so many clients take part in a protocol's set-up, asked or not
 _SCORES = ("test_loss", "test_accuracy", "train_data_loss", "train_accuracy")  # of a round's record
 
 
@@ -121,9 +123,8 @@ class Runner:
             job.plan.mechanism.with_state(checkpoint.mechanism), tries, layout.size, self._randomness
         )
         rounds = job.config.federate.rounds
-        clients = range(len(job.holdings.rows))
         self._observer.doing("preparing the parties")
-        self._plan = replace(job.plan, protocol=drive(job.plan.protocol.setup(clients), engine))
+        self._plan = replace(job.plan, protocol=drive(job.plan.protocol.setup(self._first_comers()), engine))
         for note in self._remarks:
             self._observer.note(note)
         self._observer.started(title=job.title, rounds=rounds, done=done)
@@ -187,6 +188,14 @@ class Runner:
             f"the {self._book.fits} fits before released {self._book.releases} times, and all count together. Set "
             "dp.noise, and dp.max_epsilon as the budget of all fits, instead of dp.epsilon, which is all of it for one"
         )
+
+    def _first_comers(self) -> range:
+        """Return whom the protocol sets up before the first round: everyone, or of a large population hardly anyone.
+
+        A round sets up those of its cohort who are new.
+        """
+        clients = range(len(self._job.holdings.rows))
+        return clients if len(clients) <= max(_AT_FIRST, self._job.plan.sampler.expected) else clients[:1]
 
     def _first_state(self, parameters: int) -> State:
         """Return what the optimiser remembers before the first round."""
@@ -391,7 +400,7 @@ class Runner:
     def _training_data(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the examples that clients hold; with some splits not every example has an owner."""
         holdings = self._job.holdings
-        rows = np.concatenate(holdings.rows)
+        rows = joined(holdings.rows)
         if len(rows) == len(holdings.labels):
             return holdings.features, holdings.labels
         index = torch.from_numpy(rows).to(holdings.labels.device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.errors import ConfigError, DataError
-from tacit.tasks import femnist, images, tabular
+from tacit.tasks import femnist, images, synthetic, tabular
 from tacit.tasks.data import DataSet
 from tacit.tasks.sources import FileSet, locate, refresh
 
@@ -25,6 +25,7 @@ class Entry:
     licence: str
     load: Callable[[Path | None, bool], DataSet]
     files: FileSet | None = None  # None where there is no published file to fetch
+    of_size: Callable[[int], DataSet] | None = None  # of a set that is drawn for any number of holders: NAME:NUMBER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,16 @@ _ENTRIES = {
             load=lambda folder, download: tabular.load_heart_disease(folder=folder, download=download),
             files=tabular.HEART_DISEASE,
         ),
+        Entry(
+            name="synthetic",
+            title="Synthetic: clients out of nothing, synthetic:N for N of them",
+            classes=synthetic.CLASSES,
+            examples="4 per client",
+            holders=f"{synthetic.HOLDERS:,}, or N",
+            licence=synthetic.LICENCE,
+            load=lambda _folder, _download: synthetic.load_synthetic(),
+            of_size=synthetic.load_synthetic,
+        ),
     )
 }
 
@@ -128,11 +139,21 @@ def names() -> tuple[str, ...]:
 def load(name: str, *, folder: Path | None = None, download: bool = True) -> DataSet:
     """Load a data set from the nearest place that has it, downloading it where none on this machine does.
 
+    ``synthetic:1000000`` is drawn, for a million holders.
+
     Raises:
         ConfigError: no data set has this name.
         DataError: it could not be had, or a file of it is damaged; the message lists each source and why.
     """
-    return _entry(name).load(folder, download)
+    base, colon, number = name.partition(":")
+    entry = _entry(base)
+    if not colon:
+        return entry.load(folder, download)
+    if entry.of_size is None or not number.isascii() or not number.isdigit():
+        raise ConfigError(
+            f"No data set is called {name!r}. The one whose number of clients can be chosen is synthetic:1000."
+        )
+    return entry.of_size(int(number))
 
 
 def fetch(name: str, *, folder: Path | None = None) -> Fetched:
@@ -168,7 +189,8 @@ def _row(entry: Entry, folder: Path | None) -> Row:
         found = f"{place[0].label} ({place[1]})" if place else None
         sources = ("LEAF's preprocess.sh",)
     else:
-        found, sources = "scikit-learn", ("scikit-learn",)
+        found = "scikit-learn" if entry.of_size is None else "drawn when it is loaded"
+        sources = (found,)
     return Row(
         name=entry.name,
         title=entry.title,

@@ -70,7 +70,7 @@ class DataSet:
     origin: str  # words on where it was found: "the cache (...)", "scikit-learn"
     licence: str
     groups: NDArray[np.int64] | None = None  # the natural holder of each training row: its writer, its hospital
-    group_names: tuple[str, ...] = ()  # by the numbers in ``groups``
+    group_names: tuple[str, ...] = ()  # by the numbers in ``groups``, where they have names
 
     def __post_init__(self) -> None:
         for part, examples in (("train", self.train), ("test", self.test)):
@@ -95,7 +95,7 @@ class DataSet:
                 f"Expected one int64 holder for each of the {len(self.train)} training rows of {self.name}, "
                 f"got {groups.dtype} of shape {groups.shape}."
             )
-        if groups.min() < 0 or groups.max() >= len(self.group_names):
+        if groups.min() < 0 or (self.group_names and groups.max() >= len(self.group_names)):
             raise DataError(
                 f"Expected holders of {self.name} in 0..{len(self.group_names) - 1}, one for each name, "
                 f"found {groups.min()}..{groups.max()}."

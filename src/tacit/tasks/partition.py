@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import ConfigError
-
-Rows = NDArray[np.int64]
+from tacit.shares import Rows, Shares
 
 _LARGEST_ALPHA = 1e6  # above, the split differs from even shares by less than a row, and the draws soon overflow
 
@@ -35,7 +34,7 @@ class Split(Protocol):
         clients: int,
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
-    ) -> list[Rows]:
+    ) -> Shares:
         """Return the rows of each client, by its number."""
         ...
 
@@ -54,12 +53,12 @@ class Iid:
         clients: int,
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
-    ) -> list[Rows]:
+    ) -> Shares:
         """Shuffle and cut."""
         _check_clients(clients, rows=len(labels))
         owner = np.empty(len(labels), dtype=np.int64)
         owner[generator.permutation(len(labels))] = _even(len(labels), parts=clients)
-        return _gather(owner, clients=clients)
+        return Shares.of_owners(owner, clients=clients)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ class Dirichlet:
         clients: int,
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
-    ) -> list[Rows]:
+    ) -> Shares:
         """Share out class by class, then fill the empty."""
         _check_clients(clients, rows=len(labels))
         order = _by_label(labels, generator)
@@ -108,7 +107,7 @@ class Dirichlet:
             # Each place in the class belongs to the first client whose cut lies beyond it.
             owner[order[start:end]] = np.searchsorted(cuts, np.arange(size), side="right")
         _fill_empty(owner, order=generator.permutation(len(labels)), clients=clients)
-        return _gather(owner, clients=clients)
+        return Shares.of_owners(owner, clients=clients)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +130,7 @@ class Shards:
         clients: int,
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
-    ) -> list[Rows]:
+    ) -> Shares:
         """Sort, cut, deal."""
         _check_clients(clients, rows=len(labels))
         shards = clients * self.per_client
@@ -143,7 +142,7 @@ class Shards:
         holder = generator.permutation(shards) // self.per_client
         owner = np.empty(len(labels), dtype=np.int64)
         owner[_by_label(labels, generator)] = holder[_even(len(labels), parts=shards)]
-        return _gather(owner, clients=clients)
+        return Shares.of_owners(owner, clients=clients)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +170,13 @@ class Power:
         clients: int,
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
-    ) -> list[Rows]:
+    ) -> Shares:
         """Work out the sizes, shuffle and cut."""
         _check_clients(clients, rows=len(labels))
         owner = np.empty(len(labels), dtype=np.int64)
         sizes = self.sizes(len(labels), clients=clients)
         owner[generator.permutation(len(labels))] = np.repeat(np.arange(clients), sizes)
-        return _gather(owner, clients=clients)
+        return Shares.of_owners(owner, clients=clients)
 
     def sizes(self, rows: int, *, clients: int) -> NDArray[np.int64]:
         """Return how many rows each client gets, largest first.
@@ -218,7 +217,7 @@ class Natural:
         clients: int,
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
-    ) -> list[Rows]:
+    ) -> Shares:
         """Give each holder's rows to one client, in the order of the holders."""
         _check_clients(clients, rows=len(labels))
         if groups is None:
@@ -236,7 +235,7 @@ class Natural:
             )
         client = np.full(len(holders), -1, dtype=np.int64)
         client[np.sort(generator.permutation(len(holders))[:clients])] = np.arange(clients)
-        return _gather(client[number.reshape(-1)], clients=clients)
+        return Shares.of_owners(client[number.reshape(-1)], clients=clients)
 
 
 def parse(text: str) -> Split:
@@ -307,10 +306,3 @@ def _fill_empty(owner: NDArray[np.int64], *, order: Rows, clients: int) -> None:
         heapq.heapreplace(largest, (size + 1, giver))
         ends[giver] -= 1
         owner[ordered[ends[giver]]] = client
-
-
-def _gather(owner: NDArray[np.int64], *, clients: int) -> list[Rows]:
-    """Return each client's rows, ascending; rows owned by -1 are nobody's."""
-    rows = np.argsort(owner, kind="stable")
-    sizes = np.bincount(owner + 1, minlength=clients + 1)
-    return np.split(rows, np.cumsum(sizes)[:-1])[1:]

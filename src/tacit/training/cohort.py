@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
+from tacit.shares import Rows, sizes_of
 from tacit.training import cpu
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
@@ -47,19 +48,17 @@ class Holdings:
 
     features: Tensor
     labels: Tensor
-    rows: Sequence[NDArray[np.int64]]
+    rows: Sequence[Rows]
+    sizes: NDArray[np.int64] = field(init=False)  # how many examples each client holds
 
     def __post_init__(self) -> None:
-        for client, rows in enumerate(self.rows):
-            if len(rows) == 0:
-                raise DataError(
-                    f"Client {client} holds no example. Use fewer clients or another split, "
-                    "such as data.split=iid, or leave empty clients out."
-                )
-
-    def sizes(self, clients: Sequence[int]) -> NDArray[np.int64]:
-        """Return how many examples each of ``clients`` holds."""
-        return np.array([len(self.rows[client]) for client in clients], np.int64)
+        sizes = sizes_of(self.rows)
+        if not sizes.all():
+            raise DataError(
+                f"Client {int(np.argmin(sizes))} holds no example. Use fewer clients or another split, "
+                "such as data.split=iid, or leave empty clients out."
+            )
+        object.__setattr__(self, "sizes", sizes)
 
     def padded_rows(self, clients: Sequence[int], longest: int) -> Tensor:
         """Return the rows of ``clients``, one client per line, padded with the client's own first row.
@@ -269,7 +268,7 @@ class CohortTrainer:
 
     def _chunks(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Yield positions in ``clients``, those of similar size together, the largest first."""
-        steps = -(-self._holdings.sizes(clients) // self._settings.batch_size)
+        steps = -(-self._holdings.sizes[np.asarray(clients)] // self._settings.batch_size)
         limit = chunk_size(self._settings.batch_size, self._device.type)
         limit = min(limit, self._at_once or limit)
         rounds = -(-len(clients) // (limit * self.workers))
@@ -551,7 +550,7 @@ def schedule(
 ) -> Schedule:
     """Lay out ``epochs`` passes, each in a new random order, for ``clients`` with their keys of the round."""
     device = holdings.features.device
-    sizes = holdings.sizes(clients)
+    sizes = holdings.sizes[np.asarray(clients)]
     width = min(batch_size, int(sizes.max()))
     steps = -(-int(sizes.max()) // width)
     longest = steps * width

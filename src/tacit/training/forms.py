@@ -274,7 +274,7 @@ class _Choice:
 
     def _cost(self, module: nn.Module) -> Cost:
         """Return the cost of one step's forward pass; it goes by shapes, so any example will do."""
-        size = min(self._settings.batch_size, max(len(rows) for rows in self._holdings.rows))
+        size = min(self._settings.batch_size, int(self._holdings.sizes.max()))
         example = calm(self._holdings.features[:1])
         return cost_of(copy.deepcopy(module), example.expand(size, *example.shape[1:]))
 

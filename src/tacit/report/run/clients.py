@@ -20,6 +20,10 @@ _NO_SPLIT = (
     "`tacit report --full` shows it, in a page for your eyes only."
 )
 _KEPT = "How the data are split is kept nowhere: they are the user's own, and epsilon does not cover such counts."
+_UNSAID = (
+    "The journal does not say how the data are split: it is of an older version, or of too many clients to say it of "
+    "each."
+)
 _PUBLIC = "The data set is public, so these counts are shown; nobody's epsilon covers them."
 _STATES = (
     State(name="not asked", colour="grid"),
@@ -168,7 +172,7 @@ def _split(history: History, *, full: bool) -> list[Part]:
     if split is None and history.own_data and history.plan.private:
         return [Note(text=_KEPT)]
     if split is None:
-        return [Text(text="The journal does not say how the data are split: it is of an older version.")]
+        return [Text(text=_UNSAID)]
     if history.own_data and not full:
         return [Note(text=_NO_SPLIT)]
     sizes = split.sizes

@@ -1,0 +1,89 @@
+"""What a run of a large population does goes by its cohorts, and not by how many clients there are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.config.run_config import RunConfig
+from tacit.federated.examples import ExampleLevel, ExamplePlan, Most
+from tacit.federated.plan import Claim
+from tacit.federated.round import LocalClients
+from tacit.flow import Frames
+from tacit.runs.account import ExampleAccount
+from tacit.runs.folder import JOURNAL
+from tacit.runs.run import run
+from tacit.shares import Rows, Shares
+from tests.runs.common import lines
+
+POPULATION, COHORT, ROUNDS = 150_000, 5, 3
+MODES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "dp": {"dp": {"noise": 1.0}},
+    "local-dp": {"dp": {"noise": 9.0}},
+    "masks": {},
+    "dp-sgd": {"dp": {"noise": 3.0}},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_cohorts_of_a_large_population_are_touched(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    asked: list[int] = []
+    one, answer = Shares.__getitem__, LocalClients.answer
+
+    def watched(shares: Shares, client: int) -> Rows:
+        read.append(client)
+        return one(shares, client)
+
+    def answered(clients: LocalClients, requests: Frames) -> Frames:
+        asked.extend(requests)
+        return answer(clients, requests)
+
+    monkeypatch.setattr(Shares, "__getitem__", watched)
+    monkeypatch.setattr(LocalClients, "answer", answered)
+    result = run(
+        RunConfig(
+            mode=mode,
+            out=tmp_path / "run",
+            seed=1,
+            data={"name": f"synthetic:{POPULATION}"},
+            federate={"per_round": COHORT, "rounds": ROUNDS},
+            evaluate={"train": False},
+            **MODES[mode],
+        ),
+        quiet=True,
+    )
+    assert (result.clients, len(result.rounds)) == (POPULATION, ROUNDS)
+    most = 4 * COHORT * ROUNDS + 1  # Poisson cohorts vary; masks take a trip for each of their steps
+    assert 0 < len(set(asked)) <= most
+    assert len(set(read)) <= most
+    for line in lines(tmp_path / "run" / JOURNAL):
+        assert len(str(line)) < 3_000, line["type"]
+
+
+def test_an_account_of_examples_goes_through_its_cohorts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    level = ExampleLevel(delta=1e-5, clip=1.0, noise=2.0, batch_size=2, rounds=9)
+    chance = random.Random(1)
+    plan = level.fitted([chance.randrange(2, 6) for _ in range(40)])
+    claim = Claim(delta=1e-5, unit="example", neighbours="add-remove", against="everyone")
+    whole, passes = ExamplePlan.most, 0
+
+    def watched(own: ExamplePlan, taken: Sequence[int]) -> Most:
+        nonlocal passes
+        passes += 1
+        return whole(own, taken)
+
+    monkeypatch.setattr(ExamplePlan, "most", watched)
+    account, again = ExampleAccount(plan, claim), ExampleAccount(plan, claim)
+    for number in range(1, 6):
+        charged = account.charge(chance.sample(range(40), 5), round_number=number)
+        again.add(charged)
+        assert passes == 2  # one where each account was opened
+        assert account.epsilon == again.epsilon == plan.worst(whole(plan, account.taken))[1].epsilon
