@@ -10,14 +10,18 @@ an environment that has both, as benchmarks/dp_sgd.py says.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from tacit_labs.bench.documented.common import keep  # noqa: E402 - after the path is set
+from tacit_labs.bench.documented.common import keep, rewrite  # noqa: E402 - after the path is set
+from tacit_labs.bench.documented.models import page  # noqa: E402 - after the path is set
 from tacit_labs.bench.documented.models.run import measure, table  # noqa: E402 - after the path is set
+
+FILES = ("models.json", "models_gpu.json")
 
 
 def main() -> None:
@@ -27,8 +31,16 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a model; all if left out")
     parser.add_argument("--part", action="append", default=[], help="around, rounds or steps; all if left out")
     parser.add_argument("--results", type=Path)
+    parser.add_argument(
+        "--page-only", action="store_true", help="measure nothing; fill the tables of the documentation"
+    )
     options = parser.parse_args()
-    name = "models.json" if options.gpu is None else "models_gpu.json"
+    if options.page_only:
+        cpu, gpu = (json.loads((ROOT / "benchmarks" / "results" / name).read_text()) for name in FILES)
+        rewrite(ROOT / "docs" / "benchmarks.md", lambda text: page.filled(text, page.table(cpu, gpu)))
+        rewrite(ROOT / "README.md", lambda text: page.filled(text, page.short(cpu, gpu)))
+        return
+    name = FILES[options.gpu is not None]
     path = options.results or ROOT / "benchmarks" / "results" / name
     found = measure(
         models=options.only,

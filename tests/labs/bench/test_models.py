@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tacit.errors import ConfigError
-from tacit_labs.bench.documented.models import rounds, run
+from tacit_labs.bench.documented.models import page, rounds, run
 from tacit_labs.bench.documented.models.zoo import ZOO
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if name != "resnet18"])
@@ -53,3 +56,12 @@ def test_a_model_that_fails_does_not_cost_the_others_their_figures(monkeypatch: 
 def test_what_does_not_exist_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"bert|epochs|99"):
         run.measure(**wrong)
+
+
+def test_the_documentation_has_the_tables_of_the_results() -> None:
+    kept = [
+        json.loads((ROOT / "benchmarks" / "results" / name).read_text()) for name in ("models.json", "models_gpu.json")
+    ]
+    for path, table in ((ROOT / "docs" / "benchmarks.md", page.table), (ROOT / "README.md", page.short)):
+        text = path.read_text()
+        assert page.filled(text, table(*kept)) == text

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit.errors import ConfigError
+from tacit.storage import write_atomically
+
 
 def wall(action: Callable[[], object]) -> float:
     """Return the seconds of an action by the clock."""
@@ -42,3 +45,21 @@ def keep(results: object, path: Path) -> None:
     """Write results as JSON; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def between(text: str, marks: tuple[str, str], inside: str) -> str:
+    """Return a documentation page with other text between two marks.
+
+    >>> between("a <x> old <y> b", ("<x>", "<y>"), "new").split()
+    ['a', '<x>', 'new', '<y>', 'b']
+    """
+    begin, end = marks
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ConfigError(f"Expected the page to have the lines {begin} and {end} once each.")
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{inside}\n\n{end}{rest.partition(end)[2]}"
+
+
+def rewrite(page: Path, made: Callable[[str], str]) -> None:
+    """Write a page anew, as a function of what it was."""
+    write_atomically(page, made(page.read_text()).encode(), advice="Name a page that you may write to.")

@@ -17,9 +17,10 @@ import tacit
 from tacit.errors import ConfigError
 from tacit.rounding import epsilon_text
 from tacit.runs.observer import Silent
-from tacit.storage import CACHE_VARIABLE, cache_folder, write_atomically
+from tacit.storage import CACHE_VARIABLE, cache_folder
 from tacit.tasks.sources import DATA_VARIABLE
-from tacit_labs.bench.documented.common import keep
+from tacit_labs.bench.documented import common
+from tacit_labs.bench.documented.common import between, keep
 from tacit_labs.bench.machine import describe
 
 BEGIN, END = "<!-- private defaults: python benchmarks/private_defaults.py -->", "<!-- end of private defaults -->"
@@ -119,14 +120,10 @@ def table(kept: Mapping[str, Any]) -> str:
 
 def filled(text: str, kept: Mapping[str, Any]) -> str:
     """Return a documentation page with the table between its marks."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ConfigError(f"Expected the page to have the lines {BEGIN} and {END} once each.")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table(kept)}\n\n{END}{after}"
+    return between(text, (BEGIN, END), table(kept))
 
 
 def rewrite(page: Path, results: Path) -> None:
     """Put the results' table into a documentation page."""
     kept = json.loads(results.read_text())
-    write_atomically(page, filled(page.read_text(), kept).encode(), advice="Name a page that you may write to.")
+    common.rewrite(page, lambda text: filled(text, kept))

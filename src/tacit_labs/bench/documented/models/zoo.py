@@ -169,6 +169,7 @@ class Direct(nn.Module):
 class Entry:
     """A model and what it takes."""
 
+    words: str
     make: Callable[[], nn.Module]
     kind: Literal["images", "text", "table", "numbers"]
     classes: int
@@ -194,12 +195,20 @@ class Entry:
 
 
 ZOO = {
-    "resnet8": Entry(make=lambda: ResNet((16, 32, 64), 1), kind="images", classes=CLASSES),
-    "resnet18": Entry(make=lambda: ResNet((64, 128, 256, 512), 2), kind="images", classes=CLASSES, heavy=True),
-    "lstm": Entry(make=lambda: Recurrent(nn.LSTM), kind="text", classes=CHARACTERS),
-    "gru": Entry(make=lambda: Recurrent(nn.GRU), kind="text", classes=CHARACTERS),
-    "encoder": Entry(make=Encoder, kind="text", classes=CHARACTERS),
-    "decoder": Entry(make=Decoder, kind="text", classes=CHARACTERS),
-    "adult": Entry(make=Adult, kind="table", classes=2),
-    "direct": Entry(make=Direct, kind="numbers", classes=CLASSES),
+    "resnet8": Entry(
+        words="ResNet-8, group norm", make=lambda: ResNet((16, 32, 64), 1), kind="images", classes=CLASSES
+    ),
+    "resnet18": Entry(
+        words="ResNet-18, group norm",
+        make=lambda: ResNet((64, 128, 256, 512), 2),
+        kind="images",
+        classes=CLASSES,
+        heavy=True,
+    ),
+    "lstm": Entry(words="LSTM", make=lambda: Recurrent(nn.LSTM), kind="text", classes=CHARACTERS),
+    "gru": Entry(words="GRU", make=lambda: Recurrent(nn.GRU), kind="text", classes=CHARACTERS),
+    "encoder": Entry(words="transformer encoder", make=Encoder, kind="text", classes=CHARACTERS),
+    "decoder": Entry(words="transformer decoder", make=Decoder, kind="text", classes=CHARACTERS),
+    "adult": Entry(words="MLP with embeddings", make=Adult, kind="table", classes=2),
+    "direct": Entry(words="parameters used directly, tied", make=Direct, kind="numbers", classes=CLASSES),
 }
