@@ -64,17 +64,25 @@ class Grid:
 
     def rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the nearest points of the grid."""
-        return np.rint(values / self.step) * self.step
+        return self._round(np.array(values, np.float64))
 
-    def noise(self, standard: NDArray[np.float64], std: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return standard normal numbers times ``std``, rounded to the grid."""
+    def _round(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        values /= self.step
+        np.rint(values, out=values)
+        values *= self.step
+        return values
+
+    def noise(
+        self, standard: NDArray[np.float64], std: float | NDArray[np.float64], *, in_place: bool = False
+    ) -> NDArray[np.float64]:
+        """Return standard normal numbers times ``std``, rounded to the grid, or write them over the numbers."""
         widest = float(np.max(std, initial=0.0))
         if not widest <= _WIDEST * self.step:
             raise ConfigError(
                 f"Expected noise of a standard deviation up to {_WIDEST * self.step:.3g}, got {widest:.3g}: beyond it "
                 "floating point has gaps that would give the sum away. Lower the noise multiplier."
             )
-        return self.rounded(standard * std)
+        return self._round(np.multiply(standard, std, out=standard if in_place else None))
 
 
 def fixed_point(*, clip: float, bits: int) -> tuple[int, float]:

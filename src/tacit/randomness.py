@@ -16,7 +16,7 @@ import hashlib
 import math
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ from tacit.limits import cores
 _KEY_BYTES = 16
 _COIN_BITS = 192
 _BLOCK = 1 << 20  # numbers that one core draws at a time
+_IN_CACHE = 1 << 15  # numbers of them that are made of bits at a time
 
 
 def system_bytes(count: int) -> bytes:
@@ -107,35 +108,55 @@ class Randomness:
             return self.stream("secret", *purpose)
         return np.random.Generator(np.random.PCG64(secrets.randbits(256)))
 
-    def normal(self, count: int, *purpose: str | int) -> NDArray[np.float64]:
+    def normal(
+        self, count: int, *purpose: str | int, finish: Callable[[NDArray[np.float64]], object] = lambda _: None
+    ) -> NDArray[np.float64]:
         """Return standard normal noise that nobody can predict, or reproducible noise in a simulation.
 
         In a real run every bit comes from the operating system's generator, through the Box-Muller transform; no other
         generator stretches a seed. A seeded generator's noise could be subtracted by whoever learns the seed.
 
         Vectors of more than a million numbers are drawn in blocks, each with a purpose of its own, on all cores.
+
+        Args:
+            count: how many numbers.
+            purpose: the name of the draw.
+            finish: is given parts of the vector as they are drawn, to change them in place while a cache holds them.
         """
-        if count <= _BLOCK:
-            return self._normal(count, purpose)
-        starts = range(0, count, _BLOCK)
         noise = np.empty(count)
+        starts = range(0, count, _BLOCK)
 
         def fill(start: int) -> None:
             part = noise[start : start + _BLOCK]
-            part[:] = self._normal(len(part), (*purpose, "block", start // _BLOCK))
+            self._fill(part, (*purpose, "block", start // _BLOCK), finish)
 
-        with ThreadPoolExecutor(min(len(starts), cores())) as pool:
-            list(pool.map(fill, starts))
+        if len(starts) < 2:
+            self._fill(noise, purpose, finish)
+        else:
+            with ThreadPoolExecutor(min(len(starts), cores())) as pool:
+                list(pool.map(fill, starts))
         return noise
 
-    def _normal(self, count: int, purpose: tuple[str | int, ...]) -> NDArray[np.float64]:
+    def _fill(
+        self,
+        noise: NDArray[np.float64],
+        purpose: tuple[str | int, ...],
+        finish: Callable[[NDArray[np.float64]], object],
+    ) -> None:
         if self.simulation:
-            return self.stream("secret", *purpose).standard_normal(count)
-        pairs = (count + 1) // 2
-        bits = np.frombuffer(secrets.token_bytes(16 * pairs), np.uint64).reshape(2, pairs)
-        uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1), never 0
-        radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+            self.stream("secret", *purpose).standard_normal(out=noise)
+            finish(noise)
+            return
+        for start in range(0, len(noise), _IN_CACHE):
+            part = noise[start : start + _IN_CACHE]
+            pairs = (len(part) + 1) // 2
+            bits = np.frombuffer(secrets.token_bytes(16 * pairs), np.uint64).reshape(2, pairs)
+            uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1), never 0
+            radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
+            np.multiply(radius, np.cos(angle), out=part[:pairs])
+            rest = len(part) - pairs
+            np.multiply(radius[:rest], np.sin(angle[:rest]), out=part[pairs:])
+            finish(part)
 
     def uniform(self, count: int, *purpose: str | int) -> NDArray[np.float64]:
         """Return uniform numbers in (0, 1) that nobody can predict, or reproducible ones in a simulation.

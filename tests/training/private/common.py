@@ -29,6 +29,20 @@ class Words(nn.Module):
         return output
 
 
+class ConvolvedTwice(nn.Module):
+    """Convolutions of which an example has few windows and many weights, one of them used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.twice = nn.Conv2d(8, 24, 3, bias=False), nn.Conv2d(24, 24, 3, padding=1)
+        self.out = nn.Linear(96, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        value = self.twice(torch.tanh(self.twice(torch.tanh(self.first(value)))))
+        output: Tensor = self.out(value.flatten(1))
+        return output
+
+
 class Outside(nn.Module):
     """Uses a layer's weight outside the layer, where no hook hears of it."""
 
@@ -179,6 +193,11 @@ CASES = {
     ),
     "convolution, depthwise": Case(
         make=lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), *head(8)), features=(4, 6, 6)
+    ),
+    "convolution of few positions, used twice": Case(make=ConvolvedTwice, features=(8, 4, 4)),
+    "convolution of one axis and few positions": Case(
+        make=lambda: nn.Sequential(nn.Conv1d(6, 20, 3), nn.Tanh(), nn.Flatten(), nn.Linear(60, CLASSES)),
+        features=(6, 5),
     ),
     "convolution of one axis": Case(
         make=lambda: nn.Sequential(

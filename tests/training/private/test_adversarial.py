@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.training.private.clipping import RULES, Clipping, Rule
 from tacit.training.private.functional import Functional
-from tacit.training.private.ghost_norms import Gram
+from tacit.training.private.ghost_norms import Gram, Sequences
 from tacit.training.private.gradient import FORMS, Form, PrivateGradient
 from tacit.training.settings import cross_entropy, squared_error
 from tests.training.private.common import CLASSES, Tied, Words
@@ -34,6 +34,19 @@ class Difference(nn.Module):
     def forward(self, value: Tensor) -> Tensor:
         mapped = self.layer(value)
         output: Tensor = self.out(torch.tanh(mapped[:, 0] - mapped[:, 1]))
+        return output
+
+
+class Windows(nn.Module):
+    """A convolution of two windows, of which the difference counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Conv2d(8, 24, 3), nn.Linear(24, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        mapped = self.layer(value)
+        output: Tensor = self.out(torch.tanh(mapped[:, :, 0, 0] - mapped[:, :, 0, 1]))
         return output
 
 
@@ -83,6 +96,7 @@ class Recurrent(nn.Module):
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(6, CLASSES), (6,)),
     "difference": (Difference, (2, 16)),
+    "windows": (Windows, (8, 3, 4)),
     "pooling": (Pooled, (3, 16)),
     "convolution": (
         lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(48, CLASSES)),
@@ -198,7 +212,7 @@ def _well_conditioned(name: str, features: Tensor, labels: Tensor) -> bool:
 
 @pytest.mark.parametrize("form", ["book-keeping", "functional"])
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e3, 1e4, 1e6, 1e9, 1e20])
-@pytest.mark.parametrize("name", ["difference", "pooling"])
+@pytest.mark.parametrize("name", ["difference", "windows", "pooling"])
 def test_positions_that_cancel(name: str, scale: float, form: Form) -> None:
     generator = torch.Generator().manual_seed(5)
     shape = MODELS[name][1]
@@ -220,6 +234,10 @@ def test_the_two_forms_agree_where_positions_cancel() -> None:
         assert float(books.norm()) > 0.1
 
 
+def gram(a: Tensor, b: Tensor, *, bias: bool = False) -> Gram:
+    return Gram(at=Sequences(inputs=a, gradients=b), bias=b.sum(1) if bias else None)
+
+
 def test_a_gram_norm_is_never_below_that_of_the_gradient() -> None:
     generator = torch.Generator().manual_seed(2)
     for trial in range(60):
@@ -229,7 +247,7 @@ def test_a_gram_norm_is_never_below_that_of_the_gradient() -> None:
         )
         b = torch.randn(5, positions, 4, generator=generator) * 10.0 ** (trial % 13 - 6)
         b[:, -1] = -b[:, :-1].sum(1)
-        book = Gram(inputs=a, gradients=b, bias=False)
+        book = gram(a, b)
         truth = torch.bmm(b.double().mT, a.double()).flatten(1).norm(dim=1)
         for row, own in enumerate(truth):
             factors = torch.zeros(5, dtype=torch.float64)
@@ -346,13 +364,13 @@ def test_the_worst_case_of_adding_up() -> None:
     generator = torch.Generator().manual_seed(3)
     a = 1.0 + torch.randn(400, 2, 9, generator=generator) / 200.0
     b = torch.randn(400, 1, 8, generator=generator) * torch.tensor([1.0, -1.0])[:, None] * 1e5
-    book = Gram(inputs=a, gradients=b, bias=True)
+    book = gram(a, b, bias=True)
     assert 0 < len(book._cancelling) < 400  # some on either side of the line
     factors = Clipping(bound=BOUND).factors(book.squares[None])[0]
     assert float(factors.max()) < 1.0
     whole = torch.cat([total.reshape(-1) for total in book.weighted(factors)])
     for example in range(0, 400, 37):
         others = [i for i in range(400) if i != example]
-        fewer = Gram(inputs=a[others], gradients=b[others], bias=True)
+        fewer = gram(a[others], b[others], bias=True)
         without = torch.cat([total.reshape(-1) for total in fewer.weighted(factors[others])])
         assert float((whole - without).norm()) <= BOUND

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.grid import within
 from tacit.training.private.clipping import RULES, Clipping, Rule
-from tacit.training.private.ghost_norms import _gram_pays
+from tacit.training.private.ghost_norms import gram_pays
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.settings import cross_entropy, squared_error
 from tests.training.private.common import CASES, CLASSES, Case, Crossed, Gate, Outside, Text, Tied, TiedWords
@@ -157,7 +157,7 @@ def test_uses_that_cancel_are_formed() -> None:
 def test_gradients_are_formed_where_that_is_cheaper_and_fits(
     positions: int, width: int, height: int, pays: bool
 ) -> None:
-    assert _gram_pays(positions, width, height) == pays
+    assert gram_pays(positions, width, height) == pays
 
 
 def test_packed_sequences_have_no_form_and_that_is_said() -> None:
@@ -270,3 +270,60 @@ def test_a_gpu_gives_what_the_cpu_gives(case: Case) -> None:
     there = gradient(model, features, labels, bound=0.3).sums(features.cuda(), labels.cuda())[0]
     for a, b in zip(here, there, strict=True):
         torch.testing.assert_close(a, b.cpu(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+@pytest.mark.parametrize("case", [*CASES.values(), Case(make=Gate, features=(4,))], ids=[*CASES, "functional"])
+def test_a_captured_step_gives_what_the_step_gives(case: Case) -> None:
+    """Batches of any size, one of them with a value that is not finite, are replayed in the room of eight."""
+    model, features, labels = case.build()
+    model.cuda()
+    features, labels = features.cuda(), labels.cuda()
+    asked = gradient(model, features, labels, bound=0.3)
+    for turn, size in enumerate((7, 7, 7, 3, 7, 1, 5)):
+        own = features[:size].clone()
+        if not case.words and turn == 4:
+            own[0] = float("nan")
+        there, losses = asked.sums(own, labels[:size])
+        plain, same, _ = asked._form.sums(own, labels[:size])
+        for a, b in zip(there, plain, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(losses, same, equal_nan=True)
+        with torch.no_grad():  # as an optimiser does: the graph reads the parameters where they are
+            for parameter in model.parameters():
+                parameter.mul_(1.01)
+    assert len(asked._captured._captures) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+def test_what_a_graph_can_not_do_is_computed_plainly() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.out, self.scale = nn.Linear(16, 12), nn.Linear(12, CLASSES), 1.0
+
+        def forward(self, value: Tensor) -> Tensor:
+            mapped = self.layer(value) * self.scale
+            output: Tensor = self.out(torch.tanh(mapped[:, 0] - mapped[:, 1]))
+            return output
+
+    torch.manual_seed(0)
+    model = Scaled().cuda()
+    features, labels = torch.randn(8, 2, 16).cuda(), torch.randint(0, CLASSES, (8,)).cuda()
+    asked = gradient(model, features, labels)
+
+    def agree(own: Tensor) -> None:
+        for a, b in zip(asked.sums(own, labels)[0], asked._form.sums(own, labels)[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
+
+    for _ in range(4):
+        agree(features)
+    assert len(asked._captured._captures) == 1
+    agree(1e4 + features)  # positions that cancel: gradients are formed
+    assert float(torch.cat([a.reshape(-1) for a in asked.sums(1e4 + features, labels)[0]]).norm()) <= 8 * 0.5
+    model.scale = 2.0  # a graph would not see it
+    for _ in range(4):
+        agree(features)
+    assert len(asked._captured._captures) == 2

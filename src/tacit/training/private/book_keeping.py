@@ -21,7 +21,6 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.ghost_norms import (
     Call,
     LayerGradients,
-    convolution,
     embedding,
     group_norm,
     layer_norm,
@@ -29,6 +28,7 @@ from tacit.training.private.ghost_norms import (
     rms_norm,
     shared,
 )
+from tacit.training.private.windows import convolution
 from tacit.training.recurrence import Hidden
 from tacit.training.settings import Loss
 
@@ -70,17 +70,31 @@ class BookKeeping:
         self._modes = pairs(self._model, model)
         self._heard: dict[nn.Module, list[tuple[Tensor, GradientEdge]]] = {}
 
-    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the sum of clipped gradients, parameter by parameter in double precision, and each example's loss."""
+    def sums(
+        self, features: Tensor, labels: Tensor, real: Tensor | None = None
+    ) -> tuple[list[Tensor], Tensor, Tensor | None]:
+        """Return the sum of clipped gradients, parameter by parameter in double precision, and each example's loss.
+
+        Args:
+            features: of the examples.
+            labels: one per example.
+            real: which examples take part; all if None.
+
+        Returns:
+            Sums and losses; third, where a graph is captured, whether what it computes is not to be used.
+        """
         losses, kept = self._gradients_of(features, labels)
         with torch.no_grad():
             factors = self._clipping.factors(torch.stack([own.squares for own in kept]))
+            if real is not None:
+                factors = factors * real
             totals: list[Tensor | None] = [None] * len(self._parameters)
             for places, layer, row in zip(self._places, kept, factors, strict=True):
                 for place, total in zip(places, layer.weighted(row), strict=True):
                     totals[place] = total
+            doubts = [own.doubtful for own in kept if own.doubtful is not None]
         assert all(total is not None for total in totals)
-        return totals, losses  # type: ignore[return-value]  # none is None: see above
+        return totals, losses, torch.stack(doubts).any() if doubts else None  # type: ignore[return-value]  # none is None
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient."""

@@ -35,17 +35,25 @@ class Functional:
         self._groups = _by_layer([name for name, _ in named])
         self._mapped: Callable[..., Any] = vmap(grad_and_value(self._one), in_dims=(None, 0, 0), randomness="different")
 
-    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the sum of clipped gradients, parameter by parameter, and each example's loss."""
+    def sums(
+        self, features: Tensor, labels: Tensor, real: Tensor | None = None
+    ) -> tuple[list[Tensor], Tensor, Tensor | None]:
+        """Return what :meth:`BookKeeping.sums` returns."""
         gradients, losses = self.gradients(features, labels)
         with torch.no_grad():
             squares = [double.squares(gradient) for gradient in gradients]
             layers = torch.stack([torch.stack([squares[i] for i in group]).sum(0) for group in self._groups])
             rows = self._clipping.factors(layers)
+            rows = rows if real is None else rows * real
             factors = {i: rows[line] for line, group in enumerate(self._groups) for i in group}
-            return [
-                double.combined(factors[i], gradient).view(gradient.shape[1:]) for i, gradient in enumerate(gradients)
-            ], losses
+            return (
+                [
+                    double.combined(factors[i], gradient).view(gradient.shape[1:])
+                    for i, gradient in enumerate(gradients)
+                ],
+                losses,
+                None,
+            )
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient."""

@@ -7,8 +7,8 @@ gradient of example i is :math:`g_i = \sum_t b_{it} a_{it}^T`. It is never neede
 .. math:: \lVert g_i \rVert^2 = \sum_{t,s} (a_{it}^T a_{is}) (b_{it}^T b_{is}),
 
 for one position :math:`\lVert a_i \rVert^2 \lVert b_i \rVert^2`, and the clipped sum is one matrix product with
-:math:`b_{it}` scaled by the example's factor. Where positions are many and the weight is small (convolutions),
-forming :math:`g_i` costs less than the two Gram matrices, and that is done instead.
+:math:`b_{it}` scaled by the example's factor. Where positions are many and the weight is small (a convolution's first
+layers), forming :math:`g_i` costs less than the two Gram matrices, and that is done instead.
 
 No norm that is found is below that of the gradient that is summed. A gradient that was formed is summed as it was
 formed. The Gram sum is in double precision, and what it can be wrong by is added to it; with
@@ -38,7 +38,8 @@ from tacit.training.recurrence import Hidden
 _CANCELS = 2.0**16  # the square of how much larger than a gradient the sum of its positions' norms may be
 _READ = 24  # products that could be computed while a number is read, squared and added up
 _ROOM = 2  # how much larger than a layer's inputs and output gradients the gradient of an example may be
-_AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time
+_AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time, and of positions on a GPU
+_FITS_A_CACHE = 1 << 20  # numbers of positions on a CPU
 
 Call = tuple[Tensor, Tensor]  # a layer's input and the gradient of its output, both with the examples first
 
@@ -49,6 +50,11 @@ class LayerGradients(Protocol):
     @property
     def squares(self) -> Tensor:
         """Their squared norms, ``(examples,)``, in double precision; not finite where the gradient is not."""
+        ...
+
+    @property
+    def doubtful(self) -> Tensor | None:
+        """Inside a captured graph, whether what is known can't be trusted, and the graph's results are void."""
         ...
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
@@ -69,6 +75,7 @@ class Formed:
     gradients: tuple[Tensor, ...]
     shapes: tuple[torch.Size, ...]
     channels_last: bool = False
+    doubtful: None = None
 
     @property
     def squares(self) -> Tensor:
@@ -91,6 +98,7 @@ class Outer:
     gradients: Tensor
     weight: bool
     bias: bool
+    doubtful: None = None
 
     @property
     def squares(self) -> Tensor:
@@ -106,63 +114,142 @@ class Outer:
         return [*sums, scaled.sum(0)] if self.bias else sums
 
 
+class Positions(Protocol):
+    """What a matrix meets: inputs ``(B, T, d)`` and gradients of its outputs ``(B, T, p)``, some examples at a time."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """B, T, d and p."""
+        ...
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether they are on a GPU."""
+        ...
+
+    def of(self, rows: slice | Tensor) -> Call:
+        """Return inputs and output gradients of some examples."""
+        ...
+
+    def shaped(self, total: Tensor) -> Tensor:
+        """Return a ``(p, d)`` matrix in the shape of the weight."""
+        ...
+
+
 class Gram:
-    """Gradients of a matrix at several positions: inputs ``(B, T, d)``, output gradients ``(B, T, p)``.
+    """Gradients of a matrix at several positions.
 
     Attributes:
         squares: the squared norms, by Gram matrices, never below the truth.
+        doubtful: inside a captured graph, whether positions cancel in any example: see :func:`_listed`.
     """
 
-    def __init__(self, *, inputs: Tensor, gradients: Tensor, bias: bool) -> None:
-        """Compute the norms, and form the gradients of examples whose positions cancel."""
-        a, b = inputs.double(), gradients.double()
-        self._inputs, self._gradients = inputs, gradients
-        self._bias = gradients.sum(1) if bias else None
-        positions, width, height = a.shape[1], a.shape[2], b.shape[2]
-        found = (torch.bmm(a, a.mT) * torch.bmm(b, b.mT)).sum((1, 2)).clamp(min=0.0)
-        reach = (a.square().sum(2) * b.square().sum(2)).sqrt().sum(1).square()  # kappa squared
+    def __init__(self, *, at: Positions, bias: Tensor | None) -> None:
+        """Compute the norms, and form the gradients of examples whose positions cancel.
+
+        Args:
+            at: what the matrix meets.
+            bias: each example's gradient of the bias, where one trains.
+        """
+        self._at, self._bias = at, bias
+        _, positions, width, height = at.sizes
+        found, reached = [], []
+        for part in self._parts():
+            a, b = (value.double() for value in at.of(part))
+            found.append((torch.bmm(a, a.mT) * torch.bmm(b, b.mT)).sum((1, 2)).clamp(min=0.0))
+            reached.append((a.square().sum(2) * b.square().sum(2)).sqrt().sum(1).square())
+        reach = torch.cat(reached)  # kappa squared
         # Twice what rounding can do.
-        self.squares = found + 2.0 * (width + height + positions * positions + 1) * 2.0**-53 * reach
-        self._cancelling = (reach > _CANCELS * self.squares).nonzero()[:, 0]
+        self.squares = torch.cat(found) + 2.0 * (width + height + positions * positions + 1) * 2.0**-53 * reach
+        self._cancelling, self.doubtful = _listed(reach > _CANCELS * self.squares)
         for rows in self._few():
             self.squares[rows] = double.squares(self._formed(rows))
-        if self._bias is not None:
-            self.squares = self.squares + double.squares(self._bias)
+        if bias is not None:
+            self.squares = self.squares + double.squares(bias)
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
         """Return the weighted sums: one matrix product over all examples and positions."""
+        _, _, width, height = self._at.sizes
         whole = factors.index_fill(0, self._cancelling, 0.0)
-        scaled = double.cleared(self._gradients, whole).double() * whole[:, None, None]
-        inputs = double.cleared(self._inputs, whole).double()
-        total = scaled.flatten(0, 1).t() @ inputs.flatten(0, 1)
+        total = factors.new_zeros(height, width)
+        for part in self._parts():
+            (a, b), own = self._at.of(part), whole[part]
+            scaled = double.cleared(b, own).double() * own[:, None, None]
+            total.addmm_(scaled.flatten(0, 1).t(), double.cleared(a, own).double().flatten(0, 1))
         for rows in self._few():
             total += double.combined(factors[rows], self._formed(rows)).view_as(total)
-        return [total] if self._bias is None else [total, double.combined(factors, self._bias)]
+        sums = [self._at.shaped(total)]
+        return sums if self._bias is None else [*sums, double.combined(factors, self._bias)]
+
+    def _parts(self) -> list[slice]:
+        """Return all examples, as many at a time as a cache or the memory bears."""
+        examples, positions, width, height = self._at.sizes
+        at_once = (_AT_ONCE if self._at.is_cuda else _FITS_A_CACHE) // (positions * (width + height)) or 1
+        return [slice(start, start + at_once) for start in range(0, examples, at_once)]
 
     def _few(self) -> tuple[Tensor, ...]:
         """Return the examples whose gradients are formed, as many at a time as memory bears."""
-        size = self._inputs.shape[2] * self._gradients.shape[2]
-        return torch.split(self._cancelling, max(1, _AT_ONCE // size)) if len(self._cancelling) else ()
+        _, _, width, height = self._at.sizes
+        return torch.split(self._cancelling, max(1, _AT_ONCE // (width * height))) if len(self._cancelling) else ()
 
     def _formed(self, rows: Tensor) -> Tensor:
-        return torch.bmm(self._gradients[rows].mT, self._inputs[rows])
+        a, b = self._at.of(rows)
+        return torch.bmm(b.mT, a)
+
+
+def _listed(cancels: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return which examples' positions cancel.
+
+    While a graph is captured nobody can look: then none is listed, and whether there is any is returned beside. Whoever
+    replays the graph has to look at that, and to compute without one where it is true.
+    """
+    if cancels.is_cuda and torch.cuda.is_current_stream_capturing():
+        return torch.empty(0, dtype=torch.int64, device=cancels.device), cancels.any()
+    return cancels.nonzero()[:, 0], None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequences:
+    """Positions that lie ready."""
+
+    inputs: Tensor
+    gradients: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """B, T, d and p."""
+        examples, positions, width = self.inputs.shape
+        return examples, positions, width, self.gradients.shape[2]
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether they are on a GPU."""
+        return self.inputs.is_cuda
+
+    def of(self, rows: slice | Tensor) -> Call:
+        """Return inputs and output gradients of some examples."""
+        return self.inputs[rows], self.gradients[rows]
+
+    def shaped(self, total: Tensor) -> Tensor:
+        """Return the matrix: it has the weight's shape."""
+        return total
 
 
 def linear(layer: nn.Linear | Hidden, calls: Sequence[Call]) -> LayerGradients:
     """Return the gradients of an affine map of the last axis: of inputs, or of a recurrent layer's states."""
-    a = _side_by_side([_positions(value) for value, _ in calls])
-    b = _side_by_side([_positions(value) for _, value in calls])
-    weight, bias = _trains(layer)
+    a = side_by_side([_positions(value) for value, _ in calls])
+    b = side_by_side([_positions(value) for _, value in calls])
+    weight, bias = trains(layer)
     positions, width, height = a.shape[1], a.shape[2], b.shape[2]
     if positions == 1:
         return Outer(inputs=a[:, 0], gradients=b[:, 0], weight=weight, bias=bias)
-    if weight and _gram_pays(positions, width, height):
-        return Gram(inputs=a, gradients=b, bias=bias)
+    if weight and gram_pays(positions, width, height):
+        return Gram(at=Sequences(inputs=a, gradients=b), bias=b.sum(1) if bias else None)
     formed = (torch.bmm(b.mT, a),) if weight else ()
-    return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=_shapes(layer))
+    return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=shapes(layer))
 
 
-def _gram_pays(positions: int, width: int, height: int) -> bool:
+def gram_pays(positions: int, width: int, height: int) -> bool:
     """Return whether two Gram matrices cost less than forming the gradient: in products of single precision.
 
     Gram matrices and the weighted sum by positions are in double precision, twice the cost; of a formed gradient every
@@ -175,46 +262,6 @@ def _gram_pays(positions: int, width: int, height: int) -> bool:
     return 2 * (positions * positions * (width + height) + positions * size) < (positions + _READ) * size
 
 
-def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGradients:
-    """Return the gradients of a convolution: its gradients are formed from the windows of the input."""
-    weight, bias = _trains(layer)
-    gradients: list[Tensor] = []
-    if weight:
-        formed = [_window_products(layer, *call) for call in calls]
-        gradients.append(formed[0] if len(formed) == 1 else torch.stack(formed).sum(0))
-    if bias:
-        sums = [b.flatten(2).sum(2) for _, b in calls]
-        gradients.append(sums[0] if len(sums) == 1 else torch.stack(sums).sum(0))
-    last = weight and gradients[0].dim() == 5  # the channels came last
-    return Formed(gradients=tuple(gradients), shapes=_shapes(layer), channels_last=last)
-
-
-def _window_products(layer: nn.Conv1d | nn.Conv2d, a: Tensor, b: Tensor) -> Tensor:
-    """Return each example's weight gradient: ``(examples, numbers)``, or ``(examples, outputs, *kernel, channels)``."""
-    padding = layer._reversed_padding_repeated_twice
-    if any(padding):
-        a = F.pad(a, padding, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-    kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
-    if a.dim() == 3:  # one axis is two, the first of length one
-        a, b, kernel, stride, dilation = a[:, :, None], b[:, :, None], (1, *kernel), (1, *stride), (1, *dilation)
-    examples, groups = len(a), layer.groups
-    channels, outputs, places = a.shape[1] // groups, b.shape[1] // groups, b.shape[2:].numel()
-    n, c, h, w = a.stride()
-    # On CPUs PyTorch's convolutions are fastest with the channels innermost; windows are then copied a row at a time.
-    last = groups == 1 and channels > 1 and c == 1
-    if last:
-        shape = (examples, *b.shape[2:], *kernel, channels)
-        strides = (n, h * stride[0], w * stride[1], h * dilation[0], w * dilation[1], c)
-        windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples, places, -1)
-        products = torch.bmm(b.permute(0, 2, 3, 1).reshape(examples, places, outputs).mT, windows)
-        return products.view(examples, outputs, *kernel, channels)
-    shape = (examples, groups * channels, *kernel, *b.shape[2:])
-    strides = (n, c, h * dilation[0], w * dilation[1], h * stride[0], w * stride[1])
-    windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples * groups, -1, places)
-    products = torch.bmm(b.reshape(examples * groups, outputs, places), windows.mT)
-    return products.view(examples, -1)
-
-
 def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> LayerGradients:
     """Return the gradients of a table: words that occur twice in an example share a row of its gradient."""
     rows, own = _words(layer, calls)
@@ -223,8 +270,8 @@ def embedding(layer: nn.Embedding, calls: Sequence[Call]) -> LayerGradients:
 
 def _words(layer: nn.Embedding, calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
     """Return which rows of a table an example uses, and the whole gradient of each where it comes first."""
-    rows = _side_by_side([index.reshape(len(index), -1, 1) for index, _ in calls])[:, :, 0]
-    b = _side_by_side([value.reshape(len(value), -1, value.shape[-1]) for _, value in calls])
+    rows = side_by_side([index.reshape(len(index), -1, 1) for index, _ in calls])[:, :, 0]
+    b = side_by_side([value.reshape(len(value), -1, value.shape[-1]) for _, value in calls])
     if layer.padding_idx is not None:
         b = b.masked_fill((rows == layer.padding_idx)[:, :, None], 0.0)
     if rows.shape[1] == 1:
@@ -244,6 +291,7 @@ class _Rows:
     rows: Tensor
     gradients: Tensor
     table: int
+    doubtful: None = None
 
     @property
     def squares(self) -> Tensor:
@@ -264,6 +312,7 @@ class Shared:
 
     Attributes:
         squares: the squared norms, never below the truth.
+        doubtful: as that of :class:`Gram`.
     """
 
     def __init__(
@@ -292,7 +341,7 @@ class Shared:
         reach = lengths.sqrt().sum(1).square()
         positions, width = right.shape[1:]
         self.squares = found + 2.0 * (width + table + positions * positions + 1) * 2.0**-53 * reach
-        self._cancelling = (reach > _CANCELS * self.squares).nonzero()[:, 0]
+        self._cancelling, self.doubtful = _listed(reach > _CANCELS * self.squares)
         for few in self._few():
             self.squares[few] = double.squares(self._formed(few))
         for bias in biases:
@@ -327,9 +376,9 @@ def shared(layers: Sequence[nn.Module], calls: Sequence[Sequence[Call]]) -> Laye
         if isinstance(layer, nn.Embedding):
             words.append(_words(layer, own))
             continue
-        a, b = (_side_by_side([_positions(call[part]) for call in own]) for part in (0, 1))
+        a, b = (side_by_side([_positions(call[part]) for call in own]) for part in (0, 1))
         matrices.append((a, b))
-        if _trains(layer)[1]:
+        if trains(layer)[1]:
             biases.append(b.sum(1))
     weight: Any = layers[0].weight
     table, width = weight.shape
@@ -383,20 +432,21 @@ def group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> LayerGradients:
 def _scale_and_shift(
     layer: nn.Module, calls: Sequence[Call], normal: Callable[[Tensor], Tensor], summed: Callable[[Tensor], Tensor]
 ) -> LayerGradients:
-    weight, bias = _trains(layer)
+    weight, bias = trains(layer)
     scales = [summed(b * normal(a)) for a, b in calls] if weight else []
     shifts = [summed(b) for _, b in calls] if bias else []
     gradients = tuple(torch.stack(parts).sum(0) for parts in (scales, shifts) if parts)
-    return Formed(gradients=gradients, shapes=_shapes(layer))
+    return Formed(gradients=gradients, shapes=shapes(layer))
 
 
-def _trains(layer: nn.Module) -> tuple[bool, bool]:
+def trains(layer: nn.Module) -> tuple[bool, bool]:
     """Return whether the weight trains, and the bias."""
     own = {name for name, parameter in layer.named_parameters(recurse=False) if parameter.requires_grad}
     return "weight" in own, "bias" in own
 
 
-def _shapes(layer: nn.Module) -> tuple[torch.Size, ...]:
+def shapes(layer: nn.Module) -> tuple[torch.Size, ...]:
+    """Return the shapes of what trains."""
     return tuple(p.shape for p in layer.parameters(recurse=False) if p.requires_grad)
 
 
@@ -404,5 +454,6 @@ def _positions(value: Tensor) -> Tensor:
     return value.reshape(len(value), -1, value.shape[-1])
 
 
-def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    """Return the positions of several calls as one's."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)

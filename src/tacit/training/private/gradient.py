@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.training.private.book_keeping import BookKeeping, NoRule
+from tacit.training.private.captured import CapturedSums
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
 from tacit.training.private.normalisation import check_normalisation
@@ -86,18 +87,20 @@ class PrivateGradient:
         if form == "functional" or self.reason:
             self.form = "functional"
             self._form = self._functional(features, labels)
+        self._captured = CapturedSums(self._form, model)
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the sum of clipped gradients, tensor by tensor, and each example's loss; an empty batch sums to zero.
 
         On CPUs images are laid out with their channels innermost, which is what PyTorch's convolutions are fastest
-        with; the numbers are the same.
+        with; the numbers are the same. On a GPU steps are replayed (:mod:`tacit.training.private.captured`).
         """
         if not len(labels):
             return [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters], labels.new_zeros(
                 0, dtype=torch.float32
             )
-        return self._form.sums(_laid_out(features), labels)
+        captured = self._captured.sums(features, labels) if features.is_cuda else None
+        return captured or self._form.sums(_laid_out(features), labels)[:2]
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""

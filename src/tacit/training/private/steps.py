@@ -147,7 +147,9 @@ class PrivateSteps:
             labels = self._labels if everything else self._labels[part]
             sums, each = self._gradient.sums(features, labels)
             losses.append(each)
-            total = total + torch.cat([own.reshape(-1) for own in sums])
+            own = torch.cat([part.reshape(-1) for part in sums])
+            total = own if total is None else own.add_(total)
+        assert total is not None  # an empty batch has a part too, of no example
         self._held = (batch.step, total)
         together = torch.cat(losses)
         return together[together.isfinite()]
@@ -156,15 +158,19 @@ class PrivateSteps:
         """Add the noise to what the step accumulated, divide by the expected batch, and let the optimiser step."""
         parameters = self._gradient.parameters
         total = self._of_step(step)
+        if total is None:
+            total = torch.zeros(sum(self._sizes), dtype=torch.float64, device=parameters[0].device)
         self._held = None
         if self._canaries is not None:
             total = torch.cat([total, torch.from_numpy(self._canaries.added(step)).to(total.device)])
         if self._std > 0.0:
-            total = (total / self._grid.step).round_().mul_(self._grid.step).add_(self._noise.of_step(step))
+            total = total.div_(self._grid.step).round_().mul_(self._grid.step).add_(self._noise.of_step(step))
         if self._canaries is not None:
             self._canaries.saw(total[sum(self._sizes) :].cpu().numpy())
             total = total[: sum(self._sizes)]
-        total = total / float(self.batches.expected)
+        total = total.div_(float(self.batches.expected))
+        kind = parameters[0].dtype
+        total = total.to(kind) if all(p.dtype == kind for p in parameters) else total
         sums = [
             part.view_as(p).to(p.dtype) for part, p in zip(torch.split(total, self._sizes), parameters, strict=True)
         ]
@@ -176,11 +182,9 @@ class PrivateSteps:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
-    def _of_step(self, step: int) -> Tensor:
-        """Return what a step has accumulated so far."""
-        if self._held is not None and self._held[0] == step:
-            return self._held[1]
-        return torch.zeros(sum(self._sizes), dtype=torch.float64, device=self._gradient.parameters[0].device)
+    def _of_step(self, step: int) -> Tensor | None:
+        """Return what a step has accumulated so far, or None."""
+        return self._held[1] if self._held is not None and self._held[0] == step else None
 
     def take(self, step: int) -> Tensor:
         """Draw, accumulate and release: one whole step. Returns the losses of its examples."""
@@ -253,6 +257,8 @@ class StepNoise:
         return ready.result().to(self._device, non_blocking=True)
 
     def _draw(self, step: int) -> Tensor:
-        standard = self._randomness.normal(self._size, "noise", step)
-        drawn = torch.from_numpy(self._grid.noise(standard, self._std))
+        drawn = torch.from_numpy(self._randomness.normal(self._size, "noise", step, finish=self._scale))
         return drawn.pin_memory() if self._device.type == "cuda" else drawn
+
+    def _scale(self, standard: NDArray[np.float64]) -> None:
+        self._grid.noise(standard, self._std, in_place=True)

@@ -1,0 +1,101 @@
+"""The rule of convolutions: what :mod:`ghost_norms` does with positions, on the windows of a layer's input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.training.private.ghost_norms import (
+    Call,
+    Formed,
+    Gram,
+    LayerGradients,
+    gram_pays,
+    shapes,
+    side_by_side,
+    trains,
+)
+
+
+def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGradients:
+    """Return the gradients of a convolution: an affine map of the windows of its input."""
+    weight, bias = trains(layer)
+    shift = torch.stack([b.flatten(2).sum(2) for _, b in calls]).sum(0) if bias else None
+    shifts = () if shift is None else (shift,)
+    if not weight:
+        return Formed(gradients=shifts, shapes=shapes(layer))
+    windows = _Windows(layer=layer, calls=calls)
+    if layer.groups == 1 and gram_pays(*windows.sizes[1:]):
+        return Gram(at=windows, bias=shift)
+    return Formed(gradients=(windows.products(), *shifts), shapes=shapes(layer), channels_last=windows.last)
+
+
+class _Windows:
+    """Positions of a convolution: windows are copied out of the inputs whenever they are asked for.
+
+    Attributes:
+        last: whether the numbers of a window have the channels last. On CPUs PyTorch's convolutions are fastest with
+            the channels innermost; windows are then copied a row at a time.
+    """
+
+    def __init__(self, *, layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> None:
+        self._layer = layer
+        self._calls = calls
+        first = self._padded(calls[0][0][:1])
+        self.last = layer.groups == 1 and first.shape[1] > 1 and first.stride(1) == 1
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """B, T, d and p."""
+        places = sum(b.shape[2:].numel() for _, b in self._calls)
+        weight = self._layer.weight
+        return len(self._calls[0][0]), places, weight[0].numel(), len(weight)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether they are on a GPU."""
+        return self._calls[0][0].is_cuda
+
+    def of(self, rows: slice | Tensor) -> Call:
+        """Return windows and output gradients of some examples."""
+        found = [self._of_call(a[rows], b[rows]) for a, b in self._calls]
+        return side_by_side([a for a, _ in found]), side_by_side([b for _, b in found])
+
+    def shaped(self, total: Tensor) -> Tensor:
+        """Return a ``(p, d)`` matrix in the shape of the weight."""
+        shape = self._layer.weight.shape
+        if not self.last:
+            return total.view(shape)
+        return total.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1).contiguous()
+
+    def products(self) -> Tensor:
+        """Return each example's weight gradient: its numbers, or ``(outputs, *kernel, channels)`` with those last."""
+        formed = [torch.bmm(b.mT, a) for a, b in (self._of_call(*call) for call in self._calls)]
+        total = formed[0] if len(formed) == 1 else torch.stack(formed).sum(0)
+        shape = self._layer.weight.shape
+        return total.view(-1, shape[0], *shape[2:], shape[1]) if self.last else total.view(len(self._calls[0][0]), -1)
+
+    def _padded(self, a: Tensor) -> Tensor:
+        padding, mode = self._layer._reversed_padding_repeated_twice, self._layer.padding_mode
+        return F.pad(a, padding, mode="constant" if mode == "zeros" else mode) if any(padding) else a
+
+    def _of_call(self, a: Tensor, b: Tensor) -> Call:
+        """Return windows, ``(examples * groups, positions, numbers)``, and output gradients with the positions so."""
+        layer, a = self._layer, self._padded(a)
+        kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
+        if a.dim() == 3:  # one axis is two, the first of length one
+            a, b, kernel, stride, dilation = a[:, :, None], b[:, :, None], (1, *kernel), (1, *stride), (1, *dilation)
+        examples, groups, places = len(a), layer.groups, b.shape[2:].numel()
+        n, c, h, w = a.stride()
+        if self.last:
+            shape = (examples, *b.shape[2:], *kernel, a.shape[1])
+            strides = (n, h * stride[0], w * stride[1], h * dilation[0], w * dilation[1], c)
+            windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples, places, -1)
+            return windows, b.permute(0, 2, 3, 1).reshape(examples, places, -1)
+        shape = (examples, a.shape[1], *kernel, *b.shape[2:])
+        strides = (n, c, h * dilation[0], w * dilation[1], h * stride[0], w * stride[1])
+        windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples * groups, -1, places)
+        return windows.mT, b.reshape(examples * groups, -1, places).mT
