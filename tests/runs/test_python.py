@@ -201,6 +201,42 @@ def test_one_table_for_all_clients_is_encoded_and_shared_out() -> None:
     assert list(federation.evaluate_clients()) == ["north", "south"]
 
 
+def test_arrays_for_all_clients_are_shared_out_by_an_array() -> None:
+    features, labels = _numbers(60)
+    owners = np.random.default_rng(1).permutation(np.arange(60) % 4)
+    models = []
+    for given in (
+        {"clients": [(features[owners == one], labels[owners == one]) for one in range(4)]},
+        {"clients": (features, labels), "client": owners},
+        {"clients": (features, labels), "client": [f"client {owner}" for owner in owners]},
+    ):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            model = nn.Linear(4, 2)
+        federation, result = _fit(rounds=2, model=model, **given)
+        models.append(model.weight.detach().numpy().tobytes())
+        assert result.clients == 4
+    assert models[0] == models[1] == models[2]
+    assert result.client_names == ("client 0", "client 1", "client 2", "client 3")
+    each = [federation.evaluate((features[owners == one], labels[owners == one])) for one in range(4)]
+    assert list(federation.evaluate_clients().values()) == each
+
+
+@pytest.mark.parametrize(
+    ("owners", "why"),
+    [
+        (np.arange(59), "whose each of the 60 rows is, got 59"),
+        (np.linspace(0, 1, 60), "one whole number or text per row, got float64"),
+        (np.zeros((60, 2), int), "shape \\(60, 2\\)"),
+        ([None] * 60, "got object"),
+        (7, "shape \\(\\)"),
+    ],
+)
+def test_owners_that_say_nothing_are_refused(owners: Any, why: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=why):
+        tacit.Federation(model=nn.Linear(4, 2), clients=_numbers(60), client=owners)
+
+
 def test_constants_of_a_private_table_are_public_or_refused() -> None:
     table = {name: values for name, values in PATIENTS.items() if name != "hospital"}
     given: dict[str, Any] = {
@@ -221,8 +257,8 @@ def test_a_data_set_of_hugging_face_has_a_label_and_one_column_of_arrays_or_imag
     pixels = GENERATOR.integers(0, 255, (20, 8, 8)).astype(np.uint8)
     pictures = Rows(image=[Image(one) for one in pixels], label=[int(one.mean() > 127) for one in pixels])
     federation, _ = _fit(rounds=1, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), clients=[pictures])
-    assert federation._parts[0][0].shape == (20, 1, 8, 8)
-    assert float(federation._parts[0][0].max()) <= 1.0
+    assert federation._train[0].shape == (20, 1, 8, 8)
+    assert float(federation._train[0].max()) <= 1.0
     with pytest.raises(DataError, match=r"Take one of them: dataset\['train'\]"):
         tacit.Federation(model=nn.Linear(4, 2), clients=[{"train": rows, "test": rows}])
 

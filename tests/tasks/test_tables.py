@@ -12,7 +12,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.report.run.curves import rounds_csv
 from tacit.report.run.page import run_page
 from tacit.runs import history
-from tacit.tasks.tables import Encoding, load_csv, read_csv
+from tacit.tasks.tables import Encoding, every_fifth, load_csv, read_csv
 
 HEADER = "id,hospital,age,sex,outcome"
 COLUMNS = "age: [18, 90]\nsex: [f, m]\noutcome: [healthy, ill]\n"
@@ -198,3 +198,12 @@ def test_numbers_as_large_as_floats_are_never_infinite_features() -> None:
     assert read.features({"age": ["1e300", "-1e39", "40"]}).ravel().tolist() == [1e6, -1e6, 0.0]
     with pytest.raises(DataError, match=r"'age' holds numbers as large as 1e\+300, which have no finite spread"):
         Encoding.of({"age": ["30", "1e300"]}, labels=["a", "b"])
+
+
+def test_every_fifth_of_each_stratum_is_held_out() -> None:
+    strata = np.random.default_rng(1).integers(0, 9, 200) * 7
+    expected = np.zeros(200, bool)
+    for stratum in set(strata.tolist()):
+        expected[np.flatnonzero(strata == stratum)[4::5]] = True
+    assert np.array_equal(every_fifth(strata), expected)
+    assert not every_fifth(np.arange(30)).any()

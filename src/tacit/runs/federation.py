@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +21,23 @@ from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs import logged
 from tacit.runs.book import Book
+from tacit.runs.given import Part, Reader, class_names, described
 from tacit.runs.observer import Observer, watching
 from tacit.runs.result import Result
 from tacit.runs.run import GIVEN, execute
 from tacit.runs.stopping import Callback, calling
-from tacit.runs.trained import Trained, numbered, single_column
+from tacit.runs.trained import Trained, numbered
 from tacit.shares import Shares
 from tacit.tasks import models
 from tacit.tasks.features import Features
 from tacit.tasks.tables import Encoding, public_encoding
-from tacit.training.examples import UserData, arrays, columns_of, is_flat, label_of, labels_of
+from tacit.training.examples import UserData
 from tacit.training.hooks import Hook, Hooks
 from tacit.training.metrics import metrics_named
 from tacit.training.outputs import as_tensors
 from tacit.training.settings import Loss, loss_named
 
 _OF_FIT = {"rounds", "quiet", "observer", "callbacks", "early_stopping"}
-_PARTS = {"train", "test", "validation", "valid", "dev", "unsupervised", "all"}  # what they are called
 
 
 class Federation:
@@ -67,7 +67,7 @@ class Federation:
         test: UserData | None = None,
         loss: str | Loss | nn.Module = "cross-entropy",
         label: str | None = None,
-        client: str | None = None,
+        client: Any = None,
         columns: Mapping[str, Any] | None = None,
         classes: Sequence[str] | None = None,
         features: str | None = None,
@@ -85,7 +85,8 @@ class Federation:
             loss: ``cross-entropy``, ``squared-error``, ``binary-cross-entropy`` (one logit per example), a loss of
                 :mod:`torch.nn`, or a function from outputs and labels to one loss per example.
             label: of tables, the column that is to be predicted; ``label`` if left out.
-            client: of one table for all clients, the column that says whose a row is.
+            client: of one table for all clients, the name of the column that says whose a row is; of one pair of arrays
+                for all clients, an array that says it. The way to pass very many clients.
             columns: what is publicly known of a table's columns: a range ``[low, high]`` or categories; needed where
                 privacy is claimed and ``test`` is no table.
             classes: the names of the classes, where labels are text; needed where privacy is claimed and ``test`` does
@@ -106,20 +107,18 @@ class Federation:
         self._metrics = metrics_named(metrics)
         self._features = self._seen(features)
         self._label = label
-        self._described = _described(columns)
-        read = _Reader(label=label, single=client)
-        self._names, parts = read.clients(clients)
-        whose = read.whose(self._names, parts)
+        self._described = described(columns)
+        read = Reader(label=label, owner=client)
+        given = read.clients(clients)
+        self._names, parts, whose = given.names, given.parts, given.whose
         tested = None if test is None else read.part(test, "the test set")
         if classes is not None and (isinstance(classes, str) or not all(isinstance(one, str) for one in classes)):
             raise ConfigError(f"Expected the classes' names as a list of text, got {classes!r:.80}.")
         self._encoding = self._encoded(parts, tested, classes)
-        self.classes, self._classes_from = _class_names(
-            parts, tested, classes, self._encoding, (*whose, "the test set")
-        )
-        self._parts = [self._tensors(part, name) for part, name in zip(parts, whose, strict=True)]
+        self.classes, self._classes_from = class_names(parts, tested, classes, self._encoding, (*whose, "the test set"))
+        held = [self._tensors(part, name) for part, name in zip(parts, whose, strict=True)]
         self._test = None if tested is None else self._tensors(tested, "the test set")
-        shapes = {(part[0].shape[1:], part[1].shape[1:]): name for part, name in zip(self._parts, whose, strict=True)}
+        shapes = {(part[0].shape[1:], part[1].shape[1:]): name for part, name in zip(held, whose, strict=True)}
         if len(shapes) > 1:
             (one, first), (other, second), *_ = shapes.items()
             raise DataError(
@@ -128,9 +127,11 @@ class Federation:
             )
         if self._test is not None and (self._test[0].shape[1:], self._test[1].shape[1:]) not in shapes:
             raise DataError(
-                f"Expected test examples of the clients' shape {tuple(self._parts[0][0].shape[1:])}, "
+                f"Expected test examples of the clients' shape {tuple(held[0][0].shape[1:])}, "
                 f"got {tuple(self._test[0].shape[1:])}."
             )
+        self._shares = given.shares or Shares.of_sizes([len(labels) for _, labels in held])
+        self._train = held[0] if len(held) == 1 else (torch.cat([x for x, _ in held]), torch.cat([y for _, y in held]))
         self._model = self._built(model) if isinstance(model, str) else model
         self._model_name = model if isinstance(model, str) else type(model).__name__
         self._outputs = self._count_classes() if isinstance(model, str) else None
@@ -147,7 +148,7 @@ class Federation:
     @property
     def client_names(self) -> tuple[str, ...]:
         """The clients' names; their numbers where they have none."""
-        return self._names or tuple(str(number) for number in range(len(self._parts)))
+        return self._names or tuple(str(number) for number in range(len(self._shares)))
 
     def register(self, point: str, hook: Hook, *, position: int | None = None, during: str = "training") -> None:
         """Add a hook to training or evaluation; see :mod:`tacit.training.hooks`."""
@@ -195,7 +196,7 @@ class Federation:
         if self._book.fits:  # a seed gives each fit draws of its own
             randomness = randomness.within("fit", self._book.fits)
         try:
-            with as_tensors(self._model, self._parts[0][0]):
+            with as_tensors(self._model, self._train[0]):
                 return execute(
                     lambda: self._job(config, randomness, stops),
                     randomness,
@@ -236,9 +237,10 @@ class Federation:
         if mode.private(config) or mode.hidden or _asks_dpsgd(config):
             raise ConfigError(jobs.of_one_client(config.mode))
         asked = self._metrics if metrics is None else metrics
-        seen = self._as_seen()
+        seen, (features, labels) = self._as_seen(), self._train
         return {
-            name: seen.evaluate(part, metrics=asked) for name, part in zip(self.client_names, self._parts, strict=True)
+            name: seen.evaluate((features[rows], labels[rows]), metrics=asked)
+            for name, rows in zip(self.client_names, map(torch.from_numpy, self._shares), strict=True)
         }
 
     def save(self, path: Path | str) -> Path:
@@ -254,7 +256,7 @@ class Federation:
             encoding=self._encoding,
             label=self._label,
             features=self._features,
-            shape=tuple(self._parts[0][0].shape[1:]),
+            shape=tuple(self._train[0].shape[1:]),
             name=self._model_name,
             outputs=self._outputs,
         )
@@ -301,7 +303,7 @@ class Federation:
         self._settings["data"] = data
         return jobs.features_of(data)
 
-    def _encoded(self, parts: list[_Part], tested: _Part | None, classes: Sequence[str] | None) -> Encoding | None:
+    def _encoded(self, parts: list[Part], tested: Part | None, classes: Sequence[str] | None) -> Encoding | None:
         """Return how the columns of tables become features, where clients have tables."""
         kinds = {part.table is not None for part in (*parts, *(() if tested is None else (tested,)))}
         if kinds == {False}:
@@ -331,7 +333,7 @@ class Federation:
             whose="the clients",
         )
 
-    def _tensors(self, part: _Part, whose: str) -> tuple[Tensor, Tensor]:
+    def _tensors(self, part: Part, whose: str) -> tuple[Tensor, Tensor]:
         if part.table is not None:
             assert self._encoding is not None
             features = torch.from_numpy(self._encoding.features(part.table))
@@ -342,7 +344,7 @@ class Federation:
         return self._features.of(features, whose), labels
 
     def _count_classes(self) -> int:
-        labels = [labels for _, labels in (*self._parts, *(() if self._test is None else (self._test,)))]
+        labels = [labels for _, labels in (self._train, *(() if self._test is None else (self._test,)))]
         if any(part.is_floating_point() or part.dim() != 1 for part in labels):
             raise ConfigError("Tacit's own models classify. For other labels pass a module: model=nn.Linear(..., 1).")
         if self.classes:
@@ -360,7 +362,7 @@ class Federation:
     def _built(self, name: str) -> nn.Module:
         """Return a new module of one of Tacit's models."""
         seed = Randomness.of(seed=RunConfig(**self._settings).seed).number("weights")
-        shape = tuple(self._parts[0][0].shape[1:])
+        shape = tuple(self._train[0].shape[1:])
         return models.build(name, shape=shape, classes=self._count_classes(), seed=seed)
 
     def _federate(self, given: Any) -> dict[str, Any]:
@@ -368,18 +370,17 @@ class Federation:
         if not (given is None or isinstance(given, Mapping | Federate)):
             raise ConfigError(f"federate={given!r} does not work: expected settings such as {{'per_round': 2}}.")
         settings = dict(given or {}) if not isinstance(given, Federate) else given.model_dump(exclude_unset=True)
-        clients = settings.setdefault("clients", len(self._parts))
-        if clients not in (None, len(self._parts)):
+        clients = settings.setdefault("clients", len(self._shares))
+        if clients not in (None, len(self._shares)):
             raise ConfigError(
-                f"federate.clients={clients!r} does not work: {len(self._parts)} clients were given. Leave it out."
+                f"federate.clients={clients!r} does not work: {len(self._shares)} clients were given. Leave it out."
             )
         return settings
 
     def _job(self, config: RunConfig, randomness: Randomness, stops: Sequence[Any]) -> jobs.Job:
-        sizes = [len(part[1]) for part in self._parts]
         name = self._model_name
         resolved = given(resolve(config), model=name)
-        plan = plan_of(resolved, len(self._parts))
+        plan = plan_of(resolved, len(self._shares))
         if plan.private and self._classes_from == "the clients' labels":
             raise ConfigError(
                 "The names of the classes would be read off the clients' labels, and epsilon does not cover that. Pass "
@@ -387,16 +388,13 @@ class Federation:
             )
         return jobs.assemble(
             config=resolved,
-            title=f"{name}, {len(self._parts)} clients",
+            title=f"{name}, {len(self._shares)} clients",
             dataset=GIVEN,
             model_name=name,
             module=self._model,
             plan=plan,
-            train=(
-                torch.cat([part[0] for part in self._parts]),
-                torch.cat([part[1] for part in self._parts]),
-            ),
-            rows=Shares.of_sizes(sizes),
+            train=self._train,
+            rows=self._shares,
             test=self._test,
             device=jobs.device_of(config.gpu),
             randomness=randomness,
@@ -426,124 +424,6 @@ class Federation:
         return tuple(said)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """What somebody gave: features and labels, or the columns of a table and its labels."""
-
-    labels: Any
-    features: Tensor | None = None
-    table: Mapping[str, Any] | None = None
-    label: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Reader:
-    """Reads what users pass as data."""
-
-    label: str | None
-    single: str | None  # the column of clients in one table for all
-
-    def clients(self, given: Any) -> tuple[tuple[str, ...], list[_Part]]:
-        """Return the clients' names, if they have any, and what each gave."""
-        if self.single is not None:
-            return self._shared_out(given)
-        names: tuple[str, ...] = ()
-        if isinstance(given, Mapping):
-            names = tuple(str(name) for name in given)
-            if hasattr(given, "column_names") and set(names) <= _PARTS:  # of Hugging Face
-                raise ConfigError(
-                    f"{', '.join(map(repr, names))} are the parts of one data set, and no clients. Share its training "
-                    f"part out, such as clients=[data[{names[0]!r}].shard(10, number) for number in range(10)], and "
-                    "pass what it is tested on as test=."
-                )
-            if any(not hasattr(one, "__len__") or getattr(one, "ndim", 2) < 2 for one in given.values()):
-                raise ConfigError(
-                    f"Expected clients as a list, or as a mapping from their names to their examples, got a mapping of "
-                    f"{', '.join(map(repr, names[:6]))}. Of one table for all clients, name the column that says "
-                    "whose a row is: client=..."
-                )
-            given = list(given.values())
-        listed = _listed(given)
-        if not listed:
-            raise ConfigError("Expected at least one client, got none.")
-        return names, [self.part(data, whose) for data, whose in zip(listed, self.whose(names, listed), strict=True)]
-
-    @staticmethod
-    def whose(names: Sequence[str], parts: Sequence[Any]) -> list[str]:
-        """Return what the clients are called in messages."""
-        return [f"client {name}" for name in names] or [f"client {number}" for number in range(len(parts))]
-
-    def part(self, data: Any, whose: str) -> _Part:
-        """Return what one client, or the test, gave."""
-        columns = columns_of(data, whose)
-        if columns is None:
-            features, labels = arrays(data, whose)
-            return _Part(features=features, labels=labels)
-        columns.pop(self.single or "", None)
-        label = label_of(columns, self.label, whose)
-        rest = {name: column for name, column in columns.items() if name != label}
-        if not len(columns[label]):
-            raise DataError(f"{whose[0].upper()}{whose[1:]} holds no example. Leave it out.")
-        if rest and all(is_flat(column) for column in rest.values()):
-            return _Part(table=rest, labels=columns[label], label=label)
-        return _Part(features=single_column(rest, whose), labels=labels_of(columns[label], f"The labels of {whose}"))
-
-    def _shared_out(self, given: Any) -> tuple[tuple[str, ...], list[_Part]]:
-        columns = columns_of(given, "the clients")
-        if columns is None:
-            raise ConfigError(
-                f"client={self.single!r} is a column of one table for all clients, got {type(given).__name__}."
-            )
-        assert self.single is not None
-        if self.single not in columns:
-            raise ConfigError(f"There is no column {self.single!r} of clients, only {', '.join(map(repr, columns))}.")
-        owners = [str(owner) for owner in columns[self.single]]
-        names = tuple(sorted(set(owners)))
-        rows = {name: [row for row, owner in enumerate(owners) if owner == name] for name in names}
-        shares = [{column: [values[row] for row in rows[name]] for column, values in columns.items()} for name in names]
-        return names, [self.part(share, f"client {name}") for name, share in zip(names, shares, strict=True)]
-
-
-def _class_names(
-    parts: Sequence[_Part],
-    tested: _Part | None,
-    classes: Sequence[str] | None,
-    encoding: Encoding | None,
-    whose: Sequence[str],
-) -> tuple[tuple[str, ...], str]:
-    """Return the names of the classes, if labels are text, and where they come from."""
-    if encoding is not None:
-        return encoding.classes, "the encoding"
-    given = (*parts, *(() if tested is None else (tested,)))
-    texts = [not isinstance(part.labels, Tensor) for part in given]
-    if not any(texts):
-        return tuple(classes or ()), "the user"
-    if not all(texts):
-        text, number = texts.index(True), texts.index(False)
-        raise DataError(
-            f"The labels of {whose[text]} are text, such as {given[text].labels[0]!r}, those of {whose[number]} are "
-            "numbers. Give all as text, or number all classes from 0."
-        )
-    if classes is not None:
-        return tuple(classes), "the user"
-    shown = set() if tested is None else set(tested.labels)
-    found = {label for part in parts for label in part.labels}
-    if found <= shown:
-        return tuple(sorted(shown)), "the test set"
-    return tuple(sorted(found | shown)), "the clients' labels"
-
-
-def _described(columns: Any) -> dict[str, Any]:
-    if columns is None:
-        return {}
-    if not isinstance(columns, Mapping) or not all(isinstance(one, list | tuple) for one in columns.values()):
-        raise ConfigError(
-            f"Expected columns={{'age': [18, 90], 'sex': ['female', 'male']}}: a range or categories by column, got "
-            f"{columns!r:.80}."
-        )
-    return {str(name): list(one) for name, one in columns.items()}
-
-
 def _asks_dpsgd(config: RunConfig) -> bool:
     return config.dpsgd.noise is not None or config.dpsgd.epsilon is not None
 
@@ -555,17 +435,6 @@ def _values(section: Any, name: str) -> dict[str, Any]:
     if section is None or isinstance(section, Mapping):
         return dict(section or {})
     raise ConfigError(f"{name}={section!r:.80} does not work: expected settings such as {{'key': value}}.")
-
-
-def _listed(clients: Any) -> list[Any]:
-    """Return the clients' data one by one."""
-    if isinstance(clients, str | bytes | Mapping) or hasattr(clients, "to_numpy") or not isinstance(clients, Iterable):
-        more = " Of one table for all clients, name the column that says whose a row is: client=..."
-        raise ConfigError(
-            f"Expected clients as a list with the examples of each, such as [(features, labels), ...], got "
-            f"{type(clients).__name__}.{more if hasattr(clients, 'to_numpy') else ''}"
-        )
-    return list(clients)
 
 
 def _shapes(shapes: tuple[torch.Size, torch.Size]) -> str:

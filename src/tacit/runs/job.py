@@ -41,6 +41,7 @@ from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.trial import check_batches, check_fit, check_trains
 
 _MOST_NAMES = 1_000
+_MOST_TOLD = 10_000  # of a user's own clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +77,11 @@ class Job:
     def told_names(self) -> tuple[str, ...]:
         """The clients' names, where they may be told: not of a user's own, where epsilon may hide who took part.
 
-        DP-SGD alone hides single examples: who the clients are, and how many examples each has, counts as public.
+        Nor where they are very many. DP-SGD alone hides single examples: who the clients are, and how many examples
+        each has, counts as public.
         """
-        return () if is_own(self.dataset) and self.plan.claim is not None else self.names
+        hidden = is_own(self.dataset) and self.plan.claim is not None
+        return () if hidden or len(self.names) > _MOST_TOLD else self.names
 
     def name_of(self, client: int) -> str:
         """Return a client's name where it has one that may be told, or its number."""

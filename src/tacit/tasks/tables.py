@@ -276,7 +276,8 @@ def load_csv(
         raise DataError(f"Column {label!r} of {path} has rows without a label. Fill them in, or leave them out.")
     described = None if description is None else read_description(description)
     names = sorted({str(owner) for owner in owners}) if owners is not None else []
-    groups = None if owners is None else np.array([names.index(str(owner)) for owner in owners], np.int64)
+    places = {name: place for place, name in enumerate(names)}
+    groups = None if owners is None else np.array([places[str(owner)] for owner in owners], np.int64)
     if test is not None:
         others: Mapping[str, Sequence[Any]] = read_csv(test)
         wanted, others = taken(others, label, "label (--label)")
@@ -354,9 +355,10 @@ def public_encoding(
 
 def every_fifth(strata: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which rows are held out: every fifth of each stratum, in their order."""
-    held_out = np.zeros(len(strata), dtype=np.bool_)
-    for stratum in np.unique(strata):
-        held_out[np.flatnonzero(strata == stratum)[4::5]] = True
+    order = np.argsort(strata, kind="stable")
+    _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
+    held_out = np.empty(len(strata), dtype=np.bool_)
+    held_out[order] = (np.arange(len(strata)) - np.repeat(first, sizes)) % 5 == 4
     return held_out
 
 
