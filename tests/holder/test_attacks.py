@@ -10,18 +10,19 @@ import pytest
 
 from tacit import wire
 from tacit.crypto import paillier
+from tacit.crypto.paillier.knowledge import KnownNoise, Proof, encrypted
 from tacit.errors import TacitError
 from tacit.flow import InProcessEngine, drive
 from tacit.flower.relay import relay
 from tacit.parties.calls import Call
 from tacit.parties.hello import GREETING, Introduction
 from tacit.protocols.paillier import Rules
-from tacit.protocols.paillier.binding import Admission, contribution, signing_key, unpack_clients
+from tacit.protocols.paillier.binding import Admission, made_for, noise_of, unpack_clients
 from tacit.protocols.paillier.client import Member
 from tacit.protocols.paillier.sum import SETUP
 from tacit.protocols.signatures import new_identity, read_identity
 from tests.holder.common import PEOPLE, RULES, People, Remote, Serving, code_of, last_refusal, made, run_with, why
-from tests.protocols.paillier.run import LENGTH, Run, enrol, opens, refused
+from tests.protocols.paillier.run import LENGTH, Run, enrol, less, opens, passed_off, proof_of, refused
 from tests.protocols.test_conformance import key_pair, key_shares, layout
 
 NOTHING = {"authority": "nothing of it is told", "threshold": "has not signed"}
@@ -150,7 +151,7 @@ def test_a_round_that_was_not_announced_is_refused(target: Target, number: int) 
     for client in range(4):  # made by clients that would answer such a task
         member = Member.from_bytes(run.states[client])
         check = run.check if target.keys == "authority" else None
-        told = (turn, run.protocol.keys, run.rules, run.session.key, check)
+        told = (turn, run.protocol.keys, run.rules, noise_of(run.session.key, run.protocol.keys), check)
         replies[client] = run.parted(member.reply(run.vectors[client], layout(LENGTH, 256), *told))
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
@@ -196,17 +197,58 @@ def test_a_wrong_product_is_refused(target: Target) -> None:
     assert refused(run.ask(replace(opening, vectors=[run.added(bodies).to_bytes()])), "nothing of it is told")
 
 
-def test_a_client_that_signs_anothers_ciphertext_is_named(target: Target) -> None:
+@pytest.mark.parametrize("made_of", ["this round", "an earlier round", "an earlier run", "twice", "a copy"])
+def test_a_client_that_passes_off_what_others_sent_is_named(target: Target, made_of: str) -> None:
+    """A server that has one client's help: what is left of the sum would be client 0's vector, or nearly."""
     if target.keys != "threshold":
         pytest.skip("an authority is shown sums only")
-    run = target.run()
-    replies = run.replies()
-    copied, turn = replies[2][1], wire.Turn(round_number=1)
-    own = Member.from_bytes(run.states[3])
-    signature = signing_key(own._seed).sign(contribution(run.session.run, 3, turn, copied))
-    lying = {**replies, 3: (signature, copied)}
-    assert refused(run.ask(run.opening(lying)), "client 3 signed the very ciphertext of client 2")
-    assert "client 3 signed" in last_refusal(target.serving)
+    identities = target.people.some()
+    old = run_with(target.keys, target.remote, target.people, identities=identities)
+    before = old.replies(2)
+    run = run_with(target.keys, target.remote, target.people, identities=identities)
+    first = run.replies(1)
+    opens(run.ask(run.opening(first), 1), run.exact(range(4)))
+    replies = run.replies(2)
+    forged, proof = {
+        "this round": lambda: less(run, [replies[1][1], replies[2][1]]),
+        "an earlier round": lambda: less(run, [first[1][1], first[2][1]]),
+        "an earlier run": lambda: less(run, [before[1][1], before[2][1]]),
+        "twice": lambda: less(run, [replies[1][1]], times=2),
+        "a copy": lambda: (replies[2][1], proof_of(replies[2])),
+    }[made_of]()
+    for shown in (proof, proof_of(replies[3]), proof_of(first[3]), proof_of(before[3])):
+        given = run.ask(run.opening(passed_off(run, replies, forged, shown)), 2)
+        assert refused(given, "client 3 has not proved that it knows what it encrypted")
+    assert "client 3 has not proved" in last_refusal(target.serving)
+    opens(run.ask(run.opening(replies), 2), run.exact(range(4)))
+
+
+@pytest.mark.parametrize("whose", ["round", "client", "run", "key", "nobody", "later"])
+def test_a_proof_that_was_made_for_something_else_is_refused(target: Target, whose: str) -> None:
+    if target.keys != "threshold":
+        pytest.skip("an authority needs no proofs")
+    identities = target.people.some()
+    before = run_with(target.keys, target.remote, target.people, identities=identities).replies(2)
+    run = run_with(target.keys, target.remote, target.people, identities=identities)
+    replies, turn, key = run.replies(2), wire.Turn(round_number=2), run.session.key
+    stranger = paillier.generate(bits=256, insecure_key_size=True)[0]
+    context = made_for(run.session.run, 3, turn)
+    zeros = np.zeros((layout(LENGTH, 256).rows, 32), np.uint8)
+    rows = run.added([replies[3][1]]).rows
+    answer = {"message": 5, "noise": 7}  # and a commitment that fits a challenge of its own choice
+    product = key.ring.fold(key.ring.inverse(rows)) * (1 + 5 * key.n) * pow(key.h, 7, key.square) % key.square
+    proof = {
+        "round": lambda: proof_of(run.reply(3, 1)),
+        "client": lambda: proof_of(replies[2]),
+        "run": lambda: proof_of(before[3]),
+        "key": lambda: encrypted(stranger, zeros, context, noise=KnownNoise(key=stranger))[1].to_bytes(stranger),
+        "nobody": lambda: bytes(len(proof_of(replies[3]))),
+        "later": lambda: Proof(commitment=product, **answer).to_bytes(key),
+    }[whose]()
+    given = run.ask(run.opening(passed_off(run, replies, replies[3][1], proof)), 2)
+    assert isinstance(given, str)
+    assert "client 3 has not proved" in given or "beyond the key's modulus" in given
+    opens(run.ask(run.opening(replies), 2), run.exact(range(4)))
 
 
 def test_an_invented_client_is_not_admitted(target: Target) -> None:

@@ -256,7 +256,7 @@ def test_a_federation_of_one_is_refused_before_anything_is_sent() -> None:
     ("keys", "words"),
     [
         ("authority", "a server and the key authority together can break that rule"),
-        ("threshold", "a server together with 1 of 3 key holders, or with one client that signs"),
+        ("threshold", "a server and 1 of 3 key holders together can break that rule"),
         ("shared", "a server that lies to any one client, as all have the key, can break that rule"),
     ],
 )

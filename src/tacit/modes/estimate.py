@@ -15,7 +15,9 @@ from tacit.config.run_config import RunConfig
 from tacit.config.sections import Paillier
 from tacit.crypto import paillier
 from tacit.crypto.backend import backend
+from tacit.crypto.batch import COEFFICIENT_BYTES, coefficients, combined
 from tacit.crypto.paillier import Layout
+from tacit.crypto.paillier.public import Noise
 from tacit.crypto.paillier.vector import HEADER_BYTES
 from tacit.crypto.ring import Rows, random_below
 from tacit.crypto.threshold.partial import partial_bytes
@@ -27,8 +29,9 @@ from tacit.modes.estimate_masks import MaskedEstimate
 from tacit.modes.estimate_masks import estimate as masked_estimate
 from tacit.modes.keys import holder_numbers, key_options
 from tacit.protocols.paillier import PaillierSum
-from tacit.protocols.paillier.binding import SEAL_BYTES
+from tacit.protocols.paillier.binding import noise_of, seal_bytes
 from tacit.protocols.paillier.check import DIGEST_BYTES, SEED_BYTES
+from tacit.randomness import system_bytes
 from tacit.wire import Kind, Task, Turn, pack, pack_task
 
 _SECONDS = 0.2  # of timing, for each of the operations
@@ -45,6 +48,7 @@ class Speed:
     encrypt_together: float  # by clients that share all cores, mean of all
     add: float  # parsed, checked and added by the server
     open: float  # by the key holders, all cores
+    check: float  # of a proof, by the server and by every holder of a share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +109,11 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     speed = _measure(public, private, settings, min(rows, _SAMPLE))
     cohort = round(plan.sampler.expected)
     checked = settings.keys == "authority"  # its answers bear a check
-    vector = _upload(public, layout) + SEAL_BYTES[settings.keys] + checked * width
+    vector = _upload(public, layout) + seal_bytes(settings.keys, public) + checked * width
     shown = cohort if settings.keys == "threshold" else 1  # ciphertexts that a key holder is shown
     holders, needed = holder_numbers(settings)
     answer = 8 * length + checked * DIGEST_BYTES
+    proofs = cohort * rows * speed.check  # all of a round's
     if settings.keys == "threshold":
         spare = spare_bits(len(holders), needed)
         answer = partial_bytes(public, rows, proved=settings.prove, spare_bits=spare)
@@ -120,8 +125,8 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
         backend=backend().name,
         client_seconds=rows * speed.encrypt,
         protect_seconds=cohort * rows * speed.encrypt_together,
-        aggregate_seconds=cohort * rows * speed.add + rows * speed.encrypt,
-        recover_seconds=rows * speed.open,
+        aggregate_seconds=cohort * rows * speed.add + rows * speed.encrypt + proofs,
+        recover_seconds=rows * speed.open + needed * proofs,
         upload_bytes=vector,
         download_bytes=_download(parameters) + checked * SEED_BYTES,
         holder_bytes=needed * (shown * vector + answer) if holders else 0,
@@ -130,8 +135,8 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
 
 
 def _measure(public: paillier.PublicKey, private: paillier.PrivateKey, settings: Paillier, count: int) -> Speed:
-    source = private if settings.keys == "shared" else public
-    rows = source.take(64)
+    source: Noise = private if settings.keys == "shared" else noise_of(public, settings.keys)
+    rows = public.take(64)
     alone = _timed(lambda some: source.take(some, workers=1), count)
     shared = alone / (_EFFICIENCY * cores())  # by helper processes, which are not started for this
     with ThreadPoolExecutor(cores()) as pool:
@@ -147,11 +152,16 @@ def _measure(public: paillier.PublicKey, private: paillier.PrivateKey, settings:
         public.ring.fold(part)
         public.ring.product([part, part])
 
+    def proved(some: int) -> None:
+        exponents = coefficients(system_bytes(some * COEFFICIENT_BYTES))
+        combined(public.ring, _repeated(rows, some), exponents)
+
     return Speed(
         encrypt=alone,
         encrypt_together=shared,
         add=_timed(add, count),
         open=_timed(_opening(public, private, settings, rows), count),
+        check=_timed(proved, count) if settings.keys == "threshold" else 0.0,
     )
 
 

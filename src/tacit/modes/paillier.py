@@ -80,8 +80,7 @@ def _claim_of(config: Resolved, mechanism: SkellamMechanism) -> Claim:
     holders, needed = holder_numbers(settings)
     who = {
         "authority": "a server and the key authority together",
-        "threshold": f"a server together with {2 * needed - len(holders)} of {len(holders)} key holders, or with one "
-        "client that signs what it makes of others' ciphertexts,",
+        "threshold": f"a server and {2 * needed - len(holders)} of {len(holders)} key holders together",
         "shared": "a server that lies to any one client, as all have the key,",
     }[settings.keys]
     more = "" if settings.colluding else " (paillier.colluding allows for more)"

@@ -20,7 +20,7 @@ from tacit.crypto.paillier import Layout
 from tacit.errors import TacitError
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.binding import Admission, KeyUse, unpack_clients
+from tacit.protocols.paillier.binding import Admission, KeyUse, seal_bytes, unpack_clients
 from tacit.protocols.paillier.check import DIGEST_BYTES, check_bytes
 from tacit.protocols.paillier.client import Member, pack_invitation
 from tacit.protocols.paillier.holders import Holder, Opening
@@ -128,7 +128,8 @@ def _round_seeds() -> list[bytes]:
 def _mend_frame(data: bytes) -> bytes:
     """Return an answer in a whole frame, a ciphertext in it with the digest it needs."""
     frame = whole(data[_HEAD:])
-    seal = {0: 16, 1: 64}[data[0] % 2]
+    keys = _KINDS[data[0] % 2]
+    seal = seal_bytes(keys, threshold_key()[0].key if keys == "threshold" else PUBLIC)
     if len(frame) > 20 and frame[4] == wire.Kind.CIPHER:
         frame = frame[: 20 + seal] + mend_vector(frame[20 + seal :])
     return data[:_HEAD] + frame

@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.crypto import paillier
+from tacit.crypto.paillier.knowledge import encrypted
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.binding import SEAL_BYTES, Admission
+from tacit.protocols.paillier.binding import Admission, made_for, noise_of, seal_bytes
 from tacit.protocols.paillier.check import Check
-from tacit.protocols.paillier.client import pack_invitation
+from tacit.protocols.paillier.client import Member, pack_invitation
 from tacit.protocols.paillier.holders import Holder, Opening
 from tacit.protocols.paillier.sum import SETUP, Session
+from tacit.protocols.signatures import SIGNATURE_BYTES
 from tests.protocols.test_conformance import key_pair, key_shares, layout
 
 LENGTH = 20
@@ -97,7 +99,7 @@ class Run:
 
     def parted(self, body: bytes) -> tuple[bytes, bytes]:
         """Return the seal and the ciphertext of a reply; what it bears of the check is kept."""
-        size, end = SEAL_BYTES[self.protocol.keys], len(body)
+        size, end = seal_bytes(self.protocol.keys, self.session.key), len(body)
         if self.keys == "authority":
             end -= self.session.key.ring.width
             BORNE[body[:size]] = body[end:]
@@ -175,3 +177,30 @@ def enrol(run: Run, clients: tuple[int, ...]) -> bytes:
     invitation = wire.pack(wire.Kind.ENROL, SETUP, pack_invitation(run.session.run, run.session.key))
     bodies = {client: bytes(wire.unpack(run.answer({client: invitation})[client]).body) for client in clients}
     return Admission(challenges=list(run.session.challenges.values()), enrolments=bodies).to_bytes()
+
+
+# What a client can do for a server that it sides with: client 3, in round 2, under threshold keys
+
+Replies = Mapping[ClientId, tuple[bytes, bytes]]
+
+
+def less(run: Run, theirs: Sequence[bytes], times: int = 1) -> tuple[bytes, bytes]:
+    """Return the ciphertext of zeros less what others sent, and a proof of all that its maker knows: the zeros."""
+    key, form = run.session.key, layout(LENGTH, run.session.key.bits)
+    packed = form.packed(np.zeros(LENGTH, np.int64), len(theirs) * times + 1)
+    context = made_for(run.session.run, 3, wire.Turn(round_number=2))
+    zeros, proof = encrypted(key, packed, context, noise=noise_of(key, "threshold"))
+    away = key.ring.inverse(key.ring.power(run.added(theirs).rows, times, secret=False))
+    forged = paillier.CiphertextVector(key=key, layout=form, summands=1, rows=key.ring.multiply(zeros, away))
+    return forged.to_bytes(), proof.to_bytes(key)
+
+
+def passed_off(run: Run, replies: Replies, forged: bytes, proof: bytes) -> Replies:
+    """Return replies with what client 3 signs for the server in place of its own."""
+    signature = Member.from_bytes(run.states[3]).signature(wire.Turn(round_number=2), proof, forged)
+    return {**replies, 3: (signature + proof, forged)}
+
+
+def proof_of(reply: tuple[bytes, bytes]) -> bytes:
+    """Return the proof in a reply."""
+    return reply[0][SIGNATURE_BYTES:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,18 +10,32 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
-from tacit.crypto import threshold
-from tacit.crypto.paillier import Layout, total
+from tacit.crypto import paillier, threshold
+from tacit.crypto.paillier import CiphertextVector, Layout
+from tacit.crypto.paillier.knowledge import encrypted
 from tacit.crypto.paillier.vector import pack_slots
-from tacit.crypto.ring import from_integers, not_below, to_integers
+from tacit.crypto.ring import from_integers, not_below, random_below, to_integers
 from tacit.crypto.threshold import PartialDecryption
+from tacit.errors import CipherError
 from tacit.flow import InProcessEngine, drive
-from tacit.protocols.paillier import Caution, Rules, ShareHolder, binding
+from tacit.protocols.paillier import Caution, Rules, ShareHolder, binding, holders
 from tacit.protocols.paillier.binding import Admission, Agreement, identified, shown_to_shares, unpack_clients
 from tacit.protocols.paillier.client import Member
 from tacit.protocols.paillier.holders import Holder, Opening
 from tacit.protocols.paillier.sum import SETUP
-from tests.protocols.paillier.run import KEYS, LENGTH, Run, enrol, holders_of, opens, refused
+from tacit.protocols.signatures import SIGNATURE_BYTES
+from tests.protocols.paillier.run import (
+    KEYS,
+    LENGTH,
+    Run,
+    enrol,
+    holders_of,
+    less,
+    opens,
+    passed_off,
+    proof_of,
+    refused,
+)
 from tests.protocols.test_conformance import key_pair, layout
 
 BOTH = pytest.mark.parametrize("keys", KEYS)
@@ -158,9 +171,9 @@ def test_a_round_that_the_run_does_not_have_is_not_opened(keys: str, number: int
     replies = {}
     for client in range(4):  # made by clients that would answer such a task
         member = Member.from_bytes(run.states[client])
-        use, key = run.protocol.keys, run.session.key
+        use, noise = run.protocol.keys, binding.noise_of(run.session.key, run.protocol.keys)
         check = run.check if keys == "authority" else None
-        body = member.reply(run.vectors[client], layout(LENGTH, 256), turn, use, run.rules, key, check)
+        body = member.reply(run.vectors[client], layout(LENGTH, 256), turn, use, run.rules, noise, check)
         replies[client] = run.parted(body)
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
@@ -306,8 +319,8 @@ def test_a_ciphertext_that_is_a_sum_is_no_clients(keys: str) -> None:
     else:
         member = Member.from_bytes(run.states[2])
         doubled = (run.added([replies[2][1]]) * 2).to_bytes()
-        signed = binding.contribution(run.session.run, 2, wire.Turn(round_number=1), doubled)
-        seals[2] = binding.signing_key(member._seed).sign(signed)  # by a client that helps the server
+        proof = proof_of(replies[2])
+        seals[2] = member.signature(wire.Turn(round_number=1), proof, doubled) + proof  # it helps the server
         opening = replace(opening, vectors=[*opening.vectors[:2], doubled])
     assert refused(run.ask(replace(opening, seals=seals)), "summands" if keys == "authority" else "claims to be a sum")
 
@@ -549,31 +562,88 @@ def test_a_lying_key_holder_opens_two_sums_of_a_round_only_where_it_alone_is_in_
 # Clients that help the server
 
 
-def _taking_away(run: Run, replies: Mapping[int, tuple[bytes, bytes]], others: Sequence[int]) -> bytes:
-    """Return the ciphertext of zeros less what others sent: what an accomplice passes for its own."""
-    key, form = run.session.key, layout(LENGTH, run.session.key.bits)
-    zeros = total([key.encrypt(np.zeros(LENGTH, np.float32), form) for _ in range(len(others) + 1)])
-    theirs = to_integers(run.added([replies[client][1] for client in others]).rows)
-    numbers = [
-        own * pow(each, -1, key.square) % key.square for own, each in zip(to_integers(zeros.rows), theirs, strict=True)
-    ]
-    return replace(zeros, summands=1, rows=from_integers(numbers, zeros.rows.shape[1])).to_bytes()
+@pytest.mark.parametrize(
+    "made_of", ["this round", "an earlier round", "an earlier run", "twice", "a copy", "a blinded copy"]
+)
+def test_nobody_is_taken_out_of_a_sum_by_a_client_that_passes_off_what_others_sent(made_of: str) -> None:
+    """Of a sum of four, of which three are honest, client 0's vector would be left, or nearly."""
+    old = Run("threshold")
+    before = old.replies()
+    run = Run("threshold", holders=old.holders)
+    first = run.replies(1)
+    opens(run.ask(run.opening(first), 1), run.exact(range(4)))
+    replies = run.replies(2)
+    forged, proof = {
+        "this round": lambda: less(run, [replies[1][1], replies[2][1]]),
+        "an earlier round": lambda: less(run, [first[1][1], first[2][1]]),
+        "an earlier run": lambda: less(run, [before[1][1], before[2][1]]),
+        "twice": lambda: less(run, [replies[1][1]], times=2),
+        "a copy": lambda: (replies[2][1], proof_of(replies[2])),
+        "a blinded copy": lambda: (run.added([replies[2][1]]).rerandomised().to_bytes(), proof_of(replies[2])),
+    }[made_of]()
+    for shown in (proof, proof_of(replies[3]), proof_of(first[3]), proof_of(replies[1]), proof_of(before[3])):
+        given = run.ask(run.opening(passed_off(run, replies, forged, shown)), 2)
+        assert refused(given, "client 3 has not proved that it knows what it encrypted")
+    opens(run.ask(run.opening(replies), 2), run.exact(range(4)))
 
 
-def test_one_client_that_signs_what_the_server_makes_gives_away_another_under_threshold_keys() -> None:
-    """What does not hold, and is stated: a signature does not show that a client knows what it has encrypted."""
+@pytest.mark.parametrize("made_of", ["this round", "an earlier round"])
+def test_without_proofs_one_such_client_gives_away_another(made_of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the proofs are for: a signature does not show that a client knows what it has encrypted."""
     run = Run("threshold")
-    replies = run.replies()
-    forged = _taking_away(run, replies, (1, 2))
-    member = Member.from_bytes(run.states[3])
-    said = binding.contribution(run.session.run, 3, wire.Turn(round_number=1), forged)
-    replies[3] = binding.signing_key(member._seed).sign(said), forged
-    opens(run.ask(run.opening(replies)), run.exact([0]))  # of a sum of four, of which three are honest
+    first, replies = run.replies(1), run.replies(2)
+    theirs = replies if made_of == "this round" else first  # the same vectors, as where a model hardly moves
+    forged, proof = less(run, [theirs[1][1], theirs[2][1]])
+    monkeypatch.setattr(holders, "unproved", lambda *_, **__: [])
+    opens(run.ask(run.opening(passed_off(run, replies, forged, proof)), 2), run.exact([0]))
 
 
-def test_under_an_authoritys_masks_such_a_client_gives_away_nothing() -> None:
-    """Its masks come off, and those of the clients who were taken away are left."""
+@pytest.mark.parametrize("whose", ["round", "try", "client", "run", "key", "zeros", "ones"])
+def test_a_clients_own_ciphertext_needs_its_own_proof(whose: str) -> None:
+    old = Run("threshold")
+    before = old.replies(2)
+    run = Run("threshold", holders=old.holders)
+    replies = run.replies(2)
+    size = len(proof_of(replies[3]))
+    stranger = paillier.generate(bits=256, insecure_key_size=True)[0]
+    context = binding.made_for(run.session.run, 3, wire.Turn(round_number=2))
+    rows = random_below(1 << 200, layout(LENGTH, 256).rows)
+    proof = {
+        "round": lambda: proof_of(run.reply(3, 1)),
+        "try": lambda: proof_of(run.reply(3, 2, 1)),
+        "client": lambda: proof_of(replies[2]),
+        "run": lambda: proof_of(before[3]),
+        "key": lambda: encrypted(stranger, rows, context, noise=binding.noise_of(stranger, "threshold"))[1].to_bytes(
+            stranger
+        ),
+        "zeros": lambda: bytes(size),
+        "ones": lambda: b"\xff" * size,
+    }[whose]()
+    given = run.ask(run.opening(passed_off(run, replies, replies[3][1], proof)), 2)
+    assert isinstance(given, str)
+    assert "has not proved" in given or "has a number beyond the key's modulus" in given
+    unsigned = {**replies, 3: (replies[3][0][:SIGNATURE_BYTES] + proof, replies[3][1])}
+    assert refused(run.ask(run.opening(unsigned), 2), "client 3 has not signed")
+
+
+def test_a_vector_that_a_client_knows_may_be_anything_and_tells_nothing() -> None:
+    """What a proof does not do: the numbers may be far beyond the layout. The others' sum is all that is learnt."""
+    run = Run("threshold")
+    key, form = run.session.key, layout(LENGTH, 256)
+    own = random_below(key.n, form.rows)
+    context = binding.made_for(run.session.run, 3, wire.Turn(round_number=2))
+    rows, proof = encrypted(key, own, context, noise=binding.noise_of(key, "threshold"))
+    forged = CiphertextVector(key=key, layout=form, summands=1, rows=rows).to_bytes()
+    replies = passed_off(run, run.replies(2), forged, proof.to_bytes(key))
+    with pytest.raises(CipherError, match="can't be one"):  # poisoned: an honest server uses nothing of it
+        run.ask(run.opening(replies), 2)
+
+
+@pytest.mark.parametrize("made_of", [1, 2])
+def test_under_an_authoritys_masks_such_a_client_gives_away_nothing(made_of: int) -> None:
+    """Its masks come off, and those of the clients who were taken away are left, of whichever round they are."""
     run = Run("authority")
-    replies = run.replies()
-    replies[3] = replies[3][0], _taking_away(run, replies, (1, 2))
-    assert refused(run.ask(run.opening(replies)), NOTHING["authority"])
+    theirs, replies = run.replies(made_of), run.replies(2)
+    forged, _ = less(run, [theirs[1][1], theirs[2][1]])
+    replies[3] = replies[3][0], forged
+    assert refused(run.ask(run.opening(replies), 2), NOTHING["authority"])

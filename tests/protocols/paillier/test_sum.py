@@ -18,10 +18,11 @@ from tacit.crypto.ring import from_integers
 from tacit.errors import ConfigError, DropoutError, KeysError, WireError
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.binding import pack_key
-from tacit.protocols.paillier.client import pack_invitation
+from tacit.protocols.paillier.binding import pack_key, seal_bytes
+from tacit.protocols.paillier.client import Member, pack_invitation
 from tacit.protocols.paillier.holders import Opening
 from tacit.protocols.protocol import Contribution, Total
+from tacit.protocols.signatures import SIGNATURE_BYTES
 from tests.protocols.test_conformance import Parts, encrypted, key_pair, key_shares, layout
 
 TURN = wire.Turn(round_number=3)
@@ -371,6 +372,27 @@ def test_a_ciphertext_with_a_divisor_of_n_is_dropped_and_named() -> None:
         return replace(vector, rows=rows)
 
     _dropped(_forge(0, forged), 0, "divisor in common")
+
+
+def test_clients_that_have_not_proved_what_they_know_are_left_out_and_named() -> None:
+    """One of the first eight, which are looked at together, and one of the rest; key holders open the others' sum."""
+
+    def exchanged(replies: Frames) -> Frames:
+        size = seal_bytes("threshold", key_shares()[0].public.key)
+        bodies = {client: bytes(wire.unpack(reply).body) for client, reply in replies.items()}
+        changed = dict(replies)
+        for client in (5, 9):
+            proof, ciphertext = bodies[0][SIGNATURE_BYTES:size], bodies[client][size:]
+            signature = Member.from_bytes(federation.states[client]).signature(TURN, proof, ciphertext)
+            changed[client] = wire.pack(wire.Kind.CIPHER, TURN, signature + proof + ciphertext)
+        return changed
+
+    federation = Federation(encrypted(1, "threshold"), clients=11, meddle=_only(wire.Kind.TASK, exchanged))
+    total = federation.sum()
+    assert total.clients == tuple(client for client in range(11) if client not in (5, 9))
+    assert np.abs(total.vector - np.sum([federation.vectors[c] for c in total.clients], axis=0)).max() < 1e-5
+    assert [note[:9] for note in total.notes] == ["Client 5 ", "Client 9 "]
+    assert all("Its proof that it knows what is in it does not hold" in note for note in total.notes)
 
 
 def test_a_second_reply_of_a_client_does_not_count() -> None:

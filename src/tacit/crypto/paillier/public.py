@@ -171,14 +171,19 @@ class PublicKey:
         """The integers modulo n, where messages live."""
         return backend().ring(self.n)
 
+    @property
+    def noise_bits(self) -> int:
+        """The length of the random exponents."""
+        return exponent_bits(self.bits, self.kind, self.exponents)
+
     @functools.cached_property
     def table(self) -> Table:
         """The powers of h; building them takes a part of a second, once."""
-        return self.ring.table(self.h, bits=exponent_bits(self.bits, self.kind, self.exponents))
+        return self.ring.table(self.h, bits=self.noise_bits)
 
     def take(self, count: int, *, workers: int | None = None, aside: bool = False) -> Rows:
         """Return ``count`` fresh encryptions of zero, :math:`h^s`."""
-        return self.table.powers(random_below(1 << self.table.bits, count), workers=workers, aside=aside)
+        return self.table.powers(random_below(1 << self.noise_bits, count), workers=workers, aside=aside)
 
     def layout(self, values: ArrayLike, *, clip: float = 1.0, bits: int = 24, summands: int = 128) -> Layout:
         """Return the layout for such a vector: integers are kept exactly, floats are clipped and rounded."""

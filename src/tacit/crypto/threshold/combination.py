@@ -25,17 +25,10 @@ import gmpy2
 import numpy as np
 
 from tacit.crypto.backend import backend
+from tacit.crypto.batch import COEFFICIENT_BYTES, coefficients, combined
 from tacit.crypto.paillier import Ciphertext, CiphertextVector
 from tacit.crypto.ring import Rows, from_integers, widened
-from tacit.crypto.threshold.partial import (
-    COEFFICIENT_BYTES,
-    PartialDecryption,
-    coefficients,
-    combined,
-    digest,
-    holds,
-    rows_of,
-)
+from tacit.crypto.threshold.partial import PartialDecryption, digest, holds, rows_of
 from tacit.errors import CipherError
 from tacit.randomness import system_below, system_bytes
 

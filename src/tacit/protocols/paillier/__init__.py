@@ -19,8 +19,8 @@ Before the first round::
 and in every round::
 
     server -> clients       TASK     the model
-    server <- clients       CIPHER   a nonce and the masked vector, or a signature and the vector, encrypted
-    server -> key holders   OPEN     whose replies, with their nonces, and the sum; or signatures and ciphertexts
+    server <- clients       CIPHER   a nonce and the masked vector, or a signature, a proof and the vector, encrypted
+    server -> key holders   OPEN     whose replies, with their nonces, and the sum; or signatures, proofs, ciphertexts
     server <- key holders   OPENED   the sum, or a part of its decryption
 """
 

@@ -19,9 +19,15 @@ encrypt nothing else. Masks cost no byte per number, and a thousandth of the tim
 
 **Signatures** (``paillier.keys=threshold``). No holder of a share can read anything alone, so each is shown the
 ciphertexts themselves. A client signs run, round, attempt, its number and its ciphertext's digest; a holder checks all
-signatures, forms the product itself and gives its part of that product alone. A signature does not show that a client
-knows what it has encrypted: one that sides with the server can sign the inverse of what others sent, which the server
-makes, and so take them out of the sum. Masks rule that out, as those of the others are then left over.
+signatures, forms the product itself and gives its part of that product alone.
+
+**Proofs** go with signatures, which don't show that a client knows what it has encrypted. One that sides with the
+server could sign :math:`E(0) \prod_{j \ne i} c_j^{-1}`, of this round or of an earlier one, and take all but client i
+out of the sum. So each vector comes with a proof that its maker knows what is in it
+(:mod:`tacit.crypto.paillier.knowledge`), for the same run, round, attempt and client. Then a sum is
+:math:`\sum_i m_i + M` over its honest clients, with an M that those who side with the server know: whatever they send,
+they learn the sum of all honest clients on the list, and nothing else. Masks need no proofs: of whatever else is taken
+out of a sum, or put in, masks are left over.
 
 Masks are HMAC-SHA256 and ChaCha20 (RFC 8439), signatures Ed25519 (RFC 8032). The idea of masks that cancel in the sum
 is of Bonawitz et al. (2017); here the one who opens takes them off, so that nobody's drop-out has to be repaired.
@@ -63,7 +69,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from tacit import foreign
-from tacit.crypto.paillier import Layout, NoisePool, PrivateKey, PublicKey
+from tacit.crypto.paillier import CiphertextVector, Layout, NoisePool, PrivateKey, PublicKey
+from tacit.crypto.paillier.knowledge import Claim, KnownNoise, Proof, proof_bytes
+from tacit.crypto.paillier.public import Noise
 from tacit.crypto.ring import Rows
 from tacit.crypto.threshold import ThresholdPublic
 from tacit.errors import KeysError, TacitError, WireError
@@ -76,7 +84,6 @@ Public = PublicKey | ThresholdPublic
 
 RUN_BYTES = CHALLENGE_BYTES = SECRET_BYTES = 32
 NONCE_BYTES = 16
-SEAL_BYTES: dict[KeyUse, int] = {"authority": NONCE_BYTES, "threshold": SIGNATURE_BYTES, "shared": 0}
 
 _SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves numbers within 2^-128 of uniform
 _TAG_BYTES = 32
@@ -128,10 +135,28 @@ def statement(run: bytes, client: ClientId, rules: Rules) -> bytes:
     return b"tacit paillier enrolment 1\n" + _STATEMENT.pack(run, client, rules.minimum_clients, rules.rounds)
 
 
-def contribution(run: bytes, client: ClientId, turn: Turn, ciphertext: bytes | memoryview) -> bytes:
-    """Return what a client signs of a ciphertext."""
-    facts = _CONTRIBUTION.pack(run, client, turn.round_number, turn.attempt)
-    return b"tacit paillier contribution 1\n" + facts + hashlib.sha256(ciphertext).digest()
+def made_for(run: bytes, client: ClientId, turn: Turn) -> bytes:
+    """Return what a client's ciphertext is for, and what its proof is bound to."""
+    return b"tacit paillier contribution 2\n" + _CONTRIBUTION.pack(run, client, turn.round_number, turn.attempt)
+
+
+def contribution(run: bytes, client: ClientId, turn: Turn, proof: bytes, ciphertext: bytes | memoryview) -> bytes:
+    """Return what a client signs of a ciphertext and the proof that it knows what is in it."""
+    digests = hashlib.sha256(proof).digest() + hashlib.sha256(ciphertext).digest()
+    return made_for(run, client, turn) + digests
+
+
+def claim(run: bytes, client: ClientId, turn: Turn, proof: bytes, vector: CiphertextVector) -> Claim:
+    """Return what a client claims of its vector; raise CipherError where the proof can't be read."""
+    context = made_for(run, client, turn)
+    return Claim(rows=vector.rows, context=context, proof=Proof.from_bytes(proof, vector.key))
+
+
+def seal_bytes(keys: KeyUse, key: PublicKey) -> int:
+    """Return how long what binds a ciphertext is: a nonce, or a signature and a proof."""
+    if keys == "threshold":
+        return SIGNATURE_BYTES + proof_bytes(key)
+    return NONCE_BYTES if keys == "authority" else 0
 
 
 def masks(secret: bytes, turn: Turn, nonce: bytes, digest: bytes, key: PublicKey, count: int) -> Rows:
@@ -326,10 +351,15 @@ def unpack_encryption_key(data: bytes) -> PublicKey:
     return key
 
 
+def noise_of(key: PublicKey, keys: KeyUse) -> Noise:
+    """Return the source of a client's noise; with its exponents where the client has to prove what it encrypts."""
+    return KnownNoise(key=key) if keys == "threshold" else key
+
+
 @functools.lru_cache(maxsize=4)
-def pool_of(key: PublicKey) -> NoisePool:
+def pool_of(key: PublicKey, keys: KeyUse) -> NoisePool:
     """Return the pool of noise for a key; an entry is used once, by whichever client here comes first."""
-    return NoisePool(key)
+    return NoisePool(noise_of(key, keys))
 
 
 def check_key(pin: bytes, key: PublicKey, *, insecure_key_size: bool) -> None:

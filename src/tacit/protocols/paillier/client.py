@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
 from tacit.crypto.paillier import CiphertextVector, Layout, PublicKey
+from tacit.crypto.paillier.knowledge import encrypted
 from tacit.crypto.paillier.public import Noise
-from tacit.crypto.ring import from_integers
+from tacit.crypto.ring import Rows, from_integers
 from tacit.errors import KeysError, TacitError, WireError
 from tacit.flow import ClientId
 from tacit.protocols.paillier import binding
@@ -85,7 +86,7 @@ class ClientHalf:
             rows = self.laid_out(length, key.bits).rows
         except TacitError:
             return  # the client half says what is wrong
-        pool = pool_of(key)
+        pool = pool_of(key, self.keys)
         pool.fill(pool.wanted + rows + (self.keys == "authority"))  # and the check
 
     def client(
@@ -108,7 +109,7 @@ class ClientHalf:
         try:
             member = Member.from_bytes(state)
             layout = self.laid_out(len(vector), member.key.bits)
-            noise = pool_of(member.key) if self.own is None else self.own
+            noise = pool_of(member.key, self.keys) if self.own is None else self.own
             check = Check(seed=wire.unpack_task(request).told) if self.keys == "authority" else None
             body = member.reply(vector, layout, turn, self.keys, self.rules, noise, check)
         except TacitError:  # whose words may be about the client's numbers
@@ -194,23 +195,31 @@ class Member:
     ) -> bytes:
         """Return the client's vector, encrypted and bound to the turn: seal, ciphertext, and an encrypted check.
 
-        The check is for an authority alone, and binds its answer.
+        The check is for an authority alone, and binds its answer. Holders of shares get a proof in the seal, which
+        takes noise with its exponents (:func:`tacit.protocols.paillier.binding.noise_of`).
         """
+        packed, _ = layout.encode(vector, beyond="refuse" if layout.step is None else "clip")
         if check is not None:
             stated = binding.statement(self.run, self.number, rules)
             agreed = binding.Agreement.of(self.secret, self.key, stated).secret
             nonce = system_bytes(NONCE_BYTES)
             masks = binding.masks(agreed, turn, nonce, check.digest, self.key, layout.rows + 1)
-            packed, _ = layout.encode(vector, beyond="refuse" if layout.step is None else "clip")
             borne = from_integers([check.of(packed, 1, self.key)], packed.shape[1])
             rows = self.key.encrypt_rows(np.concatenate([packed, borne]), noise=noise, shift=masks)
-            encrypted = CiphertextVector(key=self.key, layout=layout, summands=1, rows=rows[:-1])
-            return nonce + encrypted.to_bytes() + rows[-1:].tobytes()
-        ciphertext = self.key.encrypt(vector, layout, noise=noise).to_bytes()
+            return nonce + self._vector(layout, rows[:-1]) + rows[-1:].tobytes()
         if keys == "shared":
-            return ciphertext
-        signed = binding.contribution(self.run, self.number, turn, ciphertext)
-        return binding.signing_key(self._seed).sign(signed) + ciphertext
+            return self._vector(layout, self.key.encrypt_rows(packed, noise=noise))
+        rows, proof = encrypted(self.key, packed, binding.made_for(self.run, self.number, turn), noise=noise)
+        ciphertext, shown = self._vector(layout, rows), proof.to_bytes(self.key)
+        return self.signature(turn, shown, ciphertext) + shown + ciphertext
+
+    def signature(self, turn: wire.Turn, proof: bytes, ciphertext: bytes) -> bytes:
+        """Return the client's signature of a ciphertext and its proof, for a turn."""
+        signed = binding.contribution(self.run, self.number, turn, proof, ciphertext)
+        return binding.signing_key(self._seed).sign(signed)
+
+    def _vector(self, layout: Layout, rows: Rows) -> bytes:
+        return CiphertextVector(key=self.key, layout=layout, summands=1, rows=rows).to_bytes()
 
     @property
     def _seed(self) -> bytes:

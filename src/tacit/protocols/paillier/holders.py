@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +12,13 @@ import numpy as np
 
 from tacit import wire
 from tacit.crypto.paillier import CiphertextVector, Layout, PrivateKey, total
+from tacit.crypto.paillier.knowledge import unproved
 from tacit.crypto.ring import Rows, to_integers
 from tacit.crypto.threshold import KeyShare
 from tacit.errors import CipherError, ConfigError, WireError
 from tacit.flow import ClientId
 from tacit.protocols.paillier import binding
 from tacit.protocols.paillier.binding import (
-    SEAL_BYTES,
     Admission,
     KeyUse,
     Public,
@@ -28,10 +27,11 @@ from tacit.protocols.paillier.binding import (
     laid_out,
     pack_key,
     reason,
+    seal_bytes,
 )
 from tacit.protocols.paillier.check import DIGEST_BYTES, check_bytes, check_row, told_of
 from tacit.protocols.paillier.register import FLOOR, Register
-from tacit.protocols.signatures import verified
+from tacit.protocols.signatures import SIGNATURE_BYTES, verified
 
 _COUNT = struct.Struct(">I")
 _CLIENT = struct.Struct(">Q")
@@ -93,7 +93,8 @@ class Opening:
     """A request to open one sum.
 
     Attributes:
-        seals: the clients in the sum, with the nonce of each one's masks or its signature; none with legacy keys.
+        seals: the clients in the sum, with the nonce of each one's masks, or its signature and proof; none with legacy
+            keys.
         vectors: the encrypted sum; for holders of shares every client's ciphertext, in the order of the seals.
         check: for an authority the digest of the check and the sum of what clients sent of it, encrypted.
     """
@@ -201,7 +202,7 @@ class Holder(ABC):
         register.same(self._caution.rules)
         opening = Opening.from_bytes(
             frame.body,
-            seal_bytes=SEAL_BYTES[self.keys],
+            seal_bytes=seal_bytes(self.keys, self._key),
             check_bytes=check_bytes(self._key) if self.keys == "authority" else 0,
             each=self.keys == "threshold",
         )
@@ -273,8 +274,8 @@ class Authority(Holder):
 class ShareHolder(Holder):
     """One of several who hold a share of the key each: only ``threshold`` of them together open a sum.
 
-    It is shown every client's ciphertext, none of which it can read, checks whose they are and what they were made
-    for, and gives its part of their product alone.
+    It is shown every client's ciphertext, none of which it can read, checks whose they are, what they were made for and
+    that each client knows what is in its own, and gives its part of their product alone.
     """
 
     keys = "threshold"
@@ -290,19 +291,21 @@ class ShareHolder(Holder):
         return {client: public for client, public in found.items() if public is not None}
 
     def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
-        publics = self._register.listed(opening.seals)
-        vectors, shown = [], dict[bytes, ClientId]()
-        for (client, signature), body in zip(opening.seals.items(), opening.vectors, strict=True):
-            signed = binding.contribution(self._register.run, client, turn, body)
-            if not verified(publics[client], signature, signed):
+        publics, run = self._register.listed(opening.seals), self._register.run
+        vectors, claims = [], []
+        for (client, seal), body in zip(opening.seals.items(), opening.vectors, strict=True):
+            signature, proof = seal[:SIGNATURE_BYTES], seal[SIGNATURE_BYTES:]
+            if not verified(publics[client], signature, binding.contribution(run, client, turn, proof, body)):
                 raise CipherError(f"client {client} has not signed its ciphertext for this round: nothing was opened")
-            first = shown.setdefault(hashlib.sha256(body).digest(), client)
-            if first != client:
-                raise CipherError(f"client {client} signed the very ciphertext of client {first}: nothing was opened")
             vectors.append(CiphertextVector.from_bytes(body, self._key, units=False))
+            claims.append(binding.claim(run, client, turn, proof, vectors[-1]))
         if any(vector.summands != 1 for vector in vectors):
             raise CipherError("a client's ciphertext claims to be a sum, and nothing was opened")
-        return total(vectors, check_units=True, workers=self._workers)
+        product = total(vectors, check_units=True, workers=self._workers)
+        if wrong := unproved(self._key, claims, workers=self._workers):
+            client = list(opening.seals)[wrong[0]]
+            raise CipherError(f"client {client} has not proved that it knows what it encrypted: nothing was opened")
+        return product
 
     def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
         return self._share.partial(vector, prove=self._prove, workers=self._workers).to_bytes()

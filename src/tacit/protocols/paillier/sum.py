@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.crypto.paillier import CiphertextVector, Layout, PublicKey, total
+from tacit.crypto.paillier.knowledge import Claim, unproved
 from tacit.crypto.ring import Rows
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.crypto.threshold.partial import digest
@@ -19,14 +20,15 @@ from tacit.errors import CipherError, ClientError, ConfigError, DropoutError, Ke
 from tacit.flow import ClientId, Flow, Gather, party_name
 from tacit.protocols.paillier.binding import (
     CHALLENGE_BYTES,
-    SEAL_BYTES,
     Admission,
     KeyUse,
     Public,
     check_key,
+    claim,
     contribution,
     encryption_key,
     run_of,
+    seal_bytes,
     unpack_clients,
     unpack_key,
 )
@@ -34,7 +36,7 @@ from tacit.protocols.paillier.check import DIGEST_BYTES, Check, check_row
 from tacit.protocols.paillier.client import ClientHalf, pack_invitation
 from tacit.protocols.paillier.holders import Opening
 from tacit.protocols.protocol import Guarantee, Refusals, Total
-from tacit.protocols.signatures import PUBLIC_BYTES, verified
+from tacit.protocols.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, verified
 
 SETUP = wire.Turn(round_number=0)
 Sums = NDArray[np.int64] | NDArray[np.float64]
@@ -50,7 +52,7 @@ _SEES = {
     ),
     "threshold": Guarantee(
         server="ciphertexts it cannot read, and the opened sum of each round; one update only together with {liars} of "
-        "{all} key holders, or with one client of the sum that signs what the server makes of others' ciphertexts",
+        "{all} key holders, or with all other clients of a sum",
         clients="the global model of each round; one holder's share opens nothing",
         outsider="nothing: updates travel encrypted, and no one party has the key",
     ),
@@ -304,10 +306,11 @@ class Session:
         """Return those of a cohort whose replies can be opened: enough key holders have admitted them."""
         return [client for client in cohort if client in self.enrolments and self._accepted(client)]
 
-    def signed(self, client: ClientId, turn: wire.Turn, signature: bytes, ciphertext: bytes | memoryview) -> bool:
-        """Return whether an enrolled client has signed a ciphertext for this turn."""
-        public = self.enrolments[client][:PUBLIC_BYTES]
-        return verified(public, signature, contribution(self.run, client, turn, ciphertext))
+    def signed(self, client: ClientId, turn: wire.Turn, seal: bytes, ciphertext: bytes | memoryview) -> bool:
+        """Return whether an enrolled client has signed a ciphertext and its proof for this turn."""
+        signature, proof = seal[:SIGNATURE_BYTES], seal[SIGNATURE_BYTES:]
+        signed = contribution(self.run, client, turn, proof, ciphertext)
+        return verified(self.enrolments[client][:PUBLIC_BYTES], signature, signed)
 
     def told(self) -> tuple[str, ...]:
         """Return the remarks, once."""
@@ -426,7 +429,7 @@ class RunningSum:
         self._turn, self._layout, self._session, self._check = turn, layout, session, check
         self._borne: Rows | None = None  # the product of what clients sent of the check
         self._lock = threading.Lock()
-        self._waiting: list[CiphertextVector] = []
+        self._waiting: dict[ClientId, tuple[CiphertextVector, Claim | None]] = {}
         self._sum: CiphertextVector | None = None
         self._seals: dict[ClientId, bytes] = {}
         self._shown: dict[ClientId, memoryview] = {}
@@ -437,7 +440,7 @@ class RunningSum:
     def receive(self, client: ClientId, reply: bytes) -> None:
         """Check a reply and add it, or keep it until there are a few."""
         try:
-            vector, seal, ciphertext, borne = self._parsed(client, reply)
+            vector, seal, ciphertext, borne, claimed = self._parsed(client, reply)
         except ClientError as error:
             with self._lock:
                 self.refusals.add(client, error)
@@ -454,7 +457,7 @@ class RunningSum:
                 self._shown[client] = ciphertext
             if borne is not None:
                 self._borne = borne if self._borne is None else vector.key.ring.multiply(self._borne, borne)
-            self._waiting.append(vector)
+            self._waiting[client] = vector, claimed
             if len(self._waiting) >= _BATCH:
                 self._fold()
 
@@ -475,22 +478,41 @@ class RunningSum:
         return Opening(seals=seals, vectors=shown or [encrypted.to_bytes()], check=check)
 
     def _fold(self) -> None:
-        vectors = ([] if self._sum is None else [self._sum]) + self._waiting
+        """Add what is waiting, but for vectors whose makers have not proved that they know what is in them."""
+        if self._session.keys == "threshold":
+            self._leave_out_unproved()
+        vectors = [] if self._sum is None else [self._sum]
+        vectors += [vector for vector, _ in self._waiting.values()]
         if self._waiting:
-            self._sum, self._waiting = total(vectors), []
+            self._sum, self._waiting = total(vectors), {}
 
-    def _parsed(self, client: ClientId, reply: bytes) -> tuple[CiphertextVector, bytes, memoryview, Rows | None]:
-        """Return a client's vector, what binds it to the turn, its bytes, and what it bears of the check."""
+    def _leave_out_unproved(self) -> None:
+        """Key holders would open nothing of a sum with one of them."""
+        claims = {client: claimed for client, (_, claimed) in self._waiting.items() if claimed is not None}
+        clients = list(claims)
+        for place in unproved(self._session.key, list(claims.values())):
+            client = clients[place]
+            self.clients.remove(client)
+            del self._waiting[client], self._seals[client], self._shown[client]
+            self.refusals.add(client, self._blame(client, "Its proof that it knows what is in it does not hold."))
+
+    def _parsed(
+        self, client: ClientId, reply: bytes
+    ) -> tuple[CiphertextVector, bytes, memoryview, Rows | None, Claim | None]:
+        """Return a client's vector, what binds it to the turn, its bytes, what it bears of the check, and its claim."""
         body = wire.expect(wire.Kind.CIPHER, self._turn, client, reply)
         keys = self._session.keys
-        seal, ciphertext = bytes(body[: SEAL_BYTES[keys]]), body[SEAL_BYTES[keys] :]
-        borne = None
+        size = seal_bytes(keys, self._session.key)
+        seal, ciphertext = bytes(body[:size]), body[size:]
+        borne, claimed = None, None
         try:
             if self._check is not None:
                 width = self._session.key.ring.width
                 ciphertext, tail = ciphertext[:-width], ciphertext[-width:]
                 borne = check_row(tail, self._session.key)
             vector = CiphertextVector.from_bytes(ciphertext, self._session.key)
+            if keys == "threshold":
+                claimed = claim(self._session.run, client, self._turn, seal[SIGNATURE_BYTES:], vector)
         except CipherError as error:
             raise self._blame(client, str(error)) from error
         if keys == "threshold" and not self._session.signed(client, self._turn, seal, ciphertext):
@@ -501,7 +523,7 @@ class RunningSum:
                 f"It has {vector.layout} and {vector.summands} summands, expected {self._layout} and 1. Check that its "
                 "model and settings are the ones of this run.",
             )
-        return vector, seal, ciphertext, borne
+        return vector, seal, ciphertext, borne, claimed
 
     def _blame(self, client: ClientId, what: str) -> ClientError:
         number = self._turn.round_number

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tacit.crypto.backend import backend
+from tacit.crypto.batch import COEFFICIENT_BYTES, coefficients, combined
 from tacit.crypto.ring import from_integers, random_below, to_integers
-from tacit.crypto.threshold.partial import COEFFICIENT_BYTES, coefficients, combined
 from tacit.randomness import system_bytes
 from tests.crypto.threshold.common import SMALL, TINY
 
@@ -45,5 +45,6 @@ def test_one_exponent_differs(count: int) -> None:
 
 
 def test_every_row_needs_an_exponent() -> None:
-    with pytest.raises(ValueError, match=r"shorter|longer"):
-        combined(backend().ring(N), random_below(N, 3), coefficients(system_bytes(2 * COEFFICIENT_BYTES)))
+    for count in (3, 40):
+        with pytest.raises(ValueError, match=f"{count} rows came with 2 exponents"):
+            combined(backend().ring(N), random_below(N, count), coefficients(system_bytes(2 * COEFFICIENT_BYTES)))
