@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -149,6 +151,35 @@ def test_processes_at_once_take_each_turn_once(tmp_path: Path) -> None:
     taken = [int(taker.communicate()[0]) for taker in takers]
     assert sum(taken) <= 40
     assert InFile(path=tmp_path / "folder" / "memory.json").change(lambda memory: memory)[0].last == (40, 1)
+
+
+def test_runs_that_a_stranger_names_take_no_more_room_than_there_is(tmp_path: Path) -> None:
+    """Those that were answered, or that nobody can read, stay; of the others the oldest are forgotten."""
+
+    def named(number: int) -> InFile:
+        return InFile(path=tmp_path / f"run-{number}.json", most=8)
+
+    def greeted(number: int) -> None:
+        named(number).change(lambda kept: kept.held_to({"mode": "dp"}))
+        os.utime(named(number).path, ns=(number, number))
+
+    for number in range(200):
+        greeted(number)
+        if number in (0, 5):
+            named(number).change(lambda kept: kept.answering(wire.Turn(round_number=1), rounds=9, retries=0))
+        if number == 7:
+            named(number).path.write_bytes(b"{")
+        files = sorted(path.name for path in tmp_path.iterdir())
+        assert len(files) <= 2 * 8, "a memory and a lock for each"
+        assert f"run-{number}.json" in files
+    assert {"run-0.json", "run-5.json", "run-7.json", "run-199.json", "run-198.json"} <= set(files)
+    for number in range(200, 208):
+        with contextlib.suppress(StorageError):
+            named(number).change(lambda kept: kept.answering(wire.Turn(round_number=1), rounds=9, retries=0))
+    with pytest.raises(StorageError, match="remembers 8 runs that were answered, which is all there is room for"):
+        greeted(300)
+    assert not list(tmp_path.glob("*300*"))
+    assert named(0).change(lambda kept: kept)[0].last == (1, 1)
 
 
 def test_memory_is_for_its_owner_alone_and_where_the_operator_wants_it(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tacit.accounting import ledger as books
 from tacit.accounting.events import GaussianEvent, PureEvent, RepeatedEvent, SampledEvent, SkellamEvent
 from tacit.errors import StorageError
 from tacit.parties.refusals import RefusalError
+from tacit.site import ledger as ledgers
 from tacit.site.contract import LEDGER, Budget, Contract, read
 from tacit.site.costs import NO_NOISE, Price, composed
 from tacit.site.ledger import Clock, Ledger, Release, totals, views
@@ -95,6 +96,27 @@ def test_two_runs_at_once_spend_one_budget(site: Path) -> None:
         thread.join()
     with Ledger.open(site / LEDGER, contract) as ledger:
         assert len(ledger.rows()) == len(charged) == _affordable(3.0)
+
+
+def test_nobody_comes_between_the_look_at_what_was_spent_and_the_charge(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one charge asks for the time, which is after it has read the ledger, another one tries to get in."""
+    contract = read(site)
+    monkeypatch.setattr(ledgers, "_BUSY", 0.0)
+    tried: list[bool] = []
+    with Ledger.open(site / LEDGER, contract) as other:
+
+        def meanwhile() -> float:
+            if not tried:
+                tried.append(True)
+                with pytest.raises(StorageError, match="database is locked"):
+                    other.charge(_release(run="b"), contract)
+            return 1e9
+
+        _charge(site, contract, _release(run="a"), clock=Clock(wall=meanwhile))
+        assert [row.run for row in other.rows()] == ["a"]
+    assert tried
 
 
 _MANY = """

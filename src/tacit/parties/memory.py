@@ -163,12 +163,20 @@ class InState:
 
 @dataclass(frozen=True, kw_only=True)
 class InFile:
-    """A memory in a file, which one process at a time reads and replaces."""
+    """A memory in a file, which one process at a time reads and replaces.
+
+    Attributes:
+        path: the file.
+        most: how many memories its folder may hold, where a stranger can name runs; None for any number.
+    """
 
     path: Path
+    most: int | None = None
 
     def change(self, step: Callable[[Memory], Memory]) -> tuple[Memory, Memory]:
         """Take a step, alone; what comes of it is on disk when this returns."""
+        if self.most is not None and not self.path.exists():
+            _make_room(self.path.parent, self.most)
         with self._alone():
             before = Memory.from_bytes(self.path.read_bytes() if self.path.exists() else b"")
             after = step(before)
@@ -180,13 +188,51 @@ class InFile:
     def _alone(self) -> Iterator[None]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self.path.with_name(f".{self.path.name}.lock").open("a") as lock:
+            with _lock_of(self.path).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as error:
             raise StorageError(
                 f"Can't keep this node's memory of the run in {self.path}: {error.strerror or error}. {_ADVICE}"
             ) from error
+
+
+def _make_room(folder: Path, most: int) -> None:
+    """Make room for one memory more: forget runs in which nothing was answered, the oldest first, and no other.
+
+    Where nothing was answered nothing was released, nothing signed for a sum and no word relied on: such a run may
+    begin anew. What was answered is never forgotten by itself.
+    """
+    try:
+        kept = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        left = len(kept)
+        if left < most:
+            return
+        for path in kept:
+            if left <= most // 2:
+                return
+            if _unanswered(path):
+                path.unlink()
+                _lock_of(path).unlink(missing_ok=True)
+                left -= 1
+    except OSError as error:
+        raise StorageError(f"Can't look through the runs in {folder}: {error.strerror or error}.") from error
+    if left >= most:
+        raise StorageError(
+            f"{folder} remembers {left} runs that were answered, which is all there is room for. Remove the files of "
+            "runs that are over: a run whose file is gone can be answered, and charged, again."
+        )
+
+
+def _unanswered(path: Path) -> bool:
+    try:
+        return not Memory.from_bytes(path.read_bytes()).answered
+    except StorageError:  # damaged: who knows
+        return False
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
 
 
 def kept_in(node: Mapping[str, Value], name: str) -> InFile:

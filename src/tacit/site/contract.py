@@ -92,7 +92,8 @@ class Rules(Section):
     rounds_per_day: Rounds = 1_000
     """The most rounds in 24 hours, whatever the runs are called."""
     rounds_apart: Rounds = 1
-    """How many rounds at least are between two of this site's: 1 allows every round."""
+    """How many rounds of a run at least are between two of this site's: 1 allows every round. A relay can give a run
+    another name; what holds whatever the names are is `seconds_apart`, `rounds_per_day` and the budget."""
     seconds_apart: Annotated[float, Between(0, limits.SECONDS)] = 0.0
     """How many seconds at least are between two rounds."""
     tell: Annotated[tuple[Telling, ...], BeforeValidator(words)] = ()

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("tacit.site")
 _LARGEST_RUN = 1 << 128
+_MOST_RUNS = 10_000  # that are remembered: a relay can name as many as it likes
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -112,7 +113,7 @@ class Site(Party):
 
     def _memory(self, call: Call) -> InFile:
         name = hashlib.sha256(str(call.run_id).encode()).hexdigest()[:32]
-        return InFile(path=self._folder / MEMORY / f"run-{name}.json")
+        return InFile(path=self._folder / MEMORY / f"run-{name}.json", most=_MOST_RUNS)
 
     def _plays(self, call: Call) -> bool:
         return self._contract.simulation
