@@ -320,10 +320,14 @@ def test_shares_are_made_fresh(tacit_command: Tacit, tmp_path: Path) -> None:
     (tmp_path / "words").write_text("words of one\nwords of two\nwords of three\n")
     made = tacit_command.json("keys", "new", "paillier", *SHORT, "--shares", "2/3", "--passphrase-file", "words")
     before = tacit_command.json("keys", "show", "keys/public.key")["fingerprint"]
-    for sender in ("one", "two"):
-        tacit_command.done("keys", "refresh", "start", "keys/public.key", "--out", sender)
+    for number, sender in enumerate(("one", "two"), 1):
+        Path("old").write_text(f"words of {sender}")
+        start = ["keys", "refresh", "start", f"keys/share-{number}.key", "--passphrase-file", "old", "--out"]
+        tacit_command.done(*start, sender)
+        assert "there already" in tacit_command.refused(*start, sender)
+    tacit_command.done(*start, "again")  # a holder that contributes twice counts once
     assert Path("one/for-3.refresh").stat().st_mode & 0o777 == 0o600
-    assert "there already" in tacit_command.refused("keys", "refresh", "start", "keys/public.key", "--out", "one")
+    assert "expected a share" in tacit_command.refused("keys", "refresh", "start", "keys/public.key", "--out", "no")
     fingerprints = set()
     for number, words in ((1, "words of one"), (3, "words of three")):
         Path("old").write_text(words)
@@ -334,6 +338,8 @@ def test_shares_are_made_fresh(tacit_command: Tacit, tmp_path: Path) -> None:
         assert "words of its own" in tacit_command.refused(*finish, *files, *secret)
         secret = (*secret, "--new-passphrase-file", "new")
         assert "at least 2 different holders" in tacit_command.refused(*finish, files[0], *secret)
+        twice = (f"two/for-{number}.refresh", f"again/for-{number}.refresh")
+        assert "at least 2 different holders" in tacit_command.refused(*finish, *twice, *secret)
         assert "to share 2 of a key" in tacit_command.refused(*finish, files[0], "two/for-2.refresh", *secret)
         assert "is no contribution" in tacit_command.refused(*finish, files[0], "keys/public.key", *secret)
         assert "Can't read the contribution none" in tacit_command.refused(*finish, files[0], "none", *secret)

@@ -259,7 +259,7 @@ def test_old_files_that_are_put_back_make_it_forget(tmp_path: Path, people: Peop
 
 def test_a_fresh_share_goes_on_with_the_memory_of_its_key(tmp_path: Path, people: People) -> None:
     folder = made(tmp_path / "holder", "threshold", people)
-    given = [contribute(key_shares()[0].public) for _ in range(2)]
+    given = [contribute(share) for share in key_shares()[:2]]
     shares = [refreshed(share, [parts[share.index - 1] for parts in given]) for share in key_shares()]
     identities = people.some()
     inside = Inside(folder)

@@ -13,24 +13,29 @@ from tacit.errors import KeysError, StorageError
 
 if TYPE_CHECKING:
     from tacit.crypto.keyfile import KeyFile
-    from tacit.crypto.threshold import ThresholdPublic
+    from tacit.crypto.threshold import KeyShare, ThresholdPublic
     from tacit.crypto.threshold.refresh import Contribution
 
 app = typer.Typer(help="Make the shares of a threshold key fresh.", no_args_is_help=True)
 
 FORMAT = "tacit refresh"
 _LARGEST = 1 << 20
+_VERSION = 2
 
 
 @app.command("start")
 def start(
-    key: Annotated[Path, typer.Argument(help="The threshold key, or a share of it.", metavar="FILE")],
+    share: Annotated[Path, typer.Argument(help="Your share, which signs.", metavar="SHARE")],
     *,
     out: Annotated[Path, typer.Option(help="Folder of the new files.", metavar="FOLDER")] = Path("refresh"),
+    passphrase_file: passphrases.PassphraseFile = None,
+    passphrase_fd: passphrases.PassphraseDescriptor = None,
+    passphrase_command: passphrases.PassphraseCommand = None,
 ) -> None:
     """Make your contribution: a file for each holder, which is a secret between you and that holder.
 
-    At least as many holders have to contribute as decrypt together.
+    At least as many holders have to contribute as decrypt together. Each signs with its share, so that nobody
+    contributes in another's name.
 
     Examples:
       tacit keys refresh start share-1.key --out ours/
@@ -40,14 +45,16 @@ def start(
     from tacit.crypto.threshold.refresh import contribute
     from tacit.storage import write_atomically
 
-    public = _threshold(_read(key), key)
-    parts = contribute(public)
-    paths = [out / f"for-{part.index}.refresh" for part in parts]
+    file = _read(share)
+    public = _threshold(file, share)
+    paths = [out / f"for-{index}.refresh" for index in range(1, public.shares + 1)]
     for path in paths:
         if path.exists():
             raise StorageError(f"{path} is there already, and nothing is overwritten. Choose another --out.")
+    given = passphrases.Source(file=passphrase_file, descriptor=passphrase_fd, command=passphrase_command)
+    parts = contribute(_unlocked(file, share, given))
     for path, part in zip(paths, parts, strict=True):
-        text = json.dumps({"format": FORMAT, "version": 1, **part.to_dict()}, indent=2) + "\n"
+        text = json.dumps({"format": FORMAT, "version": _VERSION, **part.to_dict()}, indent=2) + "\n"
         write_atomically(path, text.encode(), mode=0o600, replace=False, advice="Choose another --out.")
     typer.echo(
         f"Wrote {paths[0]} … {paths[-1].name}, one for each holder (yours too). Send each over a channel that hides "
@@ -82,7 +89,6 @@ def finish(
       tacit keys refresh finish share-1.key ours/for-1.refresh two/for-1.refresh three/for-1.refresh --out new/
     """
     from tacit.cli import newkeys
-    from tacit.crypto import threshold
     from tacit.crypto.threshold.refresh import refreshed
 
     file = _read(share)
@@ -93,9 +99,7 @@ def finish(
         if path.exists():
             raise StorageError(f"{path} is there already, and keys are never overwritten. Choose another --out.")
     old = passphrases.Source(file=passphrase_file, descriptor=passphrase_fd, command=passphrase_command)
-    secret = file.unlock(passphrases.for_loading(old, [share]))
-    assert isinstance(secret, threshold.KeyShare), "checked by its kind"
-    fresh = refreshed(secret, given)
+    fresh = refreshed(_unlocked(file, share, old), given)
     if file.sealed and not passphrase and new_passphrase_file is None:
         raise KeysError("The old share is sealed: give the new one words of its own, with --passphrase or a file.")
     words: list[str | None] = [None]
@@ -122,6 +126,16 @@ def _threshold(file: KeyFile, path: Path) -> ThresholdPublic:
     return file.public
 
 
+def _unlocked(file: KeyFile, path: Path, source: passphrases.Source) -> KeyShare:
+    from tacit.crypto.threshold import KeyShare
+
+    if file.kind.role == "public":
+        raise KeysError(f"{path} holds {file.title}, expected a share: whoever contributes signs with it.")
+    secret = file.unlock(passphrases.for_loading(source, [path]))
+    assert isinstance(secret, KeyShare), "checked by its kind"
+    return secret
+
+
 def _contribution(path: Path, public: ThresholdPublic) -> Contribution:
     from tacit import foreign
     from tacit.crypto.threshold.refresh import Contribution
@@ -131,8 +145,8 @@ def _contribution(path: Path, public: ThresholdPublic) -> Contribution:
         plain = foreign.json_object(foreign.read_plain(path, largest=_LARGEST), largest=_LARGEST)
     except (OSError, WireError) as error:
         raise KeysError(f"Can't read the contribution {path}: {error}") from error
-    if (plain.get("format"), plain.get("version")) != (FORMAT, 1):
-        raise KeysError(f"{path} is no contribution. Give a file that `tacit keys refresh start` wrote.")
+    if (plain.get("format"), plain.get("version")) != (FORMAT, _VERSION):
+        raise KeysError(f"{path} is no contribution. Give a file that this version's `tacit keys refresh start` wrote.")
     try:
         return Contribution.from_dict(plain, public)
     except KeysError as error:

@@ -11,8 +11,9 @@ import pytest
 
 from tacit.crypto import threshold
 from tacit.crypto.threshold import KeyShare
+from tacit.crypto.threshold.partial import response_bytes
 from tacit.crypto.threshold.public import coefficients_below, lift
-from tacit.crypto.threshold.refresh import Contribution, contribute, refreshed
+from tacit.crypto.threshold.refresh import Contribution, Signature, contribute, refreshed
 from tacit.errors import CipherError, KeysError
 from tests.crypto.threshold.common import SMALL, at_zero, dealt, fresh, order_of
 
@@ -21,7 +22,7 @@ N = PUBLIC.key.n
 
 
 def _again(shares: tuple[KeyShare, ...], count: int = 3) -> tuple[KeyShare, ...]:
-    given = [contribute(shares[0].public) for _ in range(count)]
+    given = [contribute(share) for share in shares[:count]]
     return tuple(refreshed(share, [parts[share.index - 1] for parts in given]) for share in shares)
 
 
@@ -80,8 +81,8 @@ def test_any_old_share_fits_what_a_thief_of_two_years_has() -> None:
     with whole numbers within their ranges.
     """
     order = order_of(SMALL)
-    public, shares = fresh(3, 2)
-    mine, theirs = contribute(public), contribute(public)
+    _, shares = fresh(3, 2)
+    mine, theirs = contribute(shares[1]), contribute(shares[2])
     after = [refreshed(share, [mine[share.index - 1], theirs[share.index - 1]]) for share in shares]
     delta = math.factorial(3)
     slope = order // 5  # of the difference: another constant, and the same at 1
@@ -103,14 +104,14 @@ def test_shares_that_a_dealer_did_not_lift_are_refused() -> None:
     order = order_of(SMALL)
     bare = replace(SHARES[0], secret=SHARES[0].secret % order)
     with pytest.raises(KeysError, match="before shares could be made fresh"):
-        refreshed(bare, [contribute(PUBLIC)[0] for _ in range(3)])
+        refreshed(bare, [contribute(share)[0] for share in SHARES[:3]])
 
 
 # Contributions that are wrong
 
 
 def test_a_contribution_that_is_not_what_its_sender_committed_to_is_refused() -> None:
-    right = contribute(PUBLIC)[1]
+    right = contribute(SHARES[0])[1]
     order = order_of(SMALL)
     for value in (right.value + 1, right.value - 1, -right.value, 0):
         with pytest.raises(KeysError, match="not what its sender committed to"):
@@ -126,33 +127,62 @@ def test_a_contribution_that_is_not_what_its_sender_committed_to_is_refused() ->
         replace(right, index=6)
 
 
+def test_nobody_contributes_in_anothers_name() -> None:
+    """A holder alone could otherwise be all contributors, and know by what everybody's share moves."""
+    right, other = contribute(SHARES[0])[0], contribute(SHARES[1])[0]
+    signed = right.signature
+    longest = 8 * response_bytes(PUBLIC.key.residues.width, PUBLIC.spare_bits)
+    for changes in (
+        {"sender": 2},
+        {"signature": other.signature},
+        {"signature": replace(signed, response=signed.response + 1)},
+        {"signature": replace(signed, response=1 << longest)},
+        {"signature": replace(signed, response=-signed.response)},
+        {"signature": replace(signed, challenge=bytes(32))},
+        {"signature": replace(signed, challenge=b"")},
+        {"sender": 2, "signature": Signature.of(SHARES[0], replace(right).digest)},
+        {"value": other.value, "commitments": other.commitments},
+    ):
+        with pytest.raises(KeysError, match="is not signed by holder"):
+            replace(right, **changes)
+    with pytest.raises(KeysError, match="from 1 to 5"):
+        replace(right, sender=0)
+    old = replace(right, public=PUBLIC)
+    assert old.signature.holds(PUBLIC, 1, old.digest)
+    assert not old.signature.holds(NEW[0].public, 1, old.digest)
+
+
 def test_too_few_the_same_twice_and_others_contributions_are_refused() -> None:
-    given = [contribute(PUBLIC)[0] for _ in range(3)]
-    for wrong in (given[:2], [given[0], given[0], given[1]], []):
+    given = [contribute(share)[0] for share in SHARES[:3]]
+    again = contribute(SHARES[1])[0]  # another of a holder that has contributed: it may be all liars' own
+    for wrong in (given[:2], [given[0], given[0], given[1]], [given[0], given[1], again], [*given, again], []):
         with pytest.raises(KeysError, match="at least 3 different holders"):
             refreshed(SHARES[0], wrong)
     with pytest.raises(KeysError, match="to share 2 of a key, expected share 1"):
-        refreshed(SHARES[0], [*given[:2], contribute(PUBLIC)[1]])
+        refreshed(SHARES[0], [*given[:2], contribute(SHARES[2])[1]])
     with pytest.raises(KeysError, match="expected share 1 of this one"):
         refreshed(NEW[0], given)
     plain = given[0].to_dict()
     assert Contribution.from_dict(plain, PUBLIC) == given[0]
     with pytest.raises(KeysError, match="made fresh meanwhile"):
         Contribution.from_dict(plain, NEW[0].public)
-    for broken in ({}, {**plain, "value": 7}, {**plain, "commitments": 5}, {**plain, "index": "1"}):
+    for changed in ({"value": 7}, {"commitments": 5}, {"index": "1"}, {"sender": True}, {"signature": "no"}):
+        with pytest.raises(KeysError):
+            Contribution.from_dict({**plain, **changed}, PUBLIC)
+    for broken in ({}, {**plain, "signature": ["zz", "1"]}):
         with pytest.raises(KeysError):
             Contribution.from_dict(broken, PUBLIC)
 
 
 def test_holders_that_took_different_contributions_see_it_in_the_fingerprint() -> None:
-    given = [contribute(PUBLIC) for _ in range(4)]
+    given = [contribute(share) for share in SHARES[:4]]
     one = refreshed(SHARES[0], [parts[0] for parts in given[:3]])
     two = refreshed(SHARES[1], [parts[1] for parts in given[1:]])
     assert one.public.fingerprint != two.public.fingerprint
 
 
 def test_nothing_secret_is_shown() -> None:
-    part = contribute(PUBLIC)[0]
+    part = contribute(SHARES[0])[0]
     assert str(part.value) not in repr(part)
     assert f"{part.value:x}" not in repr(part)
 

@@ -46,7 +46,7 @@ CHALLENGE_BYTES = 32
 _MAGIC = b"TCTS"
 _VERSION = 3
 _HEADER = struct.Struct(">4sBB32s32sHI")  # magic, version, whether proved, key, ciphertext, share, count of rows
-_NONCE_BITS = 2 * 8 * CHALLENGE_BYTES  # beyond the secret: one half for the challenge, one to hide
+NONCE_BITS = 2 * 8 * CHALLENGE_BYTES  # beyond the secret: one half for the challenge, one to hide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ def rows_of(ciphertext: Ciphertext | CiphertextVector) -> Rows:
 
 def response_bytes(width: int, spare_bits: int) -> int:
     """Return how many bytes the longest response has where n has ``width``, and shares ``spare_bits`` more."""
-    return width + (spare_bits + _NONCE_BITS) // 8 + 1
+    return width + (spare_bits + NONCE_BITS) // 8 + 1
 
 
 def prove(public: ThresholdPublic, index: int, secret: int, ciphertext: bytes, bases: Rows, rows: Rows) -> Proof:
@@ -206,7 +206,7 @@ def prove(public: ThresholdPublic, index: int, secret: int, ciphertext: bytes, b
     ring = public.key.residues
     statement = _statement(public, index, ciphertext, rows)
     joined = pow(combined(ring, bases, _exponents(statement, len(rows))), 4 * public.delta, ring.modulus)
-    nonce = system_below(1 << (public.bits + public.spare_bits + _NONCE_BITS))
+    nonce = system_below(1 << (public.bits + public.spare_bits + NONCE_BITS))
     starts = from_integers([joined, public.verifier], ring.width)
     commitments = to_integers(ring.power(starts, nonce, secret=True, workers=1))
     challenge = _challenge(public, statement, commitments)

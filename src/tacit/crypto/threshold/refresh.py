@@ -6,7 +6,7 @@ fresh in between, and erase the old ones, it has one of each of two polynomials,
 
 >>> from tacit.crypto import threshold
 >>> public, shares = threshold.generate(shares=3, threshold=2, bits=256, insecure_key_size=True)
->>> given = [contribute(public) for _ in range(2)]            # by two of the holders, a part for each holder
+>>> given = [contribute(share) for share in shares[:2]]       # by two of the holders, a part for each holder
 >>> fresh = [refreshed(share, [parts[share.index - 1] for parts in given]) for share in shares]
 >>> c = public.key.encrypt(42)
 >>> fresh[0].public.combine(c, [fresh[0].partial(c), fresh[2].partial(c)]).value
@@ -17,6 +17,11 @@ fresh in between, and erase the old ones, it has one of each of two polynomials,
 :math:`v^{\delta(i)} = \prod_k (v^{a_k})^{i^k}` (Feldman 1987) and adds what it received to its share; everybody
 computes the new :math:`v_i` alike. :math:`\delta(0) = 0`, so the secret :math:`f(0) = 1/n` modulo the order m stays.
 Nobody knows m, so nothing is reduced, and shares grow by a few hundred bits, once.
+
+**Who contributes.** A holder signs its commitments with its share: a challenge :math:`c = H(\ldots, v^k)` and a
+response :math:`k + c s_i`, which everybody checks against :math:`v_i` (Schnorr 1991; k is as long as in
+:mod:`tacit.crypto.threshold.partial`, and the response tells nothing). So t contributions are of t holders: t - 1 who
+side with each other make none in another's name, and one is honest.
 
 **What it hides.** Let one contribution be honest, and its parts seen by their receivers only. Whoever has the shares of
 t - 1 holders C before and of t - 1 holders C' after learns nothing of f(0) beyond what is public, up to
@@ -45,10 +50,47 @@ from typing import Any
 
 import gmpy2
 
+from tacit.crypto.threshold.partial import CHALLENGE_BYTES, NONCE_BITS, response_bytes
 from tacit.crypto.threshold.public import ThresholdPublic, coefficients_below
 from tacit.crypto.threshold.share import KeyShare
 from tacit.errors import KeysError
 from tacit.randomness import system_below
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """A holder's signature, by its share: the challenge and the response."""
+
+    challenge: bytes
+    response: int
+
+    @classmethod
+    def of(cls, share: KeyShare, digest: bytes) -> Signature:
+        """Sign a digest."""
+        public = share.public
+        nonce = system_below(1 << (public.bits + public.spare_bits + NONCE_BITS))
+        commitment = int(gmpy2.powmod_sec(public.verifier, nonce, public.key.n))
+        challenge = _challenge(public, share.index, digest, commitment)
+        return cls(challenge=challenge, response=nonce + int.from_bytes(challenge, "big") * share.secret)
+
+    def holds(self, public: ThresholdPublic, index: int, digest: bytes) -> bool:
+        """Return whether the holder of a share has signed a digest."""
+        n, longest = public.key.n, 8 * response_bytes(public.key.residues.width, public.spare_bits)
+        if len(self.challenge) != CHALLENGE_BYTES or not 0 <= self.response < 1 << longest:
+            return False
+        away = gmpy2.powmod(public.verifiers[index - 1], -int.from_bytes(self.challenge, "big"), n)
+        commitment = int(gmpy2.powmod(public.verifier, self.response, n) * away % n)
+        return self.challenge == _challenge(public, index, digest, commitment)
+
+
+def _challenge(public: ThresholdPublic, index: int, digest: bytes, commitment: int) -> bytes:
+    facts = index.to_bytes(8, "big") + digest + commitment.to_bytes(public.key.residues.width, "big")
+    return hashlib.sha256(b"tacit threshold refresh 2: challenge\n" + public.identity + facts).digest()
+
+
+def _digest(public: ThresholdPublic, sender: int, commitments: Sequence[int]) -> bytes:
+    listed = f"{sender}\n" + "".join(f"{one:x}\n" for one in commitments)
+    return hashlib.sha256(b"tacit threshold refresh 2\n" + public.identity + listed.encode()).digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +99,25 @@ class Contribution:
 
     Attributes:
         public: the key whose shares are made fresh.
+        sender: the number of the share of whoever made it.
         index: the number of the share that it is for.
         value: what is added to that share.
         commitments: v to the power of each coefficient, for all to check.
+        signature: the sender's, of the commitments, by its share.
     """
 
     public: ThresholdPublic
+    sender: int
     index: int
     value: int = field(repr=False)
     commitments: tuple[int, ...]
+    signature: Signature
 
     def __post_init__(self) -> None:
         n, t, count = self.public.key.n, self.public.threshold, self.public.shares
-        if not isinstance(self.index, int) or isinstance(self.index, bool) or not 1 <= self.index <= count:
-            raise KeysError(f"Expected a contribution to a share from 1 to {count}, got {self.index!r}.")
+        for number in (self.index, self.sender):
+            if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= count:
+                raise KeysError(f"Expected a contribution from and to a share from 1 to {count}, got {number!r}.")
         if len(self.commitments) != t - 1:
             raise KeysError(f"Expected {t - 1} commitments of a contribution, got {len(self.commitments)}.")
         if any(not 1 <= one < n or gmpy2.jacobi(one, n) != 1 for one in self.commitments):
@@ -81,6 +128,11 @@ class Contribution:
             raise KeysError(
                 f"The contribution to share {self.index} is not what its sender committed to: it is damaged, or "
                 "somebody lies. Don't use it; ask its sender for a new one, and tell the other holders."
+            )
+        if not self.signature.holds(self.public, self.sender, self.digest):
+            raise KeysError(
+                f"The contribution is not signed by holder {self.sender}, whose it claims to be: somebody else made "
+                "it, or it is damaged. Don't use it; ask that holder."
             )
 
     def moved(self, index: int) -> int:
@@ -93,47 +145,54 @@ class Contribution:
     @property
     def digest(self) -> bytes:
         """What tells a sender's contribution from another's; the same at all receivers."""
-        listed = "".join(f"{one:x}\n" for one in self.commitments)
-        return hashlib.sha256(b"tacit threshold refresh 1\n" + self.public.identity + listed.encode()).digest()
+        return _digest(self.public, self.sender, self.commitments)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contribution as plain values, large numbers in hexadecimal: a secret of its receiver."""
         commitments = [f"{one:x}" for one in self.commitments]
         return {
             "key": self.public.fingerprint,
+            "sender": self.sender,
             "index": self.index,
             "value": f"{self.value:x}",
             "commitments": commitments,
+            "signature": [self.signature.challenge.hex(), f"{self.signature.response:x}"],
         }
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], public: ThresholdPublic) -> Contribution:
         """Read what :meth:`to_dict` returned, for the key of the share that it is for, and check it."""
         try:
-            key, index, value = plain["key"], plain["index"], int(plain["value"], 16)
+            key, sender, index, value = plain["key"], plain["sender"], plain["index"], int(plain["value"], 16)
             commitments = tuple(int(one, 16) for one in plain["commitments"])
+            challenge, response = plain["signature"]
+            signature = Signature(challenge=bytes.fromhex(challenge), response=int(response, 16))
         except (KeyError, TypeError, ValueError):  # the value is not shown: it is a secret
-            raise KeysError("Expected key, index, value and commitments of a contribution.") from None
+            raise KeysError("Expected key, sender, index, value, commitments, signature of a contribution.") from None
         if key != public.fingerprint:
             raise KeysError(
                 f"The contribution is to shares of the threshold key {str(key)[:23]}…, expected "
                 f"{public.fingerprint[:23]}… : it is of another key, or of shares that were made fresh meanwhile."
             )
-        return cls(public=public, index=index, value=value, commitments=commitments)
+        return cls(public=public, sender=sender, index=index, value=value, commitments=commitments, signature=signature)
 
 
-def contribute(public: ThresholdPublic) -> tuple[Contribution, ...]:
-    """Return a new contribution, a part for each holder; each part is its receiver's secret."""
+def contribute(share: KeyShare) -> tuple[Contribution, ...]:
+    """Return a new contribution of a share's holder, a part for each holder; each part is its receiver's secret."""
+    public = share.public
     n, t = public.key.n, public.threshold
     below = coefficients_below(n, public.shares, t)
     drawn = [system_below(below) for _ in range(t - 1)]
     commitments = tuple(int(gmpy2.powmod_sec(public.verifier, a, n)) for a in drawn)
+    signature = Signature.of(share, _digest(public, share.index, commitments))
     return tuple(
         Contribution(
             public=public,
+            sender=share.index,
             index=index,
             value=sum(a * index**power for power, a in enumerate(drawn, 1)),
             commitments=commitments,
+            signature=signature,
         )
         for index in range(1, public.shares + 1)
     )
@@ -159,7 +218,7 @@ def refreshed(share: KeyShare, contributions: Sequence[Contribution]) -> KeyShar
             raise KeysError(
                 f"A contribution is to share {one.index} of a key, expected share {share.index} of this one."
             )
-    senders = {one.digest for one in contributions}
+    senders = {one.sender for one in contributions}
     if len(senders) < len(contributions) or len(senders) < public.threshold:
         raise KeysError(
             f"Expected contributions of at least {public.threshold} different holders, so that one of them is honest; "
