@@ -21,6 +21,7 @@ BASE = {
     "foreign",
     "grid",
     "limits",
+    "progress",
     "randomness",
     "rounding",
     "vectors",
@@ -34,6 +35,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "foreign": {"errors"},
     "limits": set[str](),
+    "progress": set[str](),
     "grid": {"errors"},
     "randomness": {"errors", "limits"},
     "rounding": set[str](),
@@ -49,6 +51,7 @@ MAY_IMPORT = {
         "foreign",
         "grid",
         "limits",
+        "progress",
         "randomness",
         "storage",
     },  # of use to people who do no federated learning

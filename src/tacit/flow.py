@@ -54,6 +54,10 @@ class Gather(dict[ClientId, bytes]):
         super().__init__(requests)
         self.receive = receive
 
+    def handing(self, receive: Callable[[ClientId, bytes], None]) -> Gather:
+        """Return the same requests, their replies handed to somebody else."""
+        return Gather(self, receive)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Joint:
@@ -70,16 +74,22 @@ class Joint:
     reply_bytes: int
 
 
-class Addable(dict[ClientId, bytes]):
+class Addable(Gather):
     """Requests of a sum in the clear: nobody but the server's sum reads a reply.
 
     Whoever computes for many clients at once, such as a simulation on a GPU, may hand over :class:`Joint` sums in the
     place of their replies. Everybody else answers as ever, and an engine that copies the requests loses nothing.
     """
 
-    def __init__(self, requests: Frames) -> None:
-        super().__init__(requests)
+    def __init__(self, requests: Frames, receive: Callable[[ClientId, bytes], None]) -> None:
+        super().__init__(requests, receive)
         self.joint: list[Joint] = []
+
+    def handing(self, receive: Callable[[ClientId, bytes], None]) -> Addable:
+        """Return the same requests, their replies handed to somebody else; joint sums stay with the first."""
+        other = Addable(self, receive)
+        other.joint = self.joint
+        return other
 
 
 def party_name(party: ClientId) -> str:
@@ -159,12 +169,12 @@ def drive(flow: Flow[Result], engine: Engine, traffic: Traffic | None = None) ->
                 raise WireError(f"Clients {sorted(strangers)} answered, though nobody asked them.")
             if gather is None:
                 traffic.received(replies)
-                for joint in requests.joint if isinstance(requests, Addable) else ():
-                    traffic.bytes_up += len(joint.clients) * joint.reply_bytes
             else:
                 for client, reply in replies.items():
                     gather.receive(client, reply)
                 replies = {}
+            for joint in requests.joint if isinstance(requests, Addable) else ():
+                traffic.bytes_up += len(joint.clients) * joint.reply_bytes
             requests = flow.send(replies)
     except StopIteration as stop:
         result: Result = stop.value
@@ -178,7 +188,7 @@ def _counted(requests: Gather, traffic: Traffic) -> Gather:
         traffic.received({client: reply})
         requests.receive(client, reply)
 
-    return Gather(requests, receive)
+    return requests.handing(receive)
 
 
 @dataclass(frozen=True, kw_only=True)

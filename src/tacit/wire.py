@@ -172,9 +172,10 @@ class Frame:
     body: memoryview
 
 
-def pack(kind: Kind, turn: Turn, body: bytes | memoryview) -> bytes:
-    """Return a frame."""
-    return b"".join((_HEADER.pack(_MAGIC, VERSION, kind, 0, turn.attempt, turn.round_number, len(body)), body))
+def pack(kind: Kind, turn: Turn, *body: bytes | memoryview) -> bytes:
+    """Return a frame; a body in several parts is put together here, in one copy."""
+    length = sum(map(len, body))
+    return b"".join((_HEADER.pack(_MAGIC, VERSION, kind, 0, turn.attempt, turn.round_number, length), *body))
 
 
 def unpack(data: bytes) -> Frame:
@@ -225,9 +226,9 @@ def unpack_brief(data: bytes) -> Frame:
 
 def pack_task(task: Task) -> bytes:
     """Return the frame that asks a client to train."""
-    model = np.ascontiguousarray(task.model, _FLOAT)
-    parts = (_LENGTH.pack(len(task.extras)), task.extras, _LENGTH.pack(len(task.told)), task.told, model.tobytes())
-    return pack(Kind.TASK, task.turn, b"".join(parts))
+    model = np.ascontiguousarray(task.model, _FLOAT).data.cast("B")
+    extras, told = _LENGTH.pack(len(task.extras)), _LENGTH.pack(len(task.told))
+    return pack(Kind.TASK, task.turn, extras, task.extras, told, task.told, model)
 
 
 def unpack_task(frame: Frame) -> Task:

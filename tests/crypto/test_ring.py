@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.crypto import ring
+from tacit.progress import telling
 
 NUMBERS = st.lists(st.integers(0, 2**80 - 1), max_size=12)
 
@@ -84,5 +85,10 @@ def test_blocks_cover_every_row_once(count: int, monkeypatch: pytest.MonkeyPatch
         asked.append(part)
         return whole[part]
 
-    assert np.array_equal(ring.in_blocks(count, compute), whole)
+    heard: list[tuple[str, float]] = []
+    with telling(lambda what, share: heard.append((what, share))):
+        assert np.array_equal(ring.in_blocks(count, compute, "counting"), whole)
+        assert np.array_equal(ring.in_blocks(count, lambda part: whole[part]), whole)
+    blocks = -(-count // 4)
+    assert heard == [("counting", min(4 * (n + 1) / count, 1.0)) for n in range(blocks) if blocks > 1]
     assert all(part.stop - part.start <= 4 for part in asked)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import httpx
@@ -60,6 +60,56 @@ def test_gathered_replies_are_handed_over_one_by_one() -> None:
     assert engine.exchange(Gather({0: b"a", 1: b"b"}, received.__setitem__)) == {}
     assert received == {0: b"0:a", 1: b"1:b"}
     assert len(replied) == 2
+
+
+def test_long_replies_are_fetched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.flower.engine._FETCHED", 25)
+    engine, notes = _engine(dict.fromkeys(range(100, 105), ECHO))
+    asked: list[int] = []
+    pull = engine._grid.pull_messages
+
+    def counted(numbers: Sequence[str]) -> Iterable[Message]:
+        asked.append(len(numbers))
+        return pull(numbers)
+
+    monkeypatch.setattr(engine._grid, "pull_messages", counted)
+    assert len(engine.exchange(dict.fromkeys(range(5), b"ten bytes!"))) == 5
+    assert asked == [2, 2, 1]
+    assert len(engine.exchange(dict.fromkeys(range(5), b"short"))) == 5
+    assert asked[3:] == [5]
+    assert notes == []
+
+
+def test_what_flower_cannot_read_costs_whoever_sent_it_and_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, notes = _engine(dict.fromkeys(range(100, 104), ECHO))
+    pull, push = engine._grid.pull_messages, engine._grid.push_messages
+    hostile: list[str] = []
+
+    def pushed(messages: Sequence[Message]) -> Iterable[str]:
+        numbers = list(push(messages))
+        hostile[:] = numbers[1:2]
+        return numbers
+
+    def pulled(numbers: Sequence[str]) -> Iterable[Message]:
+        if hostile[0] in numbers:
+            raise IndexError("list index out of range")  # a chunk that is not among its children
+        return pull(numbers)
+
+    monkeypatch.setattr(engine._grid, "push_messages", pushed)
+    monkeypatch.setattr(engine._grid, "pull_messages", pulled)
+    for _ in range(2):
+        assert engine.exchange(dict.fromkeys(range(4), b"x")).keys() == {0, 2, 3}
+    lost = "Client 1 (node 101) has dropped out: its reply can't be read: IndexError: list index out of range"
+    assert notes[1:] == [lost, lost]
+    assert "fetched one by one from now on" in notes[0]
+
+
+def test_requests_that_a_superlink_does_not_take_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, notes = _engine({100: ECHO, 101: ECHO})
+    monkeypatch.setattr(engine._grid, "push_messages", lambda _: [])  # what Flower returns for 413, Content Too Large
+    assert engine.exchange({0: b"x", 1: b"x"}) == {}
+    assert "took none of 2 requests" in notes[0]
+    assert "refuses messages of this length" in notes[0]
 
 
 def test_a_missing_late_or_error_reply_is_a_drop_out() -> None:

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.supercore.constant import HEAD_BODY_DIVIDER
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import tests.flower.grid  # noqa: F401 - messages can be made
-from tacit.errors import WireError
+from tacit import wire
+from tacit.errors import ClientError, WireError
 from tacit.flower import envelope
 from tacit.flower.envelope import client_app
 from tacit.parties.calls import Answer, Call
@@ -27,6 +33,46 @@ def test_the_frame_is_the_data_of_an_array_which_flower_sends_in_chunks() -> Non
     (record,) = _request(b"abc").content.array_records.values()
     assert record["frame"].data == b"abc"
     assert record["frame"].shape == (3,)
+
+
+def _inflated(frame: bytes, order: list[int]) -> bytes:
+    """Return the frame that Flower puts together of a record whose sender gave its chunks in another order."""
+    array = envelope.record_of(frame)["frame"]
+    head, _, body = array.deflate().partition(HEAD_BODY_DIVIDER)
+    told = json.loads(body)
+    told["arraychunk_ids"] = order
+    forged = json.dumps(told).encode()
+    name, children, _ = head.split(b" ")
+    content = b" ".join([name, children, str(len(forged)).encode()]) + HEAD_BODY_DIVIDER + forged
+    data: bytes = Array.inflate(content, array.children).data
+    return data
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param([0, 1, 2, 3, 3], id="one twice"),
+        pytest.param([0, 1, 1, 3], id="one twice and one missing"),
+        pytest.param([0, 1, 2], id="the last missing"),
+        pytest.param([1, 0, 2, 3], id="out of order"),
+        pytest.param([0, 1, 2, 3, 4], id="one too many"),
+        pytest.param([0] * 100, id="one very often"),
+        pytest.param([], id="none"),
+    ],
+)
+def test_chunks_that_make_no_frame_are_refused(order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flwr.app.message.array.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", 100)
+    turn = wire.Turn(round_number=3)
+    frame = wire.pack_vector(turn, np.arange(90, dtype=np.float32))  # four chunks
+    assert _inflated(frame, [0, 1, 2, 3]) == frame
+    with pytest.raises((ClientError, ValueError, IndexError)):  # ours, or Flower's, see test_engine.py
+        wire.expect(wire.Kind.VECTOR, turn, 1, _inflated(frame, order))
+
+
+def test_no_message_is_as_long_as_a_long_frame() -> None:
+    message = _request(bytes(range(256)) * (48 << 10))  # 12 MB
+    longest = max(len(part.deflate()) for part in get_all_nested_objects(message).values())
+    assert longest < 6_000_000
 
 
 def test_a_reply_carries_seconds() -> None:

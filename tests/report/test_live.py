@@ -222,6 +222,30 @@ def test_what_takes_a_while_is_named() -> None:
     assert _text(lines) == ""
 
 
+def test_a_long_computation_has_a_bar_of_its_own_until_it_ends() -> None:
+    console = _console(terminal=True)
+    observer = TerminalObserver(console)
+    observer.started(title="", rounds=2, done=())
+    observer.doing("training")
+
+    def shown() -> str:
+        paper = _console(terminal=False)
+        paper.print(observer._bar())
+        return _text(paper)
+
+    observer.progress(replied=1, asked=5)
+    observer.doing("encrypting", 0.25)
+    first, second = shown().splitlines()
+    assert "round 1/2  1/5 clients" in first
+    assert "encrypting  25%" in second
+    observer.doing("encrypting", 1.0)
+    assert len(shown().splitlines()) == 1
+    observer.doing("decrypting", 0.5)
+    observer.doing("testing")
+    assert len(shown().splitlines()) == 1
+    observer.stop()
+
+
 def test_scores_on_the_training_data_have_a_column_from_where_they_begin() -> None:
     console = _console(terminal=True, width=80)
     observer = TerminalObserver(console)

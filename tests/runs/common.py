@@ -58,6 +58,7 @@ class Watching:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.done_things: list[str] = []
+        self.computed: list[tuple[str, float]] = []
         self.title = ""
         self.rounds = 0
         self.done: tuple[RoundRecord, ...] = ()
@@ -68,8 +69,11 @@ class Watching:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def doing(self, what: str) -> None:
-        self.done_things.append(what)
+    def doing(self, what: str, share: float | None = None) -> None:
+        if share is None:
+            self.done_things.append(what)
+        else:
+            self.computed.append((what, share))
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         self.title, self.rounds, self.done = title, rounds, done

@@ -417,6 +417,18 @@ def test_models_only_the_loop_can_train_say_why(make: Callable[[], nn.Module], r
             Run(module, holdings, settings(), form=form)
 
 
+def test_clients_of_a_large_model_train_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, holdings = _make(lambda: nn.Sequential(nn.Linear(4, CLASSES))), make_holdings((4,), [6, 2, 5, 6])
+    small = Run(module, holdings, settings())
+    assert small.form != "loop"
+    monkeypatch.setattr("tacit.training.forms._LARGE", 14)  # it has 15
+    large = Run(module, holdings, settings())
+    assert large.form == "loop"
+    assert "copies for many clients at once would cost more" in large.reason
+    large.equals(small)
+    Run(module, holdings, settings(), form="grouped").equals(small)
+
+
 def test_batch_norms_statistics_are_part_of_the_update() -> None:
     module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES))
     run = Run(module, make_holdings((4,), [8]), settings())

@@ -196,7 +196,7 @@ class _World:
         job: Any = SimpleNamespace(  # what a runner and a connection in one process ask of a job
             plan=plan,
             config=self._federation.config,
-            holdings=SimpleNamespace(rows=[range(_EXAMPLES)] * clients),
+            holdings=SimpleNamespace(rows=[range(_EXAMPLES)] * clients, sizes=np.full(clients, _EXAMPLES)),
             trainer=trainer,
             test=None,
             examples=None,

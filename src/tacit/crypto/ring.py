@@ -12,32 +12,51 @@ many threads or processes may share the work, None as many as there are cores. T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.progress import told
 from tacit.randomness import system_bytes
 
 Rows = NDArray[np.uint8]  # (count, width)
-BLOCK = 1 << 14  # rows handled at once, so that a long vector needs little beyond itself on the way
+BLOCK = 1 << 12  # rows handled at once, so that a long vector needs little beyond itself on the way
 
 
-def in_blocks(count: int, compute: Callable[[slice], Rows]) -> Rows:
+def row_blocks(count: int) -> Iterator[slice]:
+    """Yield the parts of ``count`` rows that are handled at once.
+
+    >>> list(row_blocks(5))
+    [slice(0, 5, None)]
+    """
+    for start in range(0, count, BLOCK):
+        yield slice(start, min(start + BLOCK, count))
+
+
+def in_blocks(count: int, compute: Callable[[slice], Rows], what: str = "") -> Rows:
     """Return what ``compute`` gives for all of ``count`` rows, asked for a block at a time.
 
     >>> in_blocks(3, lambda part: from_integers(range(3), 1)[part]).tolist()
     [[0], [1], [2]]
+
+    Args:
+        count: how many rows.
+        compute: returns a block of them.
+        what: what people call it who wait for it (:mod:`tacit.progress`); empty where it never takes long.
     """
     if count <= BLOCK:
         return compute(slice(0, count))
-    first = compute(slice(0, BLOCK))
-    rows = np.empty((count, first.shape[1]), np.uint8)
-    rows[:BLOCK] = first
-    for start in range(BLOCK, count, BLOCK):
-        part = slice(start, min(start + BLOCK, count))
-        rows[part] = compute(part)
+    rows: Rows | None = None
+    for part in row_blocks(count):
+        some = compute(part)
+        if rows is None:
+            rows = np.empty((count, some.shape[1]), np.uint8)
+        rows[part] = some
+        if what:
+            told(what, part.stop / count)
+    assert rows is not None, "there is a block at least"
     return rows
 
 

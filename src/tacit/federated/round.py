@@ -364,7 +364,7 @@ class Timed:
                 receive = self.stopwatch.timing(
                     "aggregate", requests.receive, out_of="protect", side_by_side=self.workers
                 )
-                requests = Gather(requests, receive)
+                requests = requests.handing(receive)
             with self.stopwatch.measure("train"):
                 return answer(requests)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import httpx
 from flwr.app import ConfigRecordValues, Error, Message
 from flwr.serverapp import Grid
 
-from tacit.errors import LinkError, WireError
+from tacit.errors import LinkError, TacitError, WireError
 from tacit.flow import ClientId, Frames, Gather, party_name
 from tacit.flower import envelope
 
@@ -19,13 +20,17 @@ _Found = TypeVar("_Found")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # between looks for replies
 _TRIES = 5  # before an unreachable SuperLink ends the run
+_FETCHED = 1 << 26  # bytes of replies that are fetched at a time, as far as the requests' lengths tell
+_PUSHED = 256  # requests whose lists of chunks are pushed at a time: what is before a SuperLink may refuse long ones
 _LONGEST_REASON = 300
 
 
 class FlowerEngine:
     """Sends every request to the node of its party and returns what came back in time.
 
-    A missing, late or error reply is a drop-out. Replies to requests that are gathered are handed over as they arrive.
+    A missing, late or error reply is a drop-out. Replies to requests that are gathered are handed over as they arrive,
+    and fetched a few at a time, so that however many clients have answered a few vectors are in memory. Flower itself
+    cuts every frame into chunks of a few megabytes, so that none of its messages is as long as a frame.
 
     Attributes:
         nodes: Flower's number of each party's node; one node can be several parties.
@@ -67,6 +72,7 @@ class FlowerEngine:
         self.terms: Mapping[str, ConfigRecordValues] = {}
         self.nodes: dict[ClientId, int] = {}
         self.failures: dict[int, Error] = {}
+        self._one_by_one = False  # since somebody sent what Flower can't read
 
     def exchange(self, requests: Frames) -> Frames:
         """Deliver every request and return the replies that arrived before the deadline."""
@@ -101,13 +107,16 @@ class FlowerEngine:
         start = time.monotonic()
         self.failures = {}
         waiting = self._push(asked)
+        longest = max((len(frame) for _, _, frame in asked), default=0)
+        few = max(1, _FETCHED // max(longest, 1))
         worked: list[Seconds] = []
         pause = FIRST_PAUSE
         last = False  # who looked for the last time after the end has seen all that came before it
         while waiting and not last:
             last = time.monotonic() - start >= self._deadline
-            arrived = self._insist(lambda: list(self._grid.pull_messages(list(waiting))))
-            for message in arrived:
+            arrived = False
+            for message in self._fetched(waiting, few):
+                arrived = True
                 known = waiting.pop(message.metadata.reply_to_message_id, None)
                 if known is None:
                     self._note(f"Node {message.metadata.src_node_id} answered twice; its first answer counts.")
@@ -127,6 +136,32 @@ class FlowerEngine:
             self._note(f"{party_name(party)} (node {node}) has dropped out: no answer within {self._deadline:g} s.")
         self._on_trip(time.monotonic() - start, worked)
 
+    def _fetched(self, waiting: dict[str, tuple[ClientId, int]], few: int) -> Iterator[Message]:
+        """Yield the replies that have arrived, a few in memory at a time.
+
+        What a node sends is put together by Flower before anybody can look at it. Where that fails, one node sent
+        something that is no message; who was fetched beside it may be lost with it, and from then on nobody is.
+        """
+        numbers = list(waiting)
+        while numbers:
+            size = 1 if self._one_by_one else few
+            some, numbers = numbers[:size], numbers[size:]
+            try:
+                messages = self._insist(partial(self._pull, some))
+            except TacitError:
+                raise
+            except Exception as error:  # whatever Flower says where it was sent no message of its own
+                told = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+                if len(some) == 1:
+                    party, node = waiting.pop(some[0])
+                    self._note(f"{party_name(party)} (node {node}) has dropped out: its reply can't be read: {told}")
+                else:
+                    self._one_by_one, numbers = True, some + numbers
+                    self._note(f"A reply can't be read ({told}); replies are fetched one by one from now on.")
+                continue
+            while messages:
+                yield messages.pop(0)
+
     def _push(self, asked: Sequence[tuple[ClientId, int, bytes]]) -> dict[str, tuple[ClientId, int]]:
         """Send, and return who is waited for by the messages' numbers."""
         records = {frame: envelope.record_of(frame) for _, _, frame in asked}
@@ -141,7 +176,14 @@ class FlowerEngine:
             )
             for party, node, frame in asked
         ]
-        sent = set(self._insist(lambda: list(self._grid.push_messages(messages))))
+        sent: set[str] = set()
+        for first in range(0, len(messages), _PUSHED):
+            sent.update(self._insist(partial(self._pushed, messages[first : first + _PUSHED])))
+        if messages and not sent:
+            self._note(
+                f"The SuperLink took none of {len(messages)} requests: no node of them is connected, or what is before "
+                "it refuses messages of this length; Flower's log says which. Let it take bodies of 8 MB at least."
+            )
         waiting: dict[str, tuple[ClientId, int]] = {}
         for message, (party, node, _) in zip(messages, asked, strict=True):
             if message.metadata.message_id in sent:
@@ -149,6 +191,12 @@ class FlowerEngine:
             else:
                 self._note(f"{party_name(party)} (node {node}) has dropped out: it is not connected.")
         return waiting
+
+    def _pull(self, numbers: Sequence[str]) -> list[Message]:
+        return list(self._grid.pull_messages(numbers))
+
+    def _pushed(self, messages: Sequence[Message]) -> list[str]:
+        return list(self._grid.push_messages(messages))
 
     def _frame(self, message: Message, party: ClientId, node: int) -> bytes | WireError | None:
         if message.has_error():

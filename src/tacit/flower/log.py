@@ -18,7 +18,7 @@ class LoggingObserver:
         """Print a note."""
         _say(NOTE, text)
 
-    def doing(self, what: str) -> None:
+    def doing(self, what: str, share: float | None = None) -> None:
         """Say nothing: the operator reads rounds."""
 
     def failed(self, error: TacitError) -> None:

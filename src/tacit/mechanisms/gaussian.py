@@ -17,7 +17,7 @@ from tacit.mechanisms.denoising import james_stein, soft_threshold
 from tacit.mechanisms.heterogeneous import variance_minimal
 from tacit.mechanisms.mechanism import Release, Rows, Work
 from tacit.randomness import Randomness
-from tacit.vectors import Vector, clip_factors, clipped
+from tacit.vectors import Vector, blocks, clip_factors, clipped, scaled
 
 Denoise = Literal["none", "james-stein", "soft-threshold"]
 NoiseSplit = Literal["even", "variance-minimal"]
@@ -173,10 +173,14 @@ class GaussianMechanism:
 
     def noised(self, total: NDArray[np.float64], standard: NDArray[np.float64]) -> Vector:
         """Return the sum with standard normal numbers as its noise, each times its deviation, over the cohort."""
-        if self.noise_multiplier:
-            grid = Grid.of(bound=self._layer_bound if self.per_layer else self.clip_bound, size=len(total))
-            total = grid.rounded(total) + grid.noise(standard, self._stds())
-        return (total / self.expected_clients).astype(np.float32)
+        if not self.noise_multiplier:
+            return scaled(total, 1.0, self.expected_clients)
+        grid = Grid.of(bound=self._layer_bound if self.per_layer else self.clip_bound, size=len(total))
+        stds = np.broadcast_to(self._stds(), len(total))
+        found = np.empty(len(total), np.float32)
+        for part in blocks(len(total)):
+            found[part] = (grid.rounded(total[part]) + grid.noise(standard[part], stds[part])) / self.expected_clients
+        return found
 
     @property
     def _layer_bound(self) -> float:
@@ -255,12 +259,14 @@ class LocalGaussianMechanism:
         if self.noise_multiplier == 0.0:
             return update
         grid = Grid.of(bound=self.clip_bound, size=len(update))
-        noise = grid.noise(randomness.normal(len(update), "updates"), self.noise_multiplier * self.clip_bound)
-        return (grid.rounded(update.astype(np.float64)) + noise).astype(np.float32)
+        standard, std = randomness.normal(len(update), "updates"), self.noise_multiplier * self.clip_bound
+        for part in blocks(len(update)):
+            update[part] = grid.rounded(update[part].astype(np.float64)) + grid.noise(standard[part], std)
+        return update
 
     def on_server(self, total: NDArray[np.float64], randomness: Randomness, *, clients: int) -> Release:
         """Divide by the expected cohort."""
-        update = (total / self.expected_clients).astype(np.float32)
+        update = scaled(total, 1.0, self.expected_clients)
         return Release(update=update, train_loss=None, mechanism=self)
 
 

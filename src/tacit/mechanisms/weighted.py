@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit.errors import SpoiledError
 from tacit.mechanisms.mechanism import Release, Rows, Work
 from tacit.randomness import Randomness
-from tacit.vectors import Vector
+from tacit.vectors import Vector, scaled
 
 Weighting = Literal["examples", "uniform"]
 _EXTRA = 2
@@ -75,5 +75,5 @@ class WeightedMean:
                 f"{clients if self.weighting == 'uniform' else 'more than 0'}: one of them lied about its examples. "
                 "Nothing was released."
             )
-        update = (total[:-_EXTRA] / weight).astype(np.float32)
+        update = scaled(total[:-_EXTRA], 1.0, weight)
         return Release(update=update, train_loss=float(total[-1]) / weight if self.losses else None, mechanism=self)

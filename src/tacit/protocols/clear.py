@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.errors import ClientError, ConfigError, WireError
-from tacit.flow import Addable, ClientId, Flow, Frames
+from tacit.flow import Addable, ClientId, Flow
 from tacit.protocols.protocol import Contribution, Guarantee, Refusals, Total
-from tacit.vectors import Vector, first_not_finite
+from tacit.vectors import ExactSum, Vector, first_not_finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,9 @@ class OneTrip(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ClearSum(OneTrip):
-    """One trip: the task out, one vector per client back, added in float64 in the order of the clients' numbers.
+    """One trip: the task out, one vector per client back, added as it arrives and without rounding.
+
+    So the sum is the same to the bit whoever answers first, and no more than a few vectors are in memory at a time.
 
     A reply that is damaged, of another length, or not finite is left out, and its client is named. With a minimum of 0
     the sum is always formed, of nobody's vectors if need be: where noise that is complete without the clients hides who
@@ -87,30 +90,18 @@ class ClearSum(OneTrip):
         )
 
     def server(self, cohort: Sequence[ClientId], task: wire.Task, length: int) -> Flow[Total]:
-        """Ask, check and add."""
-        requests = Addable(dict.fromkeys(cohort, wire.pack_task(task)))
-        replies = yield requests
-        together, added = _joined(requests, replies, length)
-        refusals = Refusals(round_number=task.turn.round_number)
-        vectors: dict[ClientId, Vector] = {}
-        for client in sorted(replies):
-            try:
-                vector = _vector(client, task.turn, replies[client], length)
-            except ClientError as error:
-                refusals.add(client, error)
-                continue
-            if self.accepted is not None and first_not_finite(vector) is None:
-                vector = self.accepted(task.extras, vector)
-            vectors[client] = vector
-        total = _added(vectors.values(), length)
-        if not np.isfinite(total).all():  # float64 holds any sum of float32: some vector was not finite
-            for client, vector in list(vectors.items()):
-                if first_not_finite(vector) is not None:
-                    refusals.add(client, _diverged(client, task.turn))
-                    del vectors[client]
-            total = _added(vectors.values(), length)
-        clients = (*vectors, *together) if not together else tuple(sorted((*vectors, *together)))
-        return self._total(total + added if together else total, clients, asked=len(cohort), refusals=refusals)
+        """Ask, check, and add while replies arrive."""
+        running = RunningSum(task=task, length=length, accepted=self.accepted)
+        requests = Addable(dict.fromkeys(cohort, wire.pack_task(task)), running.receive)
+        yield requests
+        together, added = _joined(requests, running.clients, length)
+        total = running.total.value()
+        return self._total(
+            total + added if together else total,
+            tuple(sorted((*running.clients, *together))),
+            asked=len(cohort),
+            refusals=running.refusals,
+        )
 
     def _reply(self, turn: wire.Turn, vector: Contribution) -> bytes:
         floats = vector.astype(np.float32, copy=False)
@@ -119,13 +110,42 @@ class ClearSum(OneTrip):
         return wire.pack_vector(turn, floats)
 
 
+class RunningSum:
+    """Takes replies from any thread, checks and adds them, and keeps none; the order of arrival changes nothing.
+
+    Of two replies of a client the first counts.
+    """
+
+    def __init__(self, *, task: wire.Task, length: int, accepted: Callable[[bytes, Vector], Vector] | None) -> None:
+        self._task, self._length, self._accepted = task, length, accepted
+        self._lock = threading.Lock()
+        self.total = ExactSum(length)
+        self.clients: set[ClientId] = set()
+        self.refusals = Refusals(round_number=task.turn.round_number)
+
+    def receive(self, client: ClientId, reply: bytes) -> None:
+        """Add a reply; one that can't be used is left out and its client named."""
+        try:
+            vector = _vector(client, self._task.turn, reply, self._length)
+        except ClientError as error:
+            with self._lock:
+                self.refusals.add(client, error)
+            return
+        if self._accepted is not None:
+            vector = self._accepted(self._task.extras, vector)
+        with self._lock:
+            if client not in self.clients and client not in self.refusals.reasons:
+                self.clients.add(client)
+                self.total.add(vector)
+
+
 def _joined(
-    requests: Addable, replies: Frames, length: int
+    requests: Addable, alone: Collection[ClientId], length: int
 ) -> tuple[tuple[ClientId, ...], NDArray[np.float64] | float]:
     """Return who is in sums that were made in this process, and what these come to; each is in one sum, and alone."""
     clients = tuple(client for joint in requests.joint for client in joint.clients)
-    if len({*clients, *replies}) != len(clients) + len(replies) or not requests.keys() >= set(clients):
-        raise WireError(f"Expected every client once, in a sum or by itself, got {sorted((*clients, *replies))}.")
+    if len({*clients, *alone}) != len(clients) + len(alone) or not requests.keys() >= set(clients):
+        raise WireError(f"Expected every client once, in a sum or by itself, got {sorted((*clients, *alone))}.")
     if any(joint.vector.shape != (length,) or not np.isfinite(joint.vector).all() for joint in requests.joint):
         raise WireError(f"Expected sums of {length} finite numbers.")
     return clients, sum((joint.vector for joint in requests.joint), 0.0)
@@ -140,20 +160,11 @@ def _vector(client: ClientId, turn: wire.Turn, reply: bytes, length: int) -> Vec
             client=client,
             round_number=turn.round_number,
         )
-    return wire.unpack_floats(body)
-
-
-def _diverged(client: ClientId, turn: wire.Turn) -> ClientError:
-    return ClientError(
-        f"Client {client} failed in round {turn.round_number}: {wire.Failure.NOT_FINITE.words}",
-        client=client,
-        round_number=turn.round_number,
-    )
-
-
-def _added(vectors: Iterable[Vector], length: int) -> NDArray[np.float64]:
-    total = np.zeros(length)
-    with np.errstate(invalid="ignore"):  # inf - inf: whoever asked looks at the sum
-        for vector in vectors:
-            total += vector
-    return total
+    vector = wire.unpack_floats(body)
+    if first_not_finite(vector) is not None:
+        raise ClientError(
+            f"Client {client} failed in round {turn.round_number}: {wire.Failure.NOT_FINITE.words}",
+            client=client,
+            round_number=turn.round_number,
+        )
+    return vector

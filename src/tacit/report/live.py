@@ -101,6 +101,7 @@ class TerminalObserver:
         self._scored = False  # whether a round was scored on the training data
         self._metrics: tuple[_Column, ...] = ()  # that were asked for
         self._doing = ""
+        self._part: tuple[str, float] | None = None  # of the round in flight: what is computed, and how far it is
         self._spinner = Spinner("dots")
         self._replied = self._asked = 0
         self._began = self._round_began = clock()
@@ -111,9 +112,15 @@ class TerminalObserver:
         if not self._quiet:
             self._console.print(Text(text, style="yellow"))
 
-    def doing(self, what: str) -> None:
-        """Say what is going on until the next word, where there is a terminal; elsewhere lines are for what is done."""
-        self._doing = what
+    def doing(self, what: str, share: float | None = None) -> None:
+        """Say what is going on until the next word, where there is a terminal; elsewhere lines are for what is done.
+
+        What says how much of it is done has a bar of its own until it ends.
+        """
+        if share is None:
+            self._doing, self._part = what, None
+        else:
+            self._part = (what, share) if share < 1.0 else None
         if not self._quiet and self._console.is_terminal:
             self._open()
 
@@ -202,6 +209,9 @@ class TerminalObserver:
         grid = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=self._rounds, completed=self._done + share, width=_BAR, pulse=not known)
         grid.add_row(bar, words)
+        part = self._part
+        if part is not None:
+            grid.add_row(ProgressBar(total=1.0, completed=part[1], width=_BAR), f"{part[0]}  {part[1]:.0%}")
         return grid
 
     def _mean(self) -> float | None:

@@ -62,9 +62,9 @@ class Logged:
         """Pass it on."""
         self._observer.note(text)
 
-    def doing(self, what: str) -> None:
+    def doing(self, what: str, share: float | None = None) -> None:
         """Pass it on."""
-        self._observer.doing(what)
+        self._observer.doing(what, share)
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """Open the logs; rounds of an earlier session are placed in time as if it had just ended."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from tacit.runs.result import Result, RoundRecord
@@ -17,8 +19,11 @@ class Observer(Protocol):
         """Something the user should know, said once."""
         ...
 
-    def doing(self, what: str) -> None:
-        """Something that takes a while begins, such as loading data or a test; it lasts until the next word."""
+    def doing(self, what: str, share: float | None = None) -> None:
+        """Something that takes a while begins, such as loading data or a test; it lasts until the next word.
+
+        With ``share``, which may come from any thread, so much of it is done: from 0 to 1, which ends it.
+        """
         ...
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
@@ -44,7 +49,7 @@ class Silent:
     def note(self, text: str) -> None:
         """Say nothing."""
 
-    def doing(self, what: str) -> None:
+    def doing(self, what: str, share: float | None = None) -> None:
         """Say nothing."""
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
@@ -60,7 +65,9 @@ class Silent:
         """Say nothing."""
 
 
+_LONG, _PAUSE = 2.0, 0.2  # seconds after which a computation is told of, and between two words of it
 _EVERY = 2.0  # seconds after which a round in flight says how far it is
+_SELDOM = 10.0  # and after which a computation of one client does
 
 
 class Lines:
@@ -83,8 +90,10 @@ class Lines:
         """Print it."""
         self._say(text)
 
-    def doing(self, what: str) -> None:
-        """Say nothing: a line per step would be many."""
+    def doing(self, what: str, share: float | None = None) -> None:
+        """Print how far a long computation is; what has no end in sight is no line."""
+        if share is not None and share < 1.0 and time.monotonic() - self._spoke > _SELDOM:
+            self._say(f"round {self._done + 1}/{self._rounds}: {what}, {share:.0%}")
 
     def started(self, *, title: str, rounds: int, done: tuple[RoundRecord, ...]) -> None:
         """Print what runs."""
@@ -116,6 +125,35 @@ class Lines:
         with self._lock:
             self._spoke = time.monotonic()
             print(text, file=self._stream or (sys.stdout if in_notebook() else sys.stderr), flush=True)
+
+
+class Computing:
+    """Tells an observer how far computations are that take longer than a moment; several threads may be at one.
+
+    Args:
+        observer: who watches.
+        clock: tells the seconds.
+    """
+
+    def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
+        self._observer, self._clock = observer, clock
+        self._lock = threading.Lock()
+        self._at: dict[int, tuple[str, float, float]] = {}  # by thread: what, since when, how much is done
+        self._spoke = -math.inf
+
+    def __call__(self, what: str, share: float) -> None:
+        """Take a thread's word; the mean of all threads at the same thing is told, and the end of the last of them."""
+        thread, now = threading.get_ident(), self._clock()
+        with self._lock:
+            known = self._at.pop(thread, None)
+            began = now if known is None or known[0] != what else known[1]
+            if share < 1.0:
+                self._at[thread] = what, began, share
+            shares = [done for name, _, done in self._at.values() if name == what]
+            if now - began < _LONG or (shares and now - self._spoke < _PAUSE):
+                return
+            self._spoke = now
+        self._observer.doing(what, sum(shares) / len(shares) if shares else 1.0)
 
 
 def in_notebook() -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from tacit.federated.round import Outcome, broadcast, recalled, release, sum_flo
 from tacit.flow import Engine, Flow, Stopwatch, Traffic, drive
 from tacit.mechanisms.mechanism import Mechanism
 from tacit.modes.dp_sgd import methods
+from tacit.progress import telling
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs.account import Account, ExampleAccount
@@ -37,7 +39,7 @@ from tacit.runs.folder import MODEL, RESULT, WALL, Checkpoint, RunFolder
 from tacit.runs.job import Job
 from tacit.runs.journal import Attempt, Audit, Disclosure, End, Failed, Note, Record, Secret
 from tacit.runs.ledger import replay
-from tacit.runs.observer import Observer
+from tacit.runs.observer import Computing, Observer
 from tacit.runs.result import Result, RoundRecord
 from tacit.shares import joined
 from tacit.storage import write_atomically
@@ -82,6 +84,7 @@ class Runner:
         self._plan = job.plan
         self._mechanism = job.plan.mechanism  # of the next round, with what it remembers of the last ones
         self._tells = Disclosure(plan=job.plan)
+        self._computing = Computing(observer)
         self._remarks = job.remarks + (() if book is None else book.notes())
         self._canaries: Canaries | None = None
 
@@ -296,8 +299,11 @@ class Runner:
         """Drive the flow; what is not the time of clients and key holders is aggregation."""
         start = time.perf_counter()
         counted = sum(self._stopwatch.seconds.values())
+        # Who watches a bar of every client's encryption counts the clients.
+        watched = telling(self._computing) if self._tells.sizes else nullcontext()
         try:
-            return drive(flow, engine, traffic)
+            with watched:
+                return drive(flow, engine, traffic)
         finally:
             elsewhere = sum(self._stopwatch.seconds.values()) - counted
             self._stopwatch.add("aggregate", time.perf_counter() - start - elsewhere)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -218,7 +219,8 @@ class CohortTrainer:
             for line, client in enumerate(names):
                 finish(client, trained.updates[line], float(trained.losses[line]))
 
-        list(self._pool.map(work, self._chunks(clients)))
+        seen = copy_context()  # whoever watches this thread watches the workers too
+        list(self._pool.map(lambda places: seen.copy().run(work, places), self._chunks(clients)))
 
     @property
     def adds(self) -> bool:

@@ -46,9 +46,11 @@ from tacit.training.vmapped import VmappedNetwork
 Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
 
 _SHARE, _BESIDE, _COPIES = 0.5, 2.0, 6  # of free memory; activations and their gradients; weights, gradients, momenta
+_LARGE = 1 << 22  # parameters; sixteen copies of more fill no cache, and a good part of a small memory
 _FEW = "there are too few clients per core to gain from training them at once"
 _BUSY = "one client's operations keep the GPU busy: many clients at once would gain nothing"
 _ALONE = "one client keeps the GPU busy: clients train one after another, by a captured graph"
+_HEAVY = "the model is so large that copies for many clients at once would cost more than they gain"
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -141,7 +143,9 @@ class _Choice:
         """Return how many clients may train as one program, where a form or the memory sets a limit."""
         if self.form == "loop" or self._alone:
             return 1
-        return None if self._device.type == "cpu" else self._fitting()
+        if self._device.type == "cpu":
+            return max(1, LANES * _LARGE // max(self.layout.size, 1))
+        return self._fitting()
 
     def _fitting(self) -> int:
         """Return how many clients fit the GPU's memory: by what a step of two keeps for its backward pass."""
@@ -251,6 +255,9 @@ class _Choice:
     def _fastest(self, allowed: list[Form]) -> Form:
         """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
         first = allowed[0]
+        if self._device.type == "cpu" and self.layout.size > _LARGE and first != "loop":
+            self.reason = _HEAVY
+            return "loop"
         if first in ("lanes", "loop") or self._draws:
             return first
         loop = self._cost(self._module)

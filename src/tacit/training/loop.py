@@ -60,8 +60,9 @@ class LoopTrainer:
         devices = [model.device] if model.is_cuda else []
         with torch.random.fork_rng(devices) if self._draws else nullcontext():
             results = [self._fit(model, holdings, chunk, place) for place in range(len(chunk.clients))]
+        updates = [update for update, _ in results]
         return Trained(
-            updates=np.stack([update for update, _ in results]),
+            updates=updates[0][None] if len(updates) == 1 else np.stack(updates),
             losses=np.array([loss for _, loss in results]),
         )
 
@@ -112,7 +113,7 @@ class LoopTrainer:
                 hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
         self._check_still()
-        update = (torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]) - model).cpu().numpy()
+        update = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).sub_(model).cpu().numpy()
         return update, float(total) / int(plan.counts.sum())
 
     def _check_still(self) -> None:

@@ -322,4 +322,29 @@ def test_a_vector_of_many_blocks_is_the_same_vector(monkeypatch: pytest.MonkeyPa
     layout = replace(LAYOUT, length=20 * LAYOUT.slots + 1)
     values = np.random.default_rng(4).integers(-1000, 1001, layout.length)
     vectors = [PUBLIC.encrypt(values, layout), PRIVATE.encrypt(values, layout)]
-    assert np.array_equal(PRIVATE.decrypt(paillier.total(vectors)), 2 * values)
+    total = paillier.total(vectors)
+    assert np.array_equal(PRIVATE.decrypt(total), 2 * values)
+    blind = total.rerandomised()
+    assert not (blind.rows == total.rows).all(axis=1).any()
+    assert np.array_equal(PRIVATE.decrypt(blind), 2 * values)
+    assert np.array_equal(layout.sums(layout.packed(2 * values, 2), 2), 2 * values)
+
+
+def test_what_is_wrong_in_a_later_block_is_named_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.crypto.ring.BLOCK", 3)
+    layout = replace(LAYOUT, length=20 * LAYOUT.slots + 1)
+    values = np.zeros(layout.length, np.int64)
+    place = 13 * layout.slots + 2
+    values[[0, place]] = layout.bound + 1
+    with pytest.raises(ConfigError, match=f"2 of {layout.length} numbers are beyond"):
+        layout.encode(values, beyond="refuse")
+    rows, outside = layout.encode(values)
+    assert outside == 2
+    assert layout.sums(rows, 1)[[0, 1, place]].tolist() == [layout.bound, 0, layout.bound]
+    with pytest.raises(CipherError, match=f"number {place} is {3 * layout.bound + 2}"):
+        layout.sums(layout.packed(np.where(np.arange(len(values)) == place, 2 * layout.bound + 2, 0), 1), 1)
+    floats = replace(layout, step=0.5)
+    bad = np.zeros(layout.length)
+    bad[place] = np.inf
+    with pytest.raises(ConfigError, match=f"Number {place} of the vector is inf"):
+        floats.encode(bad)

@@ -177,7 +177,7 @@ class PrivateKey:
 
     def open(self, rows: Rows, *, workers: int | None = None) -> Rows:
         """Return the plain numbers below n of ciphertext rows."""
-        return in_blocks(len(rows), lambda part: self._open(rows[part], part.start, workers))
+        return in_blocks(len(rows), lambda part: self._open(rows[part], part.start, workers), "decrypting")
 
     def root(self, power: int) -> int:
         """Return the n-th root of a number modulo n: what only this key can take, and no decryption tells."""

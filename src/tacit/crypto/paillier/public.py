@@ -255,7 +255,7 @@ class PublicKey:
             some = [rows[part]] if shift is None else [rows[part], shift[part]]
             return self._blinded(some, source.take(len(some[0]), workers=workers), workers)
 
-        return in_blocks(len(rows), encrypted)
+        return in_blocks(len(rows), encrypted, "encrypting")
 
     def residue(self, message: int) -> int:
         """Return the number below n that stands for a signed integer."""

@@ -21,7 +21,7 @@ import gmpy2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.crypto.ring import Rows, in_blocks, not_below, zeros
+from tacit.crypto.ring import Rows, in_blocks, not_below, row_blocks, zeros
 from tacit.errors import CipherError, ConfigError
 from tacit.grid import fixed_point
 
@@ -126,19 +126,37 @@ class Layout:
             values: ``length`` finite numbers; whole numbers where the layout has no step.
             beyond: clip numbers beyond the largest magnitude, or refuse the vector.
         """
-        integers, outside = self._integers(np.asarray(values))
+        array = np.asarray(values)
+        self._check(array)
+        outside = 0
+
+        def packed(part: slice) -> Rows:
+            nonlocal outside
+            integers, beyond_here = self._integers(array, self._numbers(part))
+            outside += beyond_here
+            return self._packed(integers, 1)
+
+        rows = in_blocks(self.rows, packed)
         if outside and beyond == "refuse":
             raise ConfigError(
                 f"{outside} of {self.length} numbers are beyond the clip of {self.clip:g}. Raise the clip, or let "
                 "them be clipped."
             )
-        return self.packed(integers, 1), outside
+        return rows, outside
 
     def packed(self, sums: NDArray[np.int64], summands: int) -> Rows:
         """Return the packed rows whose :meth:`sums` these are."""
-        slots = np.zeros(self.rows * self.slots, np.uint64)
-        slots[: self.length] = sums + summands * self.bound
-        return pack_slots(slots.reshape(self.rows, self.slots), self.slot_bits, (self.key_bits + 7) // 8)
+        return in_blocks(self.rows, lambda part: self._packed(sums[self._numbers(part)], summands))
+
+    def _numbers(self, rows: slice) -> slice:
+        """Return which numbers of a vector some of its rows hold."""
+        return slice(rows.start * self.slots, min(rows.stop * self.slots, self.length))
+
+    def _packed(self, sums: NDArray[np.int64], summands: int) -> Rows:
+        rows = -(-len(sums) // self.slots)
+        slots = np.zeros(rows * self.slots, np.uint64)
+        slots[: len(sums)] = sums + summands * self.bound
+        return pack_slots(slots.reshape(rows, self.slots), self.slot_bits, (self.key_bits + 7) // 8)
 
     def decode(self, rows: Rows, summands: int) -> NDArray[np.int64] | NDArray[np.float64]:
         """Return the sum of ``summands`` vectors that packed rows hold: integers, or floats where there is a step."""
@@ -152,17 +170,23 @@ class Layout:
         """Return the sums of ``summands`` vectors in units, and refuse what no honest sum can be."""
         if not 1 <= summands <= self.summands:
             raise CipherError(f"The sum claims {summands} summands, expected 1 to {self.summands} in this layout.")
-        numbers = unpack_slots(rows, self.slot_bits, self.slots).reshape(-1)
-        used, unused = numbers[: self.length], numbers[self.length :]
+        sums = np.empty(self.length, np.int64)
         largest = 2 * self.bound * summands
-        over = np.nonzero(used > np.uint64(largest))[0]
-        if len(over) or unused.any() or len(spilled(rows, self.slot_bits, self.slots)):
-            where = f"number {over[0]} is {used[over[0]]}" if len(over) else "a bit is set outside the slots"
-            raise CipherError(
-                f"The decrypted sum of {summands} vectors can't be one: {where}, expected slots of at most {largest}. "
-                "A summand was forged, damaged, or made with another layout; nothing of the sum is used."
-            )
-        return used.astype(np.int64) - summands * self.bound
+        for some in row_blocks(len(rows)):
+            place = self._numbers(some)
+            numbers = unpack_slots(rows[some], self.slot_bits, self.slots).reshape(-1)
+            used, unused = numbers[: place.stop - place.start], numbers[place.stop - place.start :]
+            over = np.nonzero(used > np.uint64(largest))[0]
+            if len(over) or unused.any() or len(spilled(rows[some], self.slot_bits, self.slots)):
+                first = f"number {place.start + over[0]} is {used[over[0]]}" if len(over) else ""
+                raise CipherError(
+                    f"The decrypted sum of {summands} vectors can't be one: {first or 'a bit is set outside the slots'}"
+                    f", expected slots of at most {largest}. A summand was forged, damaged, or made with another "
+                    "layout; nothing of the sum is used."
+                )
+            sums[place] = used
+            sums[place] -= summands * self.bound
+        return sums
 
     def to_bytes(self) -> bytes:
         """Return the layout as it travels."""
@@ -183,24 +207,29 @@ class Layout:
         except ConfigError as error:
             raise CipherError(f"A layout that arrived makes no sense: {error}") from error
 
-    def _integers(self, values: NDArray[np.generic]) -> tuple[NDArray[np.int64], int]:
+    def _check(self, values: NDArray[np.generic]) -> None:
         if values.shape != (self.length,):
             raise ConfigError(f"Expected a vector of {self.length} numbers, got an array of shape {values.shape}.")
+        whole = np.issubdtype(values.dtype, np.integer)
+        if self.step is None and not whole:
+            raise ConfigError(f"Expected whole numbers, got {values.dtype}. Use Layout.floats for other numbers.")
+        if not whole and not np.issubdtype(values.dtype, np.floating):
+            raise ConfigError(f"Expected numbers, got {values.dtype}.")
+
+    def _integers(self, vector: NDArray[np.generic], place: slice) -> tuple[NDArray[np.int64], int]:
+        """Return a part of a vector in units, and how many of its numbers were beyond the clip."""
+        values = vector[place]
         if self.step is None:
-            if not np.issubdtype(values.dtype, np.integer):
-                raise ConfigError(f"Expected whole numbers, got {values.dtype}. Use Layout.floats for other numbers.")
             over, under = values > self.bound, values < -self.bound  # type: ignore[operator]  # NumPy's comparison with a Python integer
             integers = values.astype(np.int64)
             integers[over], integers[under] = self.bound, -self.bound
             return integers, int(np.count_nonzero(over | under))
-        if not np.issubdtype(values.dtype, np.floating) and not np.issubdtype(values.dtype, np.integer):
-            raise ConfigError(f"Expected numbers, got {values.dtype}.")
         floats = values.astype(np.float64)
         if not np.isfinite(floats).all():
             where = int(np.nonzero(~np.isfinite(floats))[0][0])
             raise ConfigError(
-                f"Number {where} of the vector is {floats[where]}, expected a finite number: nothing was encrypted. "
-                "Look for a diverged training or a division by zero."
+                f"Number {place.start + where} of the vector is {floats[where]}, expected a finite number: nothing was "
+                "encrypted. Look for a diverged training or a division by zero."
             )
         outside = int(np.count_nonzero(np.abs(floats) > self.clip))
         scaled = np.rint(np.clip(floats, -self.clip, self.clip) / self.step)  # a quotient of the rest may overflow
@@ -303,8 +332,13 @@ class CiphertextVector:
 
     def rerandomised(self, *, noise: Noise | None = None, workers: int | None = None) -> CiphertextVector:
         """Return the same sum in ciphertexts that can't be linked with these."""
-        fresh = (self.key if noise is None else noise).take(len(self.rows), workers=workers)
-        return replace(self, rows=self.key.ring.multiply(self.rows, fresh, workers=workers))
+        source, ring = self.key if noise is None else noise, self.key.ring
+
+        def linked_no_more(part: slice) -> Rows:
+            some = self.rows[part]
+            return ring.multiply(some, source.take(len(some), workers=workers), workers=workers)
+
+        return replace(self, rows=in_blocks(len(self.rows), linked_no_more, "blinding the sum"))
 
     def to_bytes(self) -> bytes:
         """Return the vector as it travels: key, count of summands, layout, a digest, equally long ciphertexts.
@@ -313,7 +347,7 @@ class CiphertextVector:
         connection does.
         """
         facts = _FACTS.pack(_MAGIC, _VERSION, self.key.identity, self.summands, self.layout.to_bytes())
-        body = self.rows.tobytes()
+        body = np.ascontiguousarray(self.rows).data.cast("B")
         return b"".join([facts, _digest(facts, body), body])
 
     @classmethod

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tacit.errors import ConfigError, WireError
 from tacit.grid import fixed_point
 from tacit.protocols.protocol import Contribution
+from tacit.vectors import blocks
 
 Words = NDArray[np.unsignedinteger[Any]]
 
@@ -84,37 +85,47 @@ class Field:
 
     def encode(self, values: Contribution) -> Words:
         """Return a vector's residues; whole numbers beyond the bound are refused, floats are clipped to it."""
-        if self.step is not None:
-            scaled = np.asarray(values, np.float64) / self.step
-            np.rint(scaled, out=scaled)
-            np.clip(scaled, -self.bound, self.bound, out=scaled)
-            integers = scaled.astype(np.int64)
-        else:
+        if self.step is None:
             if not np.issubdtype(values.dtype, np.integer):
                 raise ConfigError(f"Expected whole numbers, got {values.dtype}.")
             if len(values) and (values.max() > self.bound or values.min() < -self.bound):
                 raise ConfigError(f"Expected whole numbers of a magnitude of at most {self.bound}.")
-            integers = values.astype(np.int64, copy=False)
-        return integers.astype(self.word)  # modulo 2^32 or 2^64, as unsigned integers wrap around
+        residues: Words = np.empty(len(values), self.word)
+        for part in blocks(len(values)):
+            residues[part] = self._units(values[part])  # modulo 2^32 or 2^64, as unsigned integers wrap around
+        return residues
+
+    def _units(self, values: Contribution) -> NDArray[np.int64]:
+        if self.step is None:
+            return values.astype(np.int64, copy=False)
+        scaled = np.asarray(values, np.float64) / self.step
+        np.rint(scaled, out=scaled)
+        np.clip(scaled, -self.bound, self.bound, out=scaled)
+        return scaled.astype(np.int64)
 
     def decode(self, residues: Words, summands: int) -> NDArray[np.float64]:
         """Return what the sum of so many vectors is worth, or refuse what no honest sum can be."""
-        integers = self.integers(residues)
-        if np.abs(integers).max(initial=0) > summands * self.bound:
-            raise WireError(f"a number is beyond what {summands} clients can add up to")
-        return integers.astype(np.float64) * (1.0 if self.step is None else self.step)
+        found = np.empty(len(residues))
+        for part in blocks(len(residues)):
+            integers = self.integers(residues[part])
+            if np.abs(integers).max(initial=0) > summands * self.bound:
+                raise WireError(f"a number is beyond what {summands} clients can add up to")
+            found[part] = integers
+            found[part] *= 1.0 if self.step is None else self.step
+        return found
 
     def integers(self, residues: Words) -> NDArray[np.int64]:
-        """Return the integers nearest to zero that have these residues."""
+        """Return the integers nearest to zero that have these residues; what is above the modulus does not count."""
         width = 8 * self.word.itemsize
         return (residues << (width - self.bits)).view(f"<i{self.word.itemsize}").astype(np.int64) >> (width - self.bits)
 
-    def pack(self, residues: Words) -> bytes:
+    def pack(self, residues: Words) -> memoryview:
         """Return residues as they travel; what is above the modulus is cut off."""
-        reduced: Words = residues & self.word.type((1 << self.bits) - 1)
-        if self.wire_bytes == self.word.itemsize:
-            return reduced.tobytes()
-        return reduced.view(np.uint8).reshape(-1, self.word.itemsize)[:, : self.wire_bytes].tobytes()
+        packed = np.empty((len(residues), self.wire_bytes), np.uint8)
+        for part in blocks(len(residues)):
+            reduced: Words = residues[part] & self.word.type((1 << self.bits) - 1)
+            packed[part] = reduced.view(np.uint8).reshape(-1, self.word.itemsize)[:, : self.wire_bytes]
+        return packed.reshape(-1).data
 
     def unpack(self, data: bytes | memoryview, length: int) -> Words:
         """Read what :meth:`pack` wrote."""

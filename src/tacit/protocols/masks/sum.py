@@ -102,7 +102,7 @@ class MaskedSum(ClientHalf):
         add_masks(total.residues, plus, minus)
         clients = tuple(members[place] for place in _places(round_.listed))
         try:
-            vector = field_.decode(total.residues & field_.word.type((1 << field_.bits) - 1), len(clients))
+            vector = field_.decode(total.residues, len(clients))
         except WireError as error:
             raise SpoiledError(
                 f"The sum of {len(clients)} clients can't be one: {error}. At least one of them lied, or masked with "

@@ -37,7 +37,7 @@ from math import gcd
 import numpy as np
 
 from tacit.crypto.paillier import Layout, PublicKey
-from tacit.crypto.ring import Rows, not_below, to_integers
+from tacit.crypto.ring import Rows, not_below, row_blocks, to_integers
 from tacit.errors import CipherError
 from tacit.randomness import system_bytes
 from tacit.vectors import Integers
@@ -96,8 +96,9 @@ class Check:
         drawn = stream.digest(width + len(rows) * _FACTOR_BYTES)
         sigma, factors = int.from_bytes(drawn[:width], "big"), drawn[width:]
         found = summands * sigma
-        for place, row in enumerate(to_integers(rows)):
-            found += row * int.from_bytes(factors[place * _FACTOR_BYTES : (place + 1) * _FACTOR_BYTES], "big")
+        for part in row_blocks(len(rows)):
+            for place, row in enumerate(to_integers(rows[part]), part.start):
+                found += row * int.from_bytes(factors[place * _FACTOR_BYTES : (place + 1) * _FACTOR_BYTES], "big")
         return found % key.n
 
     def compare(self, sums: Integers, told: bytes, layout: Layout, summands: int, key: PublicKey) -> None:

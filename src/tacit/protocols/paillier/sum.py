@@ -63,7 +63,7 @@ _SEES = {
         outsider="nothing, as long as no client's copy of the key is stolen",
     ),
 }
-_BATCH = 8  # vectors that wait to be added at once
+_BATCH, _BATCH_BYTES = 8, 1 << 26  # vectors that wait to be added at once, and what they take at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -458,7 +458,7 @@ class RunningSum:
             if borne is not None:
                 self._borne = borne if self._borne is None else vector.key.ring.multiply(self._borne, borne)
             self._waiting[client] = vector, claimed
-            if len(self._waiting) >= _BATCH:
+            if len(self._waiting) >= min(_BATCH, max(1, _BATCH_BYTES // vector.nbytes)):
                 self._fold()
 
     def finish(self) -> CiphertextVector | None:

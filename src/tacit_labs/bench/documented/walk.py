@@ -45,7 +45,7 @@ class Tracer(Silent):
         """Begin, where the steady round is the first."""
         self._tracing = len(done) + 1 == _STEADY
 
-    def doing(self, what: str) -> None:
+    def doing(self, what: str, share: float | None = None) -> None:
         """Say nothing, from a file of its own."""
 
     def progress(self, *, replied: int, asked: int) -> None:
