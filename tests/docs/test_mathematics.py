@@ -1,9 +1,10 @@
-"""Every step of the derivations in docs/mathematics.md about Gaussian mechanisms, checked numerically."""
+"""Every step of the derivations in docs/mathematics.md about what is in the sources, checked numerically."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 
@@ -14,7 +15,10 @@ from tacit.accounting import profile
 from tacit.mechanisms import calibration
 from tacit.mechanisms.denoising import james_stein
 from tacit.mechanisms.heterogeneous import Redistribution, variance_minimal
+from tacit.mechanisms.randomized_response import RandomizedResponse
 from tacit.randomness import Randomness
+from tacit_labs.baselines import dp_sgd, elgamal
+from tacit_labs.baselines.paillier import TextbookPaillier
 from tacit_labs.harness.epsilons import coded, composed, formula
 from tacit_labs.report_003 import quoted
 
@@ -45,6 +49,53 @@ def family(x: float, epsilon: float) -> float:
 
 def f(delta: float) -> float:
     return math.sqrt(2 * math.log(1.25 / delta))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("steps", [10, 1000, 10000])
+def test_the_true_share_of_a_step_lies_between_the_two_substitutions(epsilon: float, steps: int) -> None:
+    each = dp_sgd.share(epsilon=epsilon, delta=1e-3, steps=steps)
+    too_large = epsilon / math.sqrt(2 * steps * math.log(1 / each.delta))
+    assert dp_sgd.total(each, steps) < epsilon < dp_sgd.total(replace(each, epsilon=too_large), steps)
+    assert each.epsilon == pytest.approx(epsilon / (epsilon / too_large + steps * math.expm1(too_large)))
+
+
+def test_the_textbooks_paillier_decrypts_as_the_page_says() -> None:
+    key = TextbookPaillier.generate(64)
+    n, g, order = int(key.n), int(key.g), int(key.order)
+
+    def lowered(x: int) -> int:
+        return (x - 1) // n
+
+    for message in (0, 1, 12345, n - 1):
+        once = lowered(pow(key.enc(message), order, n * n))
+        assert once == message * lowered(pow(g, order, n * n)) % n
+        assert once * pow(lowered(pow(g, order, n * n)), -1, n) % n == message
+        assert pow(n + 1, message, n * n) == (1 + message * n) % (n * n)
+
+
+def test_the_symbols_of_report_004s_ciphertext_tell_whether_its_number_is_a_square() -> None:
+    modulus = elgamal.by_safe_prime(24)
+    key, half = elgamal.TextbookElGamal.generate(modulus), (modulus.p - 1) // 2
+
+    def square(number: int) -> bool:
+        return pow(number, half, modulus.p) == 1
+
+    assert not square(modulus.g)
+    for message in range(1, 40):
+        first, second = key.encrypt(message)
+        hidden = square(first) or square(key.y)  # whether y^k is a square: k is even, or x is
+        assert (square(second) == hidden) == square(message)
+        assert square(message) != square(modulus.p - message)
+        assert key.decrypt(key.multiply((first, second), key.encrypt(5))) == 5 * message
+
+
+def test_random_answers_are_counted_without_bias() -> None:
+    for epsilon, true, total in ((0.5, 3, 10), (5.0, 70, 100)):
+        kept = math.exp(epsilon) / (1 + math.exp(epsilon))
+        arrived = true * kept + (total - true) * (1 - kept)
+        assert RandomizedResponse(epsilon=epsilon).count(arrived, reports=total) == pytest.approx(true)
+        assert (arrived - total + total * kept) / (2 * kept - 1) == pytest.approx(true)
 
 
 def test_the_page_names_this_file() -> None:

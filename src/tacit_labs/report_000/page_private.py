@@ -297,7 +297,11 @@ def _clip_why(found: Private) -> str:
     return (
         f"{_agrees(found, 'C')} A larger C keeps more of the updates and brings more noise: as coded the noise grows "
         f"with C squared, {noisy:,.0f} times over the grid. What clipping loses weighs more in the steps where "
-        f"accuracy rises after {sizes.grid_rounds} rounds, the noise in those where it falls."
+        f"accuracy rises after {sizes.grid_rounds} rounds, the noise in those where it falls. The author's dp_tune.py "
+        "draws the report's surfaces transposed: np.meshgrid(C, sigma) has a row for each sigma, its heights one for "
+        "each C. What its figures call C is sigma, along which accuracy falls in "
+        f"{_share(found, CODED, 'sigma'):.0%} of the steps as coded; whether the sentence was read off them is not "
+        "known."
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -113,6 +114,14 @@ def test_every_point_of_a_grid_is_on_the_surfaces_in_its_place(made: Reproductio
     best = max(point["test_accuracy"] for point in grid)
     ((row, column),) = first.tones
     assert first.rows[row][column] == f"{100 * best:.2f}% (best)"
+
+
+def test_the_reports_surfaces_are_transposed_as_the_page_says() -> None:
+    clips, sigmas = np.meshgrid(quoted.CLIPS, quoted.SIGMAS)  # the axes that dp_tune.py hands to plot_surface
+    for row, clip in enumerate(quoted.CLIPS):  # whose heights have a row for each C
+        for column, sigma in enumerate(quoted.SIGMAS):
+            drawn_at = clips[row, column], sigmas[row, column]
+            assert drawn_at == (quoted.CLIPS[quoted.SIGMAS.index(sigma)], quoted.SIGMAS[quoted.CLIPS.index(clip)])
 
 
 def test_the_noise_as_coded_has_the_variance_for_its_deviation() -> None:

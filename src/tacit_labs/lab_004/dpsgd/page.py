@@ -51,8 +51,8 @@ def _iterations(measured: Measured) -> Finding | None:
             f"{_percent(normal[-1])}"
         ),
         why=(
-            f"The report's rise and fall. With {measured.rise.seeds} seeds the rise is {_gain(measured.rise)}; it is "
-            f"that of one split of the patients: {'; '.join(map(_gain, measured.others))}."
+            f"The report's rise and fall. With {measured.rise.seeds} seeds the rise is {_gain(measured.rise)}; "
+            f"otherwise: {'; '.join(map(_gain, measured.others))}."
         ),
         headline=True,
     )
@@ -115,6 +115,7 @@ def _squared(measured: Measured) -> Finding | None:
         f"{squared[worst].iterations:,}: {_percent(squared[worst])} and {_percent(entropy[worst])}",
         why="Its gradients are those of the cross-entropy times p(1 - p), at most a quarter: the same noise drowns "
         "them sooner.",
+        headline=True,
     )
 
 
