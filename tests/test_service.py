@@ -58,6 +58,23 @@ def test_a_request_gets_its_reply(tmp_path: Path) -> None:
         assert call(tmp_path / "socket", Message(body=large)).body == large[::-1]
 
 
+def test_several_services_share_a_process_and_none_the_answers(tmp_path: Path) -> None:
+    paths = [tmp_path / name / "socket" for name in "abc"]
+
+    def service(path: Path) -> Service:
+        return Service(path=path, answer=lambda _: Message(body=path.parent.name.encode()))
+
+    with contextlib.ExitStack() as stack:
+        first, *others = (stack.enter_context(service(path)) for path in paths)
+        thread = threading.Thread(target=first.run, args=others)
+        thread.start()
+        assert [call(path, Message()).body for path in paths] == [b"a", b"b", b"c"]
+        assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".socket.lock", "socket"]
+        first.stop()
+        thread.join()
+    assert not any(path.exists() for path in paths)
+
+
 def test_many_ask_at_once_and_each_gets_its_own(tmp_path: Path) -> None:
     found: dict[int, bytes] = {}
 

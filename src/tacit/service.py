@@ -28,7 +28,7 @@ import contextlib
 import json
 import logging
 import os
-import select
+import selectors
 import signal
 import socket
 import stat
@@ -46,6 +46,7 @@ from tacit import foreign
 from tacit.errors import LinkError, RunError, StorageError, WireError
 from tacit.storage import Lock, cannot_write, make_folder
 
+SOCKET = "socket"  # its name, where nobody chose another
 LARGEST_HEAD = foreign.LARGEST
 LARGEST_BODY = 1 << 30
 _HEADER = struct.Struct(">4sBBHIQ")
@@ -262,13 +263,16 @@ class Service:
                 raise StorageError(f"{self.path} is there and no socket; it is left as it was. Choose another place.")
             self.path.unlink()  # nobody holds the lock, so whoever made it is gone
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        new = self.path.with_name(f".{self.path.name}.new")
+        new.unlink(missing_ok=True)
         try:
-            with _address(self.path) as address:
+            with _address(new) as address:
                 listener.bind(address)
             if self._group is not None:
-                os.chown(self.path, -1, self._group)
-            self.path.chmod(0o600 if self._group is None else 0o660)
+                os.chown(new, -1, self._group)
+            new.chmod(0o600 if self._group is None else 0o660)
             listener.listen(64)  # only now can anybody connect
+            new.rename(self.path)  # and the name is there
         except BaseException:
             listener.close()
             raise
@@ -287,21 +291,31 @@ class Service:
             os.chown(folder, -1, self._group)
             folder.chmod(0o710)
 
-    def run(self) -> None:
-        """Answer until :meth:`stop`."""
-        if self._listener is None or self._bell is None:
-            raise RunError("A service answers inside its context: `with service: service.run()`.")
-        while True:
-            ready, _, _ = select.select([self._listener, self._bell[1]], [], [])
-            if self._bell[1] in ready:
-                return
-            try:
-                peer, _ = self._listener.accept()
-            except OSError as error:  # it went away again, or descriptors are short
-                _LOG.error("tacit: a connection failed: %s", error)
-                time.sleep(0.01)
-                continue
-            self._take(peer)
+    def run(self, *beside: Service) -> None:
+        """Answer until :meth:`stop`; for services ``beside`` this one too, whose contexts are open."""
+        with selectors.DefaultSelector() as doors:
+            for service in (self, *beside):
+                if service._listener is None:
+                    raise RunError("A service answers inside its context: `with service: service.run()`.")
+                doors.register(service._listener, selectors.EVENT_READ, service)
+            assert self._bell is not None, "it is there as long as the listener is"
+            doors.register(self._bell[1], selectors.EVENT_READ)
+            while True:
+                ready = [key.data for key, _ in doors.select()]
+                if None in ready:
+                    return
+                for service in ready:
+                    service._accept()
+
+    def _accept(self) -> None:
+        assert self._listener is not None, "who calls has looked"
+        try:
+            peer, _ = self._listener.accept()
+        except OSError as error:  # it went away again, or descriptors are short
+            _LOG.error("tacit: a connection failed: %s", error)
+            time.sleep(0.01)
+            return
+        self._take(peer)
 
     def stop(self) -> None:
         """End :meth:`run`; from any thread, or a handler of signals."""

@@ -107,6 +107,7 @@ class Failure(IntEnum):
     NOT_ENROLLED = 18
     CONTRACT = 19
     BUDGET = 20
+    NO_PROCESS = 21
 
     @property
     def words(self) -> str:
@@ -140,6 +141,9 @@ _FAILURES = {
     Failure.CONTRACT: "its site's own rules do not allow it; its own log names the rule. Nothing was computed.",
     Failure.BUDGET: "the privacy budget that its site has for these data, over all runs, does not allow it. Nothing "
     "was computed.",
+    Failure.NO_PROCESS: "its operator names no process that holds its data or its key (tacit-socket in its config), "
+    "and the app that a server sends holds neither. `tacit site init` and `tacit site serve` make one; its own log "
+    "has the commands.",
     Failure.APP: "its app returned something else than a mod can protect; its own log has more.",
 }
 _ABOUT_DATA = (Failure.DIVERGED, Failure.NOT_FINITE)

@@ -28,7 +28,8 @@ def test_new_tells_json_which_files_there_are(tacit_command: Tacit, tmp_path: Pa
     assert all((tmp_path / told["folder"] / name).is_file() for name in told["files"])
     readme = (tmp_path / "a-b" / "README.md").read_text()
     assert "tacit keys fingerprint" in readme
-    assert "tacit deploy local --mode paillier" in readme
+    assert "tacit holder serve holder" in readme
+    assert "tacit site serve site" in readme
 
 
 @pytest.mark.parametrize(

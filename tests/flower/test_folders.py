@@ -19,9 +19,10 @@ from tacit.accounting.ledger import Ledger
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError
 from tacit.flower.envelope import client_app
-from tacit.flower.node import Node, Own
+from tacit.flower.node import Own
 from tacit.flower.serve import Deployed, Serving, configuration, serve
 from tacit.modes.catalogue import resolve
+from tacit.parties.hello import IN_APP
 from tacit.runs.result import Result
 from tacit.runs.run import resume
 from tests.flower.grid import FakeGrid, Respond, grid
@@ -60,7 +61,7 @@ def _client(number: int, run: dict[str, Any], run_id: int, examples: int = 20) -
         generator = np.random.Generator(np.random.PCG64(number))
         return generator.standard_normal((examples, 4)).astype(np.float32), np.arange(examples) % 2
 
-    app = client_app(Node(own=Own(model=lambda: nn.Linear(4, 2), data=data)))
+    app = client_app(Own(model=lambda: nn.Linear(4, 2), data=data))
     context = Context(run_id, 100 + number, {"partition-id": number}, RecordDict(), run)
 
     def respond(message: Message) -> list[Message]:
@@ -110,6 +111,13 @@ def test_a_server_that_is_started_again_goes_on_with_its_ledger() -> None:
     assert _charges(records) == 5, "the round in flight was sent twice, and is charged twice"
     assert result.claimed.epsilon == pytest.approx(_epsilon(5), rel=1e-6)
     assert not [path for path in Path("runs").iterdir() if path.name != "a"], "and no other folder is begun"
+
+
+def test_a_run_whose_data_are_in_the_nodes_says_so() -> None:
+    result, watching = _serve(RUN, run_id=5)
+    assert IN_APP in watching.notes
+    assert IN_APP in result.notes
+    assert IN_APP in Result.read(Path("runs/a/result.json")).notes
 
 
 def test_a_budget_counts_on_after_a_restart() -> None:

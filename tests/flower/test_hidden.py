@@ -15,7 +15,7 @@ from torch import nn
 from tacit import wire
 from tacit.flower import envelope
 from tacit.flower.envelope import client_app
-from tacit.flower.node import Node, Own
+from tacit.flower.node import Own
 from tacit.flower.serve import Serving, serve
 from tests.flower.grid import Respond, grid
 from tests.runs.common import Watching
@@ -37,7 +37,7 @@ def _data(count: int) -> tuple[Any, Any]:
 
 
 def _client(number: int, bad: Bad | None) -> Respond:
-    app: Any = client_app(Node(own=Own(model=lambda: nn.Linear(4, 2), data=lambda _: _data(20 + number))))
+    app: Any = client_app(Own(model=lambda: nn.Linear(4, 2), data=lambda _: _data(20 + number)))
     context = Context(5, 100 + number, {"partition-id": number}, RecordDict(), RUN)
 
     def respond(message: Message) -> list[Message]:

@@ -1,7 +1,10 @@
+"""A node whose app brings model and data along, and trains in the node's own process."""
+
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from torch import nn
 from tacit import wire
 from tacit.config.run_config import RunConfig
 from tacit.crypto import keyfile
-from tacit.flower.node import Node, Own
+from tacit.flower.node import Own
 from tacit.modes.catalogue import resolve
 from tacit.parties.calls import Answer, Call
 from tacit.parties.hello import GREETING, Introduction, Terms
@@ -40,6 +43,14 @@ TURN = wire.Turn(round_number=1)
 PARAMETERS = 64 * 10 + 10
 
 
+def _data(node: Mapping[str, Any]) -> tuple[Any, Any]:
+    generator = np.random.Generator(np.random.PCG64(int(node.get("partition-id", 0))))
+    return generator.standard_normal((20, 64)).astype(np.float32), np.arange(20) % 10
+
+
+OWN = Own(model=lambda: nn.Linear(64, 10), data=_data)
+
+
 def _config(settings: dict[str, Any]) -> RunConfig:
     from tacit.flower.serve import configuration
 
@@ -54,7 +65,7 @@ def _said(settings: dict[str, Any]) -> dict[str, Any]:
 def _ask(frame: bytes, *, party: int = 1, node: dict[str, Any] | None = None, **changes: Any) -> Answer:
     said = _said(changes.pop("says", changes.get("run", SETTINGS)))
     call = Call(party=party, frame=frame, said=said, node=NODE if node is None else node, run=SETTINGS, run_id=5)
-    return Node()(replace(call, **changes))
+    return OWN(replace(call, **changes))
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +134,7 @@ def test_an_unknown_setting_is_refused(log: pytest.LogCaptureFixture) -> None:
 # A client's work
 
 
-def test_a_client_trains_on_its_part_and_tells_its_seconds() -> None:
+def test_a_client_trains_on_its_data_and_tells_its_seconds() -> None:
     answers = [_ask(_task(), party=number, node={"partition-id": number}) for number in (0, 1)]
     frames = [wire.unpack(answer.frame) for answer in answers]
     assert [frame.kind for frame in frames] == [wire.Kind.VECTOR] * 2
@@ -134,16 +145,9 @@ def test_a_client_trains_on_its_part_and_tells_its_seconds() -> None:
 def test_a_node_trains_with_the_defaults_of_its_mode() -> None:
     settings = SETTINGS | {"mode": "dp-sgd", "dp.noise": 1.0}
     call = Call(party=1, frame=_task(), node=NODE, run=settings, run_id=5)
-    node = Node()
-    job, _ = node._job(call, node._config(call, Terms.of(resolve(_config(settings)))))
-    assert job.config.optimizer.lr == resolve(_config(settings)).optimizer.lr == 0.5
+    config = OWN._config(call, Terms.of(resolve(_config(settings))))
+    assert config.optimizer.lr == resolve(_config(settings)).optimizer.lr == 0.5
     assert resolve(RunConfig()).optimizer.lr == 0.05  # which other modes have
-
-
-def test_without_a_common_split_nodes_would_overlap(log: pytest.LogCaptureFixture) -> None:
-    settings = {key: value for key, value in SETTINGS.items() if key != "data.split_seed"}
-    assert _failure(_ask(_task(), run=settings)) is wire.Failure.SETTINGS
-    assert "data.split_seed has to be set" in log.text
 
 
 def test_a_seed_is_refused_at_a_node_that_takes_part_in_real_runs(log: pytest.LogCaptureFixture) -> None:
@@ -163,13 +167,15 @@ def test_a_client_brings_its_own_model_and_data() -> None:
     own = Own(model=lambda: nn.Linear(4, 2), data=data)
     task = wire.pack_task(wire.Task(turn=TURN, model=np.zeros(10, np.float32)))
     run: dict[str, Any] = {"mode": "plain", "federate.clients": 3}
-    answer = Node(own=own)(Call(party=1, frame=task, said=_said(run), node=NODE, run=run, run_id=5))
+    answer = own(Call(party=1, frame=task, said=_said(run), node=NODE, run=run, run_id=5))
     assert wire.unpack(answer.frame).kind is wire.Kind.VECTOR
-    said = Node(own=own)(Call(party=1, frame=GREETING, said=_said(run), node=NODE, run=run, run_id=5))
-    assert Introduction.read(7, said.frame).examples is None  # how many it holds is its own affair
+    said = own(Call(party=1, frame=GREETING, said=_said(run), node=NODE, run=run, run_id=5))
+    introduced = Introduction.read(7, said.frame)
+    assert introduced.examples is None  # how many it holds is its own affair
+    assert introduced.in_app  # that the app which the server sends can reach them is not
     private = run | {"mode": "dp-sgd", "dpsgd.noise": 1.0}
     call = Call(party=1, frame=GREETING, said=_said(private), node=NODE, run=private, run_id=6)
-    said = Node(own=own)(call)
+    said = own(call)
     assert Introduction.read(7, said.frame).examples == 4  # but where it sets the sampling rate
 
 

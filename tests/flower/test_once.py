@@ -15,7 +15,7 @@ from torch import nn
 from tacit.config.run_config import RunConfig
 from tacit.flower.deploy.nodes import runnable
 from tacit.flower.envelope import client_app
-from tacit.flower.node import Node, Own
+from tacit.flower.node import Own
 from tacit.flower.serve import Serving, serve
 from tacit.runs.run import run
 from tests.flower.grid import Respond, grid
@@ -27,7 +27,7 @@ DATA = (np.eye(2, dtype=np.float32), np.array([0, 1]))
 
 
 def _client(number: int, counts: Counter[str]) -> Respond:
-    app = client_app(Node(own=Own(model=lambda: nn.Linear(2, 2), data=lambda _: DATA)))
+    app = client_app(Own(model=lambda: nn.Linear(2, 2), data=lambda _: DATA))
     context = Context(5, 100 + number, {"partition-id": number}, RecordDict(), RUN)
 
     def respond(message: Message) -> list[Message]:

@@ -121,7 +121,7 @@ def test_a_node_introduces_itself(kind: Kind) -> None:
     frame = _asked(kind, GREETING)
     assert frame.kind is wire.Kind.HELLO
     packed = wire.pack(frame.kind, frame.turn, bytes(frame.body))
-    assert Introduction.read(7, packed) == Introduction(parties=(kind.party,))
+    assert Introduction.read(7, packed) == Introduction(parties=(kind.party,), in_app=True)
 
 
 def test_another_version_is_refused_in_the_same_words(kind: Kind, log: pytest.LogCaptureFixture) -> None:

@@ -1,19 +1,22 @@
-"""Nodes of Flower's own simulation (``flwr run``): they have a number and no operator."""
+"""Nodes of Flower's own simulation (``flwr run``) whose app has data of its own: they have a number and no operator."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from torch import nn
 
 from tacit import wire
-from tacit.flower.node import Node
+from tacit.flower.node import Own
 from tacit.flower.serve import configuration
 from tacit.modes.catalogue import resolve
 from tacit.parties.calls import Answer, Call
 from tacit.parties.hello import GREETING, Introduction, Terms
 
-SETTINGS: dict[str, Any] = {"data.name": "digits", "data.split_seed": 1, "federate.clients": 5}
+SETTINGS: dict[str, Any] = {"federate.clients": 5}
+DATA = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
 
 
 def _greet(number: int, count: int, simulated: bool = True, **more: Any) -> Answer:
@@ -28,7 +31,7 @@ def _greet(number: int, count: int, simulated: bool = True, **more: Any) -> Answ
         run_id=1,
         simulated=simulated,
     )
-    return Node()(call)
+    return Own(model=lambda: nn.Linear(4, 2), data=lambda _: DATA)(call)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])

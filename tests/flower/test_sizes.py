@@ -13,7 +13,7 @@ from tacit.accounting import accountant
 from tacit.accounting.events import GaussianEvent, RepeatedEvent, SampledEvent
 from tacit.accounting.ledger import Ledger
 from tacit.flower.envelope import client_app
-from tacit.flower.node import Node, Own
+from tacit.flower.node import Own
 from tacit.flower.serve import Serving, configuration, serve
 from tacit.modes.catalogue import resolve
 from tacit.randomness import Randomness
@@ -40,7 +40,7 @@ def _data(count: int) -> tuple[Any, Any]:
 
 
 def _client(number: int) -> Respond:
-    app = client_app(Node(own=Own(model=lambda: nn.Linear(4, 2), data=lambda _: _data(SIZES[number]))))
+    app = client_app(Own(model=lambda: nn.Linear(4, 2), data=lambda _: _data(SIZES[number])))
     context = Context(5, 100 + number, {"partition-id": number}, RecordDict(), RUN)
     return lambda message: [_answered(app, message, context)]
 

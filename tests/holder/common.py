@@ -18,11 +18,11 @@ from tacit.crypto import keyfile, sealing
 from tacit.holder import process
 from tacit.holder.memory import Memory
 from tacit.holder.new import init
-from tacit.holder.settings import MEMORY, SOCKET, Settings
+from tacit.holder.settings import MEMORY, Settings
 from tacit.protocols.paillier import Caution, Rules, ShareHolder
 from tacit.protocols.paillier.holders import Holder
 from tacit.protocols.signatures import new_identity, read_identity
-from tacit.service import Message, ServiceError, call
+from tacit.service import SOCKET, Message, ServiceError, call
 from tests.protocols.paillier.run import Run
 from tests.protocols.test_conformance import key_pair, key_shares, layout
 

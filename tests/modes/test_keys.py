@@ -15,8 +15,8 @@ from tacit.crypto import keyfile, paillier, threshold
 from tacit.crypto.new_keys import KeyOptions, parse_shares
 from tacit.errors import ConfigError
 from tacit.flower import Private
-from tacit.flower.deploy.nodes import nodes_of
 from tacit.flower.simulation import Simulation
+from tacit.flower.trial import prepare
 from tacit.holder import settings as holder
 from tacit.modes.catalogue import plan_of, resolve
 from tacit.modes.estimate import estimate
@@ -25,7 +25,7 @@ from tacit.protocols.paillier import Authority, PaillierSum
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.observer import Silent
-from tacit.site import contract
+from tacit.site.trial import Trial
 from tests.cli.common_crypto import Tacit
 from tests.flower.common import federation, quiet, start
 from tests.runs.common import digits
@@ -67,7 +67,7 @@ def test_what_can_not_be_is_refused_everywhere_in_the_same_words(
         lambda: plan_of(resolve(config), 3),  # a run in one process, in a simulation, at a server and at each node
         lambda: secret_keys(chosen),
         lambda: write_keys(chosen, tmp_path / "simulation"),
-        lambda: nodes_of(resolve(config), tmp_path / "deployment"),
+        lambda: prepare(resolve(config), tmp_path / "trial", processes=1),
         lambda: estimate(config, parameters=10, clients=3),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
@@ -109,19 +109,18 @@ def _in_simulation(config: RunConfig, folder: Path) -> Any:
     randomness = Randomness.of(seed=1)
     job = jobs.build(resolve(config), randomness, Silent())
     try:
-        made = Simulation(job)
-        with made._folder:
-            assert made._keys is not None
-            return keyfile.read(made._keys.secret[-1], insecure_key_size=True).public
+        made = Simulation(job)._parties
+        with made._open:
+            return keyfile.read(made.folder / "private.key", insecure_key_size=True).public
     finally:
         job.close()
 
 
 def _deployed(config: RunConfig, folder: Path) -> Any:
-    nodes_of(resolve(config), folder)
-    pin = contract.read(folder / "site-0").keys.pin
+    prepare(resolve(config), folder, processes=1)
+    pin = Trial.read(folder).pin
     assert pin is not None
-    paths = (holder.Settings.read(folder / "holder-1").key, pin)
+    paths = (holder.Settings.read(folder / "holder-1").key, Path(pin))
     held, pinned = (keyfile.read(path, insecure_key_size=True).public for path in paths)
     assert held == pinned
     return held

@@ -16,7 +16,7 @@ from torch import nn
 
 from tacit import wire
 from tacit.errors import StorageError
-from tacit.flower.node import Node, Own
+from tacit.flower.node import Own
 from tacit.flower.serve import configuration
 from tacit.modes.catalogue import resolve
 from tacit.parties.calls import Answer, Call
@@ -49,7 +49,7 @@ def _task(number: int = 1, attempt: int = 0) -> bytes:
 def _ask(frame: bytes, own: Own | None = None, **changes: Any) -> Answer:
     said = Terms.of(resolve(configuration(changes.get("run", RUN)))).to_record()
     call = Call(party=1, frame=frame, said=said, node={"partition-id": 1}, run=RUN, run_id=5)
-    return Node(own=own or _own())(replace(call, **changes))
+    return (own or _own())(replace(call, **changes))
 
 
 def _said(answer: Answer) -> wire.Failure | None:

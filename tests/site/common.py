@@ -19,8 +19,8 @@ from tacit import wire
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.modes.catalogue import plan_of, resolve
 from tacit.parties.hello import GREETING, Terms
-from tacit.service import Message, call
-from tacit.site.contract import CONTRACT, SOCKET
+from tacit.service import SOCKET, Message, call
+from tacit.site.contract import CONTRACT
 from tacit.site.new import init
 
 PARAMETERS = 8  # of a logistic model on age, two sexes and two outcomes

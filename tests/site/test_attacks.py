@@ -23,7 +23,6 @@ from tacit.errors import DropoutError, RunError
 from tacit.federated.plan import Plan
 from tacit.flow import ClientId, Flow, Frames, Gather
 from tacit.flower.envelope import client_app
-from tacit.flower.node import Node
 from tacit.flower.relay import relay
 from tacit.flower.serve import Serving
 from tacit.flower.serve import serve as serve_hub
@@ -35,12 +34,13 @@ from tacit.parties.hello import GREETING, Numbers, Terms
 from tacit.protocols.masks import MaskedSum
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
-from tacit.service import Code, Message, ServiceError
-from tacit.site.contract import LEDGER, SOCKET, read
+from tacit.service import SOCKET, Code, Message, ServiceError
+from tacit.site.contract import LEDGER, read
 from tacit.site.costs import Price
 from tacit.site.data import load
 from tacit.site.ledger import Ledger, Release, Row
-from tacit.site.process import Site, serve
+from tacit.site.process import Site, Workshop
+from tacit.site.serving import serve
 from tacit.wire import Failure, Kind, Turn
 from tests.flower.grid import Respond, grid
 from tests.runs.common import Watching
@@ -337,9 +337,11 @@ def test_replies_tell_nothing_beside_what_is_protected(begun: Hub) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # The honest way: a hub on Flower, an app that only carries frames, and the sites' processes.
 
+NOBODY = "The process that holds its data, or its key, did not answer."
+
 
 def _carrier(number: int, site: Path, run: Mapping[str, Any]) -> Respond:
-    app = client_app(Node())
+    app = client_app(relay)
     node: dict[str, int | float | str] = {"partition-id": number, "tacit-socket": str(site / SOCKET)}
     context = Context(TaskIdentity.run_id or 5, 100 + number, node, RecordDict(), dict(run))
     return lambda message: [app(message, context)]
@@ -363,7 +365,9 @@ def _tested() -> tuple[Any, Any]:
 def test_where_no_process_answers_the_node_says_so_and_nothing_else(site: Path) -> None:
     node: dict[str, int | str] = {"partition-id": 0, "tacit-socket": str(site / "nowhere")}
     answer = relay(Call(party=0, frame=GREETING, said={}, node=node, run={}, run_id=1))
-    assert code_of(answer.frame) is Failure.INTERNAL
+    assert (answer.frame, answer.error, answer.reason) == (b"", 8, NOBODY)
+    real = Call(party=0, frame=GREETING, said={"trial": str(site.parent)}, node={"partition-id": 0}, run={}, run_id=1)
+    assert code_of(relay(real).frame) is Failure.NO_PROCESS, "a real node takes no server's word for where data are"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -563,7 +567,8 @@ def test_a_killed_process_has_counted_what_it_answered_and_the_next_answers_no_r
     contract = read(site)
     with Ledger.open(site / LEDGER, contract) as ledger:
         assert len(ledger.rows()) == 2
-        again = Site(folder=site, contract=contract, ledger=ledger, rows=load(contract.data))
+        workshop = Workshop(contract, load(contract.data))
+        again = Site(folder=site, contract=contract, ledger=ledger, workshop=workshop)
         head = {"run": hub.run, "party": 0, "said": dict(hub.said), "partition": None}
         asked_again = [again.answer(Message(head=head, body=hub.task(number))).body for number in (2, 3)]
         assert code_of(asked_again[0]) is Failure.REPEATED

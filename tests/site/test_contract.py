@@ -16,7 +16,7 @@ from tacit.errors import ConfigError, DataError, RunError
 from tacit.site.check import check
 from tacit.site.contract import CONTRACT, LEDGER, Contract, read
 from tacit.site.new import init
-from tacit.site.process import serve
+from tacit.site.serving import serve
 from tests.site.common import change, make_site, write_data
 
 _JOB = "mode: local-dp\ndata: {name: heart.csv}\nmodel: {name: logistic}\n"

@@ -16,7 +16,7 @@ from tacit.site.contract import LEDGER, Contract, read
 from tacit.site.costs import Price, composed, least_noise
 from tacit.site.data import load
 from tacit.site.ledger import Ledger
-from tacit.site.process import Site
+from tacit.site.process import Site, Workshop
 from tacit.wire import Failure, Kind
 from tests.site.common import Hub, code_of, kind_of, make_site
 
@@ -29,7 +29,9 @@ class Inside:
 
     def __init__(self, folder: Path, contract: Contract, ledger: Ledger) -> None:
         self.contract, self.ledger = contract, ledger
-        self.site = Site(folder=folder, contract=contract, ledger=ledger, rows=load(contract.data))
+        self.site = Site(
+            folder=folder, contract=contract, ledger=ledger, workshop=Workshop(contract, load(contract.data))
+        )
 
     def ask(self, hub: Hub, frame: bytes) -> Message:
         head = {"run": hub.run, "party": 0, "said": dict(hub.said), "partition": None}

@@ -43,7 +43,6 @@ def new(
     config, notes = _suited(asked)
     from tacit.flower.deploy import app as apps
     from tacit.flower.deploy import nodes
-    from tacit.modes.catalogue import mode_of
 
     if config.out is None:
         config = config.model_copy(update={"out": Path("runs") / name.name})
@@ -56,10 +55,7 @@ def new(
     for note in notes:
         out.print(note, soft_wrap=True, markup=False)
     out.print(f"Wrote {folder}: {', '.join(apps.files(resolved, folder.name))}", soft_wrap=True, markup=False)
-    following = f"cd {folder} && flwr run . --stream"
-    if mode_of(config.mode).encrypted:
-        following = f"{folder}/README.md    # nodes and their keys"
-    out.print(f"try next: {following}", soft_wrap=True, markup=False, style="dim")
+    out.print(f"try next: cd {folder} && flwr run . --stream", soft_wrap=True, markup=False, style="dim")
 
 
 @app.command("certificates")

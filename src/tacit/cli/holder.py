@@ -114,8 +114,7 @@ def serve(
     import resource
 
     from tacit.holder.process import KeyHolder
-    from tacit.holder.settings import SOCKET
-    from tacit.service import Service, stopped_by_signals
+    from tacit.service import SOCKET, Service, stopped_by_signals
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a process that crashes leaves no copy of the key
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

@@ -110,7 +110,7 @@ def serve(
     import os
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    from tacit.site.process import serve as process
+    from tacit.site.serving import serve as process
 
     process(*folders, ready=lambda folder: _say(f"{folder}: process {os.getpid()} is answering"))
 

@@ -9,6 +9,7 @@ from tacit.config.run_config import RunConfig
 from tacit.config.sections import Data, Model, Rate, Section, Server, Text
 
 _CLIENTS = 10
+_SPLIT_SEED = 0  # where parties in several places have to split the data alike, and no seed says how
 _SUITS = {
     "digits": "mlp",
     "breast-cancer": "logistic",
@@ -67,8 +68,11 @@ def fill(config: RunConfig, *, suits: Mapping[str, Any], noisy: bool) -> Resolve
     alone = config.single_holder
     split = "iid" if alone else split
     rate = 1.0 if config.server.name == "fedavg" and noisy else _SERVER_RATES[config.server.name]
+    split_seed = config.data.split_seed
+    if config.engine == "flower" and config.seed is None and split_seed is None:
+        split_seed = _SPLIT_SEED
     changes: dict[str, dict[str, Any]] = {
-        "data": {"split": split},
+        "data": {"split": split, "split_seed": split_seed},
         "model": {"name": config.model.name or _suiting(config.data.name)},
         "server": {"lr": config.server.lr or rate},  # with noise, moving further would move the noise further too
         "federate": {"clients": config.federate.clients or (1 if alone else None if split == "natural" else _CLIENTS)},

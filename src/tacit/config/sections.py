@@ -62,7 +62,8 @@ class Data(Section):
     folder: File | None = None
     """Where to look first for files."""
     split_seed: Seed | None = None
-    """Fixes the split alone, so that parties in several places split alike; by default the run's own randomness."""
+    """Fixes the split alone, so that parties in several places split alike; by default the run's own randomness, and on
+    Flower, where no seed is set, 0."""
     split: Text | None = None
     """iid, dirichlet:ALPHA, shards:K, natural or power:A; by default natural where the data have owners, else iid."""
     download: bool = True

@@ -33,7 +33,6 @@ MESSAGE_TYPE = "train.tacit"
 ACTION = MESSAGE_TYPE.partition(".")[2]
 FRAME, CALL = "tacit.frame", "tacit.call"
 _SECONDS, _MEMORY = "tacit.seconds", "tacit.memory"
-_APP_FAILED = "The app failed; what it said is in the node's log."
 
 
 def record_of(frame: bytes) -> ArrayRecord:
@@ -131,7 +130,7 @@ def answered(message: Message, context: Context, handler: Handler, *, party: Cli
     if given.memory != call.memory:
         _keep(context, who, given.memory)
     if given.error is not None:
-        return Message(Error(code=given.error, reason=_APP_FAILED), reply_to=message)
+        return Message(Error(code=given.error, reason=given.reason), reply_to=message)
     return reply(message, given.frame, given.seconds)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.app import Context
@@ -18,14 +18,16 @@ from tacit.flow import ClientId, Engine
 from tacit.flower.engine import FlowerEngine, Seconds
 from tacit.flower.link import Link, timed
 from tacit.flower.log import LoggingObserver
+from tacit.flower.simulation import Simulation, is_simulated
 from tacit.modes.catalogue import mode_of, resolve
 from tacit.modes.keys import holder_numbers
 from tacit.modes.parts import minimum_clients, sampler_of
 from tacit.parties.calls import Value
+from tacit.parties.hello import IN_APP
 from tacit.parties.settings import agreed, from_dotted
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
-from tacit.runs.connection import Watch
+from tacit.runs.connection import Connection, Watch
 from tacit.runs.folder import JOURNAL, config_of, records_of, unborn
 from tacit.runs.job import Job
 from tacit.runs.journal import Start
@@ -110,14 +112,23 @@ def serve(
         config = config.model_copy(update={"out": config.out.absolute()})
         observer.note(f"The run is kept in {config.out}.")
     began = _beginning(config.out)
-    deployed = Deployed(grid=grid, config=config, observer=observer)
-    deployed.assemble()
+    deployed = None
+    if serving is not None or not is_simulated(grid):
+        deployed = Deployed(grid=grid, config=config, observer=observer)
+        deployed.assemble()
+    sizes = {} if deployed is None else deployed.sizes()
+    notes = (IN_APP,) if deployed is not None and deployed.in_app else ()
+    for note in notes:
+        observer.note(note)
+
+    def connect(job: Job) -> Connection:
+        return Simulation(job, grid) if deployed is None else deployed
 
     def build(randomness: Randomness) -> Job:
         if serving is None:
-            return jobs.build(config, randomness, observer)
-        sizes = deployed.sizes()
-        return server_job(config, randomness, build=serving.model, test=serving.test(), sizes=sizes)
+            return jobs.build(config, randomness, observer, notes=notes)
+        job = server_job(config, randomness, build=serving.model, test=serving.test(), sizes=sizes)
+        return replace(job, notes=(*job.notes, *notes))
 
     if began is None:
         randomness = Randomness.of(seed=config.seed)
@@ -126,11 +137,11 @@ def serve(
             randomness,
             config.out,
             observer,
-            connect=lambda _: deployed,
-            about=lambda: {"deployed": True, "told": {str(party): size for party, size in deployed.sizes().items()}},
+            connect=connect,
+            about=lambda: {"deployed": True, "told": {str(party): size for party, size in sizes.items()}},
         )
     assert config.out is not None
-    again = Elsewhere(build=lambda randomness: _same(build(randomness), began, deployed), connect=lambda _: deployed)
+    again = Elsewhere(build=lambda randomness: _same(build(randomness), began, sizes), connect=connect)
     return resume(config.out, observer=observer, elsewhere=again)
 
 
@@ -149,10 +160,10 @@ def _beginning(out: Path | None) -> Start | None:
     return began
 
 
-def _same(job: Job, began: Start, deployed: Deployed) -> Job:
+def _same(job: Job, began: Start, sizes: Mapping[ClientId, int]) -> Job:
     """Return the job of a run that goes on; one that is another than the run in its folder is refused and closed."""
     try:
-        _refuse_others(job.config, began, deployed.sizes())
+        _refuse_others(job.config, began, sizes)
     except BaseException:
         job.close()
         raise
@@ -215,6 +226,11 @@ class Deployed:
         """Return how many examples clients hold, of those that told."""
         told = self.link.introductions.items()
         return {party: said.examples for party, said in told if party >= 0 and said.examples is not None}
+
+    @property
+    def in_app(self) -> bool:
+        """Whether a client's data are where the app that this server sends runs."""
+        return any(said.in_app for said in self.link.introductions.values())
 
     @contextmanager
     def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:

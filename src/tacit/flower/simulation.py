@@ -1,4 +1,7 @@
-"""A run in Flower's simulation: the same configuration, the same result, every party on a virtual node of its own."""
+"""A run in Flower's simulation: the same configuration, the same result, every party behind a node and in a process.
+
+Nodes live in Ray's workers and carry frames; data and keys are in the parties' own processes (trial.py).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,21 @@ import contextlib
 import logging
 import os
 import queue
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import ConfigError, RunError
+from tacit.config.resolved import Resolved
+from tacit.errors import ConfigError, RunError, WireError
 from tacit.federated.round import Unreliable
-from tacit.flow import Engine
-from tacit.modes.keys import KeyFiles, write_keys
-from tacit.protocols.paillier import PaillierSum
+from tacit.flow import ClientId, Engine, party_name
+from tacit.flower.deploy.processes import ended_by_signals
+from tacit.flower.deploy.watchdog import VARIABLE
+from tacit.limits import cores
+from tacit.parties.hello import GREETING, Introduction, Terms
 from tacit.randomness import Randomness
 from tacit.runs.connection import Watch
 from tacit.runs.job import Job
@@ -30,15 +34,24 @@ if TYPE_CHECKING:  # who asks for this engine without Flower is told what to ins
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
+    from tacit.flower.engine import FlowerEngine
+    from tacit.flower.trial import LocalParties
+
+_PAUSE = 0.02
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 class Simulation:
-    """Clients and key holders on virtual SuperNodes; keys lie in files of a folder that is gone afterwards."""
+    """Virtual SuperNodes that carry frames to the processes of sites and key holders, which are gone afterwards.
+
+    Args:
+        job: the run's.
+        grid: the way to the nodes, where Flower has brought them up already (``flwr run``).
+    """
 
     name = "flower"
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, grid: Grid | None = None) -> None:
         if find_spec("flwr") is None or find_spec("ray") is None:
             raise ConfigError(
                 "engine=flower needs Flower and Ray, which are not installed: pip install 'tacit[flower]'."
@@ -48,50 +61,82 @@ class Simulation:
                 "engine=flower starts processes that load their data themselves, and these data were given in memory. "
                 "Leave the engine out, or write an app with `tacit deploy new`."
             )
-        self._folder = tempfile.TemporaryDirectory(prefix="tacit-keys-")  # for its owner alone
-        self._keys = self._key_files(job)
+        from tacit.flower.trial import LocalParties
+
+        self._grid = grid
+        cpus, gpus = job.config.flower.cpus, job.config.flower.gpus
+        self._at_once = max(1, min(int(cores() / cpus), int(1 / gpus) if gpus else cores()))
+        self._parties = LocalParties(job.config, at_once=self._at_once)
 
     @contextmanager
     def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
-        """Bring the nodes up and find out who they are."""
+        """Bring the processes and the nodes up."""
         from tacit.flower.engine import FlowerEngine
-        from tacit.flower.envelope import client_app
-        from tacit.flower.link import Link, timed
-        from tacit.flower.node import Node, Virtual
+        from tacit.flower.link import timed
 
-        clients = len(job.holdings.rows)
-        settings = job.config.flower
-        virtual = Virtual(
-            settings=job.config.to_yaml(),
-            key=randomness.key,
-            simulation=randomness.simulation,
-            clients=clients,
-            keys={} if self._keys is None else {party: str(path) for party, path in self._keys.secret.items()},
-            pin="" if self._keys is None else str(self._keys.public),
-        )
-        holders = [party for party in virtual.keys if party < 0]
-        parties = frozenset(range(clients)) | frozenset(holders)
-        app = client_app(Node(virtual=virtual))
-        with (
-            self._folder,
-            simulated(app, nodes=len(parties), cpus=settings.cpus, gpus=settings.gpus) as grid,
-        ):
+        settings, there = job.config.flower, self._parties
+        with ended_by_signals(), there.up(), self._nodes(job) as grid:
+            there.wait()
             engine = FlowerEngine(
                 grid=grid,
                 deadline=settings.deadline,
                 note=watch.note,
                 on_reply=watch.on_reply,
-                on_trip=timed(watch.stopwatch, max(1, int((os.cpu_count() or 1) / settings.cpus))),
+                on_trip=timed(watch.stopwatch, self._at_once),
             )
-            link = Link(engine=engine, config=job.config, parties=parties, note=watch.note)
-            link.assemble(minimum_clients=clients)
-            yield _Unreliable(link, job, randomness) if job.config.federate.drop else link
+            greet(engine, there, job.config)
+            yield _Unreliable(engine, job, randomness) if job.config.federate.drop else engine
 
-    def _key_files(self, job: Job) -> KeyFiles | None:
-        """Leave the keys of the key holders in the folder, where the protocol has any."""
-        if not isinstance(job.plan.protocol, PaillierSum):
-            return None
-        return write_keys(job.config.paillier, Path(self._folder.name))
+    @contextmanager
+    def _nodes(self, job: Job) -> Iterator[Grid]:
+        if self._grid is not None:
+            yield self._grid
+            return
+        from tacit.flower.envelope import client_app
+        from tacit.flower.relay import relay
+
+        settings, there = job.config.flower, self._parties
+        with (
+            _environment({VARIABLE: there.mark}),  # which Ray's processes inherit, and end by
+            simulated(client_app(relay), nodes=len(there.numbers), cpus=settings.cpus, gpus=settings.gpus) as grid,
+        ):
+            yield grid
+
+
+def is_simulated(grid: Grid) -> bool:
+    """Return whether the nodes that a grid reaches are Flower's own simulation."""
+    from flwr.superlink.grid import InMemoryGrid
+
+    return isinstance(grid, InMemoryGrid)
+
+
+def greet(engine: FlowerEngine, there: LocalParties, config: Resolved) -> None:
+    """Deal the parties out to the nodes, tell these where the processes answer, and greet everyone there.
+
+    Which node carries whose frames is of no importance: nodes of a simulation have no operator.
+    """
+    from tacit.flower.relay import TRIAL
+
+    while not (nodes := sorted(engine.present())):
+        time.sleep(_PAUSE)
+    engine.terms = {**Terms.of(config).to_record(), TRIAL: str(there.folder)}
+    engine.nodes = {party: nodes[place % len(nodes)] for place, party in enumerate(there.numbers)}
+    replies = engine.exchange(dict.fromkeys(there.numbers, GREETING))
+    for party in there.numbers:
+        why = _trouble(party, replies.get(party))
+        if why is not None:
+            raise RunError(f"{why} What the sites said last:\n{there.said()}")
+
+
+def _trouble(party: ClientId, reply: bytes | None) -> str | None:
+    """Return what is wrong with a party's answer to the greeting."""
+    if reply is None:
+        return f"{party_name(party)} did not answer."
+    try:
+        said = Introduction.read(party, reply)
+    except (RunError, WireError) as error:
+        return str(error)
+    return None if said.parties == (party,) else f"{party_name(party)} says that it is {said.parties}."
 
 
 class _Unreliable:
@@ -137,8 +182,6 @@ def simulated(app: ClientApp, *, nodes: int, cpus: float = 1.0, gpus: float = 0.
         },
         "client_resources": {"num_cpus": cpus, "num_gpus": gpus},
     }
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
     from flwr.simulation import run_simulation
 
     def run() -> None:
@@ -148,7 +191,7 @@ def simulated(app: ClientApp, *, nodes: int, cpus: float = 1.0, gpus: float = 0.
             failures.append(error)
 
     thread = threading.Thread(target=run, name="tacit-flower-simulation")
-    with _quiet():
+    with _environment(_QUIET), _quiet():
         thread.start()
         try:
             grid = _first(grids, thread, failures)
@@ -168,15 +211,30 @@ def _first(grids: queue.Queue[Grid], thread: threading.Thread, failures: list[Ba
 
 
 def _wait_for_nodes(grid: Grid, nodes: int, thread: threading.Thread, failures: list[BaseException]) -> None:
-    while len(list(grid.get_node_ids())) < nodes:
+    """Wait for all nodes, and for Ray, which may fail to start when they are there."""
+    import ray
+
+    while len(list(grid.get_node_ids())) < nodes or not ray.is_initialized():
         _check(thread, failures)
-        time.sleep(0.02)
+        time.sleep(_PAUSE)
 
 
 def _check(thread: threading.Thread, failures: list[BaseException]) -> None:
     if not thread.is_alive():
         why = failures[0] if failures else "it ended before its first message"
         raise RunError(f"Flower's simulation did not start: {why}") from (failures[0] if failures else None)
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Have values in the environment that nobody has set, for a while."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tacit.holder import process
 from tacit.holder.memory import Memory
-from tacit.holder.settings import FILE, MEMORY, SOCKET, Settings
+from tacit.holder.settings import FILE, MEMORY, Settings
 from tacit.protocols.paillier import Rules
 from tacit.protocols.paillier.register import FLOOR
 from tacit.storage import make_folder, write_atomically
@@ -30,8 +30,8 @@ def init(folder: Path, settings: Settings) -> None:
     write_atomically(folder / FILE, settings.to_text().encode(), mode=0o600, replace=False, advice=_ADVICE)
 
 
-def trial(folder: Path, *, key: Path, clients: Path, rules: Rules, prove: bool, insecure_key_size: bool) -> Path:
-    """Make one of the key holders of a trial on one machine, and return its socket: it allows what the run asks for.
+def trial(folder: Path, *, key: Path, clients: Path, rules: Rules, prove: bool, insecure_key_size: bool) -> None:
+    """Make one of the key holders of a trial on one machine: it allows what the run asks for.
 
     Args:
         folder: new.
@@ -53,4 +53,3 @@ def trial(folder: Path, *, key: Path, clients: Path, rules: Rules, prove: bool, 
         insecure_key_size=insecure_key_size,
     )
     init(folder, settings)
-    return folder / SOCKET

@@ -12,7 +12,7 @@ from tacit import foreign
 from tacit.errors import ConfigError, WireError
 from tacit.protocols.paillier.differences import RULES, Rule
 
-FILE, MEMORY, SOCKET = "holder.yaml", "memory.db", "socket"
+FILE, MEMORY = "holder.yaml", "memory.db"
 
 _MOST = 1 << 31
 _TEMPLATE = """\

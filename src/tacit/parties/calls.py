@@ -49,10 +49,12 @@ class Answer:
         frame: the reply.
         memory: what to hand over with the next request.
         seconds: how long the node worked, by stage.
-        error: Flower's code, where somebody else's app failed; its words stay in the node's log.
+        error: Flower's code, where somebody else's app failed, or nobody is there who could answer.
+        reason: what is said beside it; an app's own words stay in the node's log.
     """
 
     frame: bytes = b""
     memory: bytes = b""
     seconds: Mapping[str, float] = field(default_factory=dict)
     error: int | None = None
+    reason: str = "The app failed; what it said is in the node's log."

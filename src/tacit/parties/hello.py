@@ -8,7 +8,7 @@ or the mod around somebody else's::
 A node answers nothing before it has read them and compared them with its own. Before it gets its first task it is
 greeted, with a frame that says no more than HELLO, and introduces itself::
 
-    {"version": ..., "parties": [0, -1], "examples": null, "simulated": false}
+    {"version": ..., "parties": [0, -1], "examples": null, "simulated": false, "in_app": false}
 
 or refuses with a code: which settings differ, and what each side has, is in the node's log. Nothing secret is in it.
 """
@@ -32,6 +32,11 @@ from tacit.parties.settings import agreed
 
 GREETING = wire.pack(wire.Kind.HELLO, wire.Turn(round_number=0), b"")
 _TURN = wire.Turn(round_number=0)
+IN_APP = (
+    "Clients train in their SuperNodes' own processes, which hold their data and run the app that the server sends: "
+    "what is said of the server is about what it is sent, and holds as long as that app is the one you have read. A "
+    "site's own process (tacit site serve) keeps data out of its reach."
+)
 _SHOWN = 4  # settings that an error names
 _ADVICE = "Use one configuration on all sides."
 
@@ -127,12 +132,14 @@ class Introduction:
         parties: whom it answers for: a client's number, and below zero the key, or the share, that it holds.
         examples: how many it holds, where that is public because it sets the rate that is accounted.
         simulated: whether the node is a virtual one, or takes part in simulations.
+        in_app: whether the data are in the process that runs the app which a server sends, and in its reach.
         version: of its Tacit.
     """
 
     parties: tuple[ClientId, ...]
     examples: int | None = None
     simulated: bool = False
+    in_app: bool = False
     version: str = tacit.__version__
 
     def to_frame(self) -> bytes:
@@ -142,6 +149,7 @@ class Introduction:
             "parties": self.parties,
             "examples": self.examples,
             "simulated": self.simulated,
+            "in_app": self.in_app,
         }
         return wire.pack(wire.Kind.HELLO, _TURN, json.dumps(body).encode())
 
@@ -154,6 +162,7 @@ class Introduction:
                 parties=tuple(_whole(party) for party in body["parties"]),
                 examples=None if body.get("examples") is None else _whole(body["examples"]),
                 simulated=body.get("simulated") is True,
+                in_app=body.get("in_app") is True,
                 version=str(body["version"]),
             )
         except ClientError as error:

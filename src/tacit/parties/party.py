@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tacit import wire
 from tacit.config.resolved import Resolved
@@ -61,7 +62,13 @@ class Request:
 
 
 class Party(ABC):
-    """Answers for the parties at one node; who derives from it says how it is set up, who it is, and how it trains."""
+    """Answers for the parties at one node; who derives from it says how it is set up, who it is, and how it trains.
+
+    Attributes:
+        in_app: whether it trains where the app that a server sends runs, and can reach the data.
+    """
+
+    in_app: ClassVar[bool] = False
 
     def __call__(self, call: Call) -> Answer:
         """Answer a request; of what is wrong on this side a code is told, and the rest is in the node's log."""
@@ -119,7 +126,9 @@ class Party(ABC):
         if client and mode_of(request.config.mode).encrypted and self._pins(request.call):
             pin_of(request.call.node, request.config.paillier)  # better told before the first round
         examples = self._examples(request) if client else None
-        return Introduction(parties=parties, examples=examples, simulated=self._plays(request.call))
+        return Introduction(
+            parties=parties, examples=examples, simulated=self._plays(request.call), in_app=client and self.in_app
+        )
 
     def _hold_key(self, request: Request) -> Answer:
         watch = Stopwatch()

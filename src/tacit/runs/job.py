@@ -93,7 +93,14 @@ class Job:
         self.evaluator.close()
 
 
-def build(config: Resolved, randomness: Randomness, observer: Observer, *, notes: tuple[str, ...] = ()) -> Job:
+def build(
+    config: Resolved,
+    randomness: Randomness,
+    observer: Observer,
+    *,
+    notes: tuple[str, ...] = (),
+    loaded: tuple[DataSet, Encoding | None] | None = None,
+) -> Job:
     """Load the data, split them, build the model and make the workers ready.
 
     Args:
@@ -101,12 +108,13 @@ def build(config: Resolved, randomness: Randomness, observer: Observer, *, notes
         randomness: the run's.
         observer: is told what takes long.
         notes: what was told before.
+        loaded: the data, where they are in memory already.
     """
     device = device_of(config.gpu)
     population = config.federate.clients
     plan = None if population is None else plan_of(config, population)  # a mistake shows before data are fetched
     observer.doing(f"loading {config.data.name}")
-    data, encoding = _loaded(config)
+    data, encoding = load(config) if loaded is None else loaded
     if encoding is not None:
         said = _told(config, encoding)
         for note in said:
@@ -149,7 +157,7 @@ def build(config: Resolved, randomness: Randomness, observer: Observer, *, notes
     )
 
 
-def _loaded(config: Resolved) -> tuple[DataSet, Encoding | None]:
+def load(config: Resolved) -> tuple[DataSet, Encoding | None]:
     """Return the data set of a name, or a table of the user's own with its encoding."""
     data = config.data
     if not tables.is_file(data.name):

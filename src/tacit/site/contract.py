@@ -21,8 +21,9 @@ from tacit import foreign, limits
 from tacit.config.domains import Between
 from tacit.config.sections import Clients, Delta, Epsilon, File, Noise, Rounds, Scale, Section, Text, words
 from tacit.errors import ConfigError, WireError
+from tacit.service import SOCKET
 
-CONTRACT, LEDGER, SOCKET, MEMORY = "site.yaml", "ledger.sqlite", "socket", "memory"
+CONTRACT, LEDGER, MEMORY = "site.yaml", "ledger.sqlite", "memory"
 BUILT_IN = "built-in"
 Trust = Literal["nobody", "cohort", "server"]
 TRUSTS: tuple[Trust, ...] = get_args(Trust)
@@ -109,6 +110,9 @@ class Keys(Section):
     """The file of this site's lasting identity (ssh-keygen -t ed25519; mode 0600)."""
     clients: File | None = None
     """A file with the public halves of all clients' identities: under masks nobody else is summed with."""
+    shared: File | None = None
+    """The private key that all clients have, for experiments in which they do (paillier.keys=shared): each of them can
+    open what any other sent. Not with a budget."""
 
 
 class Contract(Section):
@@ -209,6 +213,11 @@ def made(values: Mapping[str, Any], *, where: str) -> Contract:
             f"{where}: simulation: true allows runs whose noise can be predicted, and promises nothing. Set "
             "budget.epsilon: null, or simulation: false."
         )
+    if contract.keys.shared is not None and contract.budget.epsilon is not None:
+        raise ConfigError(
+            f"{where}: keys.shared is a key that all clients have, who can open what this site sends: it keeps no "
+            "budget. Leave it out, or set budget.epsilon: null."
+        )
     return contract
 
 
@@ -242,6 +251,6 @@ def _placed(contract: Contract, folder: Path) -> Contract:
         update={
             "socket": folder / contract.socket,
             "data": data.model_copy(update=placed(data, "file", "columns", "folder")),
-            "keys": keys.model_copy(update=placed(keys, "pin", "identity", "clients")),
+            "keys": keys.model_copy(update=placed(keys, "pin", "identity", "clients", "shared")),
         }
     )

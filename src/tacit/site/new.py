@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit import limits
-from tacit.config.resolved import Resolved
 from tacit.errors import RunError
 from tacit.modes.catalogue import MODES
 from tacit.site import data as datas
-from tacit.site.contract import BUILT_IN, CONTRACT, LEDGER, Contract, made, read
+from tacit.site.contract import CONTRACT, LEDGER, Contract, made, read
 from tacit.site.ledger import Ledger
 from tacit.storage import make_folder, write_atomically
 from tacit.tasks.tables import is_file
@@ -51,38 +49,3 @@ def init(folder: Path, source: str, values: Mapping[str, Any]) -> Contract:
     contract = read(folder)
     Ledger.create(folder / LEDGER, contract)
     return contract
-
-
-def trial(
-    folder: Path, config: Resolved, *, number: int, pin: Path | None = None, identity: Path | None = None
-) -> Contract:
-    """Make one of the sites of a trial on one machine: it allows what the run asks for, and promises nothing.
-
-    Args:
-        folder: new.
-        config: the run's.
-        number: of the client that this site is.
-        pin: the key that it encrypts with.
-        identity: the file of its lasting identity.
-    """
-    data = {"name": config.data.name, "dealt": True, "folder": config.data.folder and str(config.data.folder)}
-    rules = {
-        "modes": [config.mode],
-        "models": [BUILT_IN, config.model.name],
-        "cohort": 1,
-        "rounds": limits.ROUNDS,
-        "rounds_per_day": limits.ROUNDS,
-        "passes": limits.PASSES,
-        "tell": ["loss", "examples", "seconds"],
-    }
-    values: dict[str, Any] = {
-        "name": f"client-{number}",
-        "number": number,
-        "simulation": config.seed is not None,
-        "gpu": config.gpu,
-        "data": data,
-        "budget": {"epsilon": None, "delta": config.dp.delta, "unit": "client"},
-        "rules": rules,
-        "keys": {name: str(path.absolute()) for name, path in (("pin", pin), ("identity", identity)) if path},
-    }
-    return init(folder, config.data.name, values)

@@ -1,8 +1,4 @@
-"""The site's own process: it holds the data and the rules, and answers frames over a socket.
-
-::
-
-    serve(Path("site/"))        # what `tacit site serve` does; until SIGTERM
+"""What a site's own process does with a frame: it holds the data and the rules, and nobody else's word is one.
 
 Whoever carries the frames (a Flower app, an NVFlare executor, a test) says which run they belong to and hands over the
 server's terms and the frame. All of that is a stranger's word: it is read, compared with the contract, and held to what
@@ -17,26 +13,18 @@ was said first. Whatever is asked, the same happens in the same order:
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import logging
-import os
-import signal
-import sys
 import threading
-import traceback
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tacit import foreign, wire
 from tacit.config.resolved import Resolved
-from tacit.errors import ConfigError, RunError, TacitError, WireError
+from tacit.errors import ConfigError, WireError
 from tacit.flow import ClientId
 from tacit.modes.catalogue import mode_of, plan_of, resolve
 from tacit.parties.calls import Answer, Call, Value
@@ -49,21 +37,81 @@ from tacit.parties.work import worked
 from tacit.protocols.protocol import SumProtocol
 from tacit.randomness import Randomness
 from tacit.runs.observer import Silent
-from tacit.service import Message, Service, stopped_by_signals
-from tacit.site import data as datas
+from tacit.service import Message
 from tacit.site import rules
-from tacit.site.contract import LEDGER, MEMORY, Contract, check_private, read
+from tacit.site.contract import MEMORY, Contract
 from tacit.site.costs import price_of
+from tacit.site.data import Rows
 from tacit.site.ledger import Ledger, Release
 
 if TYPE_CHECKING:
     from tacit.federated.plan import Plan
     from tacit.runs.job import Job
+    from tacit.tasks.data import DataSet
+    from tacit.tasks.tables import Encoding
 
 _LOG = logging.getLogger("tacit.site")
 _LARGEST_RUN = 1 << 128
 _MOST_RUNS = 10_000  # that are remembered: a relay can name as many as it likes
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Workshop:
+    """The data, and what settings come to; sites of a trial that live in one process share one.
+
+    Args:
+        contract: where the data are, and which GPU trains.
+        rows: the site's data; None where they are its part of a public data set.
+        workers: how many cores train; None for all.
+    """
+
+    def __init__(self, contract: Contract, rows: Rows | None, *, workers: int | None = None) -> None:
+        self.rows = rows
+        self.one = threading.Lock()  # a site is one client: it does one thing at a time
+        self.config = functools.lru_cache(maxsize=8)(self._config)
+        self.plan = functools.lru_cache(maxsize=8)(self._plan)
+        self.job = functools.lru_cache(maxsize=2)(self._job)
+        self._own: dict[str, Any] = {"gpu": contract.gpu, "data.download": False, "data.folder": contract.data.folder}
+        self._own |= {} if workers is None else {"train.workers": workers}
+        self._loaded = functools.lru_cache(maxsize=1)(self._load)
+
+    def prepare(self, settings: str) -> None:
+        """Plan a run and load its data, so that processes that part from this one have both."""
+        self.plan(settings)
+        self._loaded(settings)
+
+    def _config(self, settings: str) -> Resolved:
+        config = resolve(from_dotted({**foreign.json_object(settings), **self._own, "engine": "flower"}))
+        Terms(settings=settings).agree(config)
+        return config
+
+    def _plan(self, settings: str) -> Plan:
+        config = self.config(settings)
+        clients = config.federate.clients
+        if clients is None:
+            raise ConfigError("federate.clients has to be set: how many clients the federation has")
+        return plan_of(config, clients)
+
+    def _load(self, settings: str) -> tuple[DataSet, Encoding | None]:
+        from tacit.runs import job as jobs
+
+        return jobs.load(self.config(settings))
+
+    def _job(self, settings: str) -> tuple[Job, Randomness]:
+        from tacit.runs import job as jobs
+        from tacit.runs.remote_jobs import client_job
+        from tacit.tasks import models
+
+        config = self.config(settings)
+        randomness = Randomness.of(seed=config.seed)
+        rows = self.rows
+        if rows is None:
+            return jobs.build(config, randomness, Silent(), loaded=self._loaded(settings)), randomness
+
+        def build() -> Any:
+            shape = rows.features.shape[1:]
+            return models.build(config.model.name, shape=shape, classes=rows.classes, seed=randomness.number("weights"))
+
+        return client_job(config, randomness, build=build, data=(rows.features, rows.labels)), randomness
 
 
 class Site(Party):
@@ -73,17 +121,15 @@ class Site(Party):
         folder: of the site.
         contract: in it.
         ledger: in it, open.
-        rows: the site's data; None where they are its part of a public data set.
+        workshop: with its data.
     """
 
-    def __init__(self, *, folder: Path, contract: Contract, ledger: Ledger, rows: datas.Rows | None) -> None:
+    def __init__(self, *, folder: Path, contract: Contract, ledger: Ledger, workshop: Workshop) -> None:
         self._folder = folder
         self._contract = contract
         self._ledger = ledger
-        self._rows = rows
-        self._one = threading.Lock()  # a site is one client: it does one thing at a time
+        self._workshop = workshop
         self._planned = functools.lru_cache(maxsize=8)(self._plan)
-        self._jobs = functools.lru_cache(maxsize=2)(self._job)
 
     def answer(self, message: Message) -> Message:
         """Answer a request of whoever carries frames."""
@@ -91,7 +137,7 @@ class Site(Party):
             call = self._call(message)
         except (WireError, ValueError, KeyError, TypeError) as error:
             return Message(body=failure(wire.Turn(round_number=0), WireError(f"Not a request to a site: {error}")))
-        with self._one:
+        with self._workshop.one:
             answer = self(call)
         told = {**answer.seconds} if "seconds" in self._contract.rules.tell else {}
         return Message(head={"seconds": told}, body=answer.frame)
@@ -100,6 +146,7 @@ class Site(Party):
         head = message.head
         keys = self._contract.keys
         given = {"tacit-pin": keys.pin, "tacit-identity": keys.identity, "tacit-clients": keys.clients}
+        given |= {"tacit-key": keys.shared}
         node: dict[str, Value] = {name: str(path) for name, path in given.items() if path is not None}
         number = head.get("partition") if self._contract.number is None else self._contract.number
         if number is not None:
@@ -129,18 +176,12 @@ class Site(Party):
 
     def _plan(self, settings: str) -> tuple[Resolved, Plan]:
         """Return settings that the contract allows, and what they come to."""
-        contract = self._contract
-        own: dict[str, Any] = {"gpu": contract.gpu, "data.download": False, "data.folder": contract.data.folder}
-        config = resolve(from_dotted({**foreign.json_object(settings), **own, "engine": "flower"}))
-        Terms(settings=settings).agree(config)
-        rules.check_settings(config, contract)
-        if not contract.simulation and config.seed is not None:
+        config = self._workshop.config(settings)
+        rules.check_settings(config, self._contract)
+        if not self._contract.simulation and config.seed is not None:
             raise RefusalError(wire.Failure.PREDICTABLE, f"The run has seed={config.seed}, and simulation is false")
-        clients = config.federate.clients
-        if clients is None:
-            raise ConfigError("federate.clients has to be set: how many clients the federation has")
-        plan = plan_of(config, clients)
-        rules.check_plan(plan, contract)
+        plan = self._workshop.plan(settings)
+        rules.check_plan(plan, self._contract)
         return config, plan
 
     def _parties(self, request: Request) -> tuple[ClientId, ...]:
@@ -156,18 +197,20 @@ class Site(Party):
         return (number,)
 
     def _examples(self, request: Request) -> int | None:
-        always = mode_of(request.config.mode).examples == "always"
-        return len(self._rows.labels) if always and self._rows is not None else None
+        always, rows = mode_of(request.config.mode).examples == "always", self._workshop.rows
+        return len(rows.labels) if always and rows is not None else None
 
     def _hold_key(self, request: Request) -> Answer:
-        raise RefusalError(wire.Failure.PARTY, f"A site holds no key, and was asked for {request.frame.kind.name}")
+        if self._contract.keys.shared is None:
+            raise RefusalError(wire.Failure.PARTY, f"A site holds no key, and was asked for {request.frame.kind.name}")
+        return super()._hold_key(request)
 
     def _protocol(self, request: Request) -> SumProtocol:
         return self._planned(request.terms.settings)[1].protocol
 
     def _work(self, request: Request) -> Answer:
         party = request.call.party
-        job, randomness = self._jobs(request.terms.settings)
+        job, randomness = self._workshop.job(request.terms.settings)
         task = wire.unpack_task(request.frame)
         if len(task.model) != job.trainer.layout.size or not np.isfinite(task.model).all():
             raise WireError(
@@ -195,98 +238,6 @@ class Site(Party):
             examples=len(job.holdings.rows[party]),
             randomness=randomness,
         )
-
-    def _job(self, settings: str) -> tuple[Job, Randomness]:
-        from tacit.runs import job as jobs
-        from tacit.runs.remote_jobs import client_job
-        from tacit.tasks import models
-
-        config, _ = self._planned(settings)
-        randomness = Randomness.of(seed=config.seed)
-        rows = self._rows
-        if rows is None:
-            if config.seed is None and config.data.split_seed is None:
-                raise ConfigError("data.split_seed has to be set: without it every site would split the data otherwise")
-            return jobs.build(config, randomness, Silent()), randomness
-
-        def build() -> Any:
-            shape = rows.features.shape[1:]
-            return models.build(config.model.name, shape=shape, classes=rows.classes, seed=randomness.number("weights"))
-
-        return client_job(config, randomness, build=build, data=(rows.features, rows.labels)), randomness
-
-
-def serve(*folders: Path, ready: Callable[[Path], None] = lambda _: None) -> None:
-    """Answer at the sockets of sites, in a process for each, until SIGTERM.
-
-    Several sites are for trials on one machine: what takes long to import is imported once, and then each gets a
-    process of its own (fork), which reads its own contract, data and ledger.
-
-    Args:
-        *folders: of the sites.
-        ready: is called in a site's process once it answers.
-    """
-    if len(folders) == 1:
-        _serve(folders[0].absolute(), ready)
-        return
-    import tacit.runs.job  # noqa: F401 - and torch with it, before the processes part
-
-    children: dict[int, Path] = {}
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, number)
-
-    for one in _SIGNALS:
-        signal.signal(one, pass_on)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until all are there whom it is passed on to
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: libraries' own, which idle
-        for folder in folders:
-            child = os.fork()
-            if child == 0:
-                os._exit(_served(folder.absolute(), ready))
-            children[child] = folder
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    ended = []
-    while children:
-        child, status = os.wait()
-        folder = children.pop(child)
-        ended += [str(folder)] if status else []
-    if ended:
-        raise RunError(f"The process of {', '.join(ended)} ended with an error; its words are above.")
-
-
-def _served(folder: Path, ready: Callable[[Path], None]) -> int:
-    """Answer for one of several sites, and return the exit status of its process."""
-    for one in _SIGNALS:
-        signal.signal(one, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    try:
-        _serve(folder, ready)
-    except TacitError as error:
-        sys.stderr.write(f"{folder}: {error}\n")
-        return 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
-
-
-def _serve(folder: Path, ready: Callable[[Path], None]) -> None:
-    check_private(folder)
-    contract = read(folder)
-    datas.check_same(contract.data)
-    with Ledger.open(folder / LEDGER, contract) as ledger:
-        rows = datas.load(contract.data)
-        site = Site(folder=folder, contract=contract, ledger=ledger, rows=rows)
-        service = Service(path=contract.socket, answer=site.answer, group=contract.group)
-        with service, stopped_by_signals(service):
-            import tacit.runs.job  # noqa: F401 - it takes seconds, and nobody waits for an answer yet
-
-            ready(folder)
-            service.run()
 
 
 def _whole(value: Any) -> int:

@@ -37,7 +37,7 @@ def check_settings(config: Resolved, contract: Contract) -> None:
         raise _refused("rounds", f"at most {rules.rounds}", str(config.federate.rounds))
     if config.train.local_epochs > rules.passes:
         raise _refused("passes", f"at most {rules.passes}", f"train.local_epochs={config.train.local_epochs}")
-    if mode.encrypted and config.paillier.keys == "shared":
+    if mode.encrypted and config.paillier.keys == "shared" and contract.keys.shared is None:
         raise _refused("keys", "no key that all clients have", "paillier.keys=shared")
     told = set(rules.tell)
     if not mode.private(config) and not mode.hidden and not {"loss", "examples"} <= told:

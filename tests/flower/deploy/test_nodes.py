@@ -8,17 +8,13 @@ from typing import Any
 import pytest
 
 from tacit.config.run_config import RunConfig, from_mapping
-from tacit.crypto import keyfile
 from tacit.errors import ConfigError, RunError
 from tacit.flower.deploy.nodes import clear, nodes_of, runnable, unfinished
-from tacit.holder.process import known_clients
-from tacit.holder.settings import Settings
+from tacit.flower.trial import LocalParties
 from tacit.modes.catalogue import resolve
-from tacit.parties.operator import pin_of
 from tacit.runs.folder import RunFolder
 from tacit.runs.journal import End
 from tacit.runs.run import run
-from tacit.site.contract import read
 from tests.runs.common import STARTED, digits
 
 SMALL = {"bits": 512, "insecure_key_size": True}
@@ -28,66 +24,15 @@ def _config(**values: Any) -> RunConfig:
     return from_mapping({"data": {"name": "digits"}, "federate": {"clients": 2}, "out": "run", **values})
 
 
-def test_every_client_is_a_node_that_carries_frames_to_its_site(tmp_path: Path) -> None:
-    nodes = nodes_of(resolve(_config()), tmp_path)
-    assert nodes == {
-        f"client-{number}": {"partition-id": number, "tacit-socket": str(tmp_path / f"site-{number}" / "socket")}
-        for number in range(2)
-    }
-    contract = read(tmp_path / "site-1")
-    assert (contract.number, contract.simulation, contract.rules.modes) == (1, False, ("plain",))
-    assert read(_seeded(tmp_path / "seeded")).simulation
-
-
-def _seeded(folder: Path) -> Path:
-    nodes_of(resolve(_config(seed=1)), folder)
-    return folder / "site-1"
-
-
-@pytest.mark.parametrize(
-    ("settings", "holders", "files"),
-    [
-        ({}, ["holder-1"], ["private.key", "public.key"]),
-        (
-            {"keys": "threshold", "shares": "2/2"},
-            ["holder-1", "holder-2"],
-            ["public.key", "share-1.key", "share-2.key"],
-        ),
-        ({"keys": "shared"}, [], ["private.key", "public.key"]),
-    ],
-)
-def test_every_key_holder_is_a_node_and_clients_pin_the_key(
-    tmp_path: Path, settings: dict[str, Any], holders: list[str], files: list[str]
-) -> None:
-    config = _config(mode="paillier", paillier=SMALL | settings)
-    nodes = nodes_of(resolve(config), tmp_path)
-    assert list(nodes) == ["client-0", "client-1", *holders]
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == files
-    secret = [path for path in tmp_path.iterdir() if path.is_file() and path.name != "public.key"]
-    assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
-    held = keyfile.read(secret[0], insecure_key_size=True).public
-    encrypts = getattr(held, "key", held)
-    for name, told in nodes.items():
-        assert ("tacit-key" in told) == (config.paillier.keys == "shared")
-        if name in holders:
-            rules = Settings.read(Path(str(told["tacit-socket"])).parent)
-            assert (rules.minimum_clients, rules.rounds, len(known_clients(rules))) == (2, 6, 2)
-            assert rules.key in secret
-        else:
-            site = Path(str(told["tacit-socket"])).parent if "tacit-socket" in told else None
-            pin = told["tacit-pin"] if site is None else str(read(site).keys.pin)
-            assert pin_of({"tacit-pin": pin}, config.paillier) == encrypts.identity
-
-
-def test_keys_that_are_there_are_used(tmp_path: Path) -> None:
-    first, second = tmp_path / "a", tmp_path / "b"
-    first.mkdir()
-    second.mkdir()
-    nodes_of(resolve(_config(mode="paillier", paillier=SMALL)), first)
-    again = _config(mode="paillier", paillier={**SMALL, "key": str(first / "private.key")})
-    assert nodes_of(resolve(again), second)["holder-1"] == {"tacit-socket": str(second / "holder-1" / "socket")}
-    assert Settings.read(second / "holder-1").key == first / "private.key"
-    assert (second / "public.key").read_text() == (first / "public.key").read_text()
+def test_every_party_is_a_node_that_carries_frames_to_its_process() -> None:
+    there = LocalParties(resolve(_config(mode="paillier", paillier=SMALL)), at_once=2)
+    with there._open:
+        assert nodes_of(there) == {
+            "client-0": {"partition-id": 0, "tacit-socket": str(there.folder / "site-0" / "socket")},
+            "client-1": {"partition-id": 1, "tacit-socket": str(there.folder / "site-1" / "socket")},
+            "holder-1": {"tacit-socket": str(there.folder / "holder-1" / "socket")},
+        }
+    assert not there.folder.exists()
 
 
 def test_paths_are_whole_and_all_split_alike(tmp_path: Path) -> None:

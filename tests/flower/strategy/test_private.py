@@ -25,6 +25,7 @@ from tacit.errors import BudgetError, ConfigError, DropoutError, RunError
 from tacit.federated.plan import Privacy
 from tacit.flower import Private, envelope, private_mod
 from tacit.mechanisms.heterogeneous import variance_minimal
+from tacit.parties.hello import IN_APP
 from tacit.runs.ledger import ledger_of
 from tests.flower.common import (
     FEW_BITS,
@@ -672,6 +673,7 @@ def test_the_summary_says_who_sees_what(caplog: pytest.LogCaptureFixture) -> Non
         "no amplification by sampling",
         "without noise; fraction_evaluate=0",
         "all clients share the private key",
+        IN_APP,
         "No differential privacy is claimed",
     ):
         assert line in caplog.text

@@ -11,7 +11,7 @@ from tacit.errors import WireError
 from tacit.service import Header, Message
 from tacit.site.contract import Contract, SiteData, made
 from tacit.site.costs import Price
-from tacit.site.process import Site
+from tacit.site.process import Site, Workshop
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder
 
@@ -63,7 +63,8 @@ def _messages() -> list[bytes]:
 
 @functools.cache
 def _site() -> Site:
-    return Site(folder=folder(), contract=Contract(name="a", data=SiteData(name="b")), ledger=None, rows=None)  # type: ignore[arg-type]  # no request of these gets as far as a ledger
+    contract = Contract(name="a", data=SiteData(name="b"))
+    return Site(folder=folder(), contract=contract, ledger=None, workshop=Workshop(contract, None))  # type: ignore[arg-type]  # no request of these gets as far as a ledger
 
 
 def _asked(data: bytes) -> None:

@@ -70,13 +70,13 @@ app = tacit.flower.server_app()
 ''')
 
 _CLIENT = Template('''\
-"""A node: a client that trains, a key holder, or both, as its --node-config says."""
+"""A node: it carries frames to the process that holds its data, or its key (--node-config: tacit-socket)."""
 
 import tacit.flower
 
 app = tacit.flower.client_app()
 
-# With a model and data of your own (task.py):
+# With a model and data of your own (task.py), which are then in the node's process, beside the app that is sent there:
 # from $package.task import build, load_data
 # app = tacit.flower.client_app(model=build, data=load_data)
 ''')
@@ -131,23 +131,20 @@ _SIMULATED = """\
     pip install 'tacit[flower]'
     flwr run . --stream
 
-Flower starts a SuperLink that simulates its nodes, and leaves it running: the next run starts faster. Clients share the
-simulated nodes evenly, however many there are; `--federation-config "num-supernodes=10"` gives each of ten its own.
-"""
-
-_KEYS_HERE = """\
-Encryption needs keys, and simulated nodes have no operator who would hold them. Either of these makes keys by itself:
-
-    tacit run --engine flower --mode paillier
-    tacit deploy local --mode paillier
+Flower starts a SuperLink that simulates its nodes, and leaves it running: the next run starts faster. The nodes carry
+frames; each client's data, and each key, are in processes of their own, which the server's app starts and ends.
 """
 
 _NODES = """\
     flower-superlink --ssl-certfile superlink.pem --ssl-keyfile superlink.key --ssl-ca-certfile authority.pem \\
         --enable-supernode-auth --disable-runtime-dependency-installation --host 0.0.0.0 --port 8000
-    flower-supernode --superlink HOST:8000 --root-certificates authority.pem \\
-        --auth-supernode-private-key node.key --node-config 'partition-id=0'
     flwr run . my-superlink --stream
+
+A client has two processes: its site's, which holds the data, and a node, which carries frames to it:
+
+    tacit site init --name st-mary --data heart.csv --label outcome --out site && tacit site serve site
+    flower-supernode --superlink HOST:8000 --root-certificates authority.pem \\
+        --auth-supernode-private-key node.key --node-config 'partition-id=0 tacit-socket="site/socket"'
 
 Tacit's page on operations goes through it step by step: certificates, keys, what each party sees.
 """
@@ -179,7 +176,7 @@ def files(config: Resolved, name: str) -> dict[str, str]:
         "version": tacit.__version__,
         "settings": toml(settings(config)),
         "clients": config.federate.clients or "natural",
-        "here": _KEYS_HERE if encrypted else _SIMULATED,
+        "here": _SIMULATED,
         "nodes": _NODES + (_key_lines(config) if encrypted else ""),
     }
     return {
@@ -248,18 +245,21 @@ def _literal(value: bool | float | int | str | list[str]) -> str:
 
 def _key_lines(config: Resolved) -> str:
     shares = f" --shares {config.paillier.shares}" if config.paillier.keys == "threshold" else ""
+    process = """it is in a process of its own, with a node that carries frames to it:
+
+    tacit holder init --key keys/{key} --clients clients.pub --out holder && tacit holder serve holder
+    flower-supernode ... --node-config 'tacit-socket="holder/socket"'"""
     holders = {
-        "authority": """Its holder is a node: `--node-config 'tacit-key="private.key"'` (mode 0600).""",
-        "threshold": """Every holder of a share is a node: `--node-config 'tacit-key="share-1.key"'` (mode 0600).""",
-        "shared": """Every client holds it: add `tacit-key="private.key"` (mode 0600) to its config.""",
+        "authority": "One party holds it; " + process.format(key="private.key"),
+        "threshold": "Each share has its holder; " + process.format(key="share-1.key"),
+        "shared": "Every client holds it, for experiments: `shared` under `keys` in site.yaml names `private.key`.",
     }[config.paillier.keys]
     return f"""
 The key is made once. Every client gets `public.key`, and its operator compares the fingerprint with the key holder's
-over another channel than this federation. A client encrypts to that key alone.
+over another channel than this federation. A site encrypts to that key alone: `pin` under `keys` in its site.yaml.
 
     tacit keys new paillier{shares} --out keys
     tacit keys fingerprint keys/public.key
-    flower-supernode ... --node-config 'partition-id=0 tacit-pin="public.key"'
 
 {holders}
 """

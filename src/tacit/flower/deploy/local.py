@@ -27,14 +27,16 @@ from tacit.flower.deploy.nodes import NodeConfig, clear, node_words, nodes_of, r
 from tacit.flower.deploy.processes import LOOPBACK, Processes, check_free, ended_by_signals, free_ports
 from tacit.flower.deploy.watchdog import VARIABLE, watched
 from tacit.flower.log import ERROR, NOTE
-from tacit.flower.relay import SETTING
+from tacit.flower.trial import LocalParties
+from tacit.limits import cores
 from tacit.runs.folder import JOURNAL, RESULT, records_of
 from tacit.runs.journal import Attempt, End, Record, Resume, Round, Start
 from tacit.runs.observer import Observer
 from tacit.runs.result import Result
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-_SUPERLINK, _RUN, _SITES = "superlink", "run", "sites"
+_QUICK = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}  # seconds, of the processes that start apps; by default 1
+_SUPERLINK, _RUN = "superlink", "run"
 _NAME = "tacit-local"  # of the app, and of the connection in Flower's configuration
 _DAYS = 7
 _PATIENCE = 120.0  # seconds for the SuperLink to come up, or for a short command
@@ -104,12 +106,9 @@ def deploy(
     if port:
         check_free(port)  # before keys are made, which can take minutes
     clear(resolved.out, force=force)
-    with (
-        ended_by_signals(),
-        tempfile.TemporaryDirectory(prefix="tacit-keys-") as keys,  # for its owner alone
-        watched(Path(keys)),
-    ):
-        with federation(nodes_of(resolved, Path(keys)), note=observer.note, port=port) as up:
+    with ended_by_signals():
+        there = LocalParties(resolved, at_once=cores())
+        with there.up(), federation(nodes_of(there), note=observer.note, port=port, ready=there.wait) as up:
             result = up.run(resolved, observer)
             meanwhile(up)
         return result
@@ -117,7 +116,12 @@ def deploy(
 
 @contextmanager
 def federation(
-    nodes: Mapping[str, NodeConfig], *, note: Callable[[str], None], port: int = 0, patience: float = _PATIENCE
+    nodes: Mapping[str, NodeConfig],
+    *,
+    note: Callable[[str], None],
+    port: int = 0,
+    patience: float = _PATIENCE,
+    ready: Callable[[], None] = lambda: None,
 ) -> Iterator[LocalFederation]:
     """Bring a federation up on the loopback address; when the context ends nothing of it is left.
 
@@ -126,6 +130,7 @@ def federation(
         note: is told what takes long.
         port: the SuperLink's; 0 for a free one.
         patience: seconds to wait for the SuperLink.
+        ready: waits for what the nodes need.
     """
     if find_spec("flwr") is None:
         raise ConfigError("A deployment needs Flower, which is not installed: pip install 'tacit[flower]'.")
@@ -136,7 +141,7 @@ def federation(
         watched(Path(place)) as watchdog,
     ):
         folder = Path(place)
-        processes = Processes(folder=folder, environment=_QUIET | {VARIABLE: watchdog.mark})
+        processes = Processes(folder=folder, environment=_QUIET | _QUICK | {VARIABLE: watchdog.mark})
         try:
             numbers = free_ports(len(nodes) + 1)
             address = f"{LOOPBACK}:{port or numbers[0]}"
@@ -144,11 +149,8 @@ def federation(
             certificates = write_certificates(folder, [LOOPBACK], days=_DAYS)
             up = LocalFederation(folder=folder, address=address, authority=certificates.authority, processes=processes)
             _write_connection(up)
-            sites = _start_sites(up, {name: config for name, config in nodes.items() if "partition-id" in config})
-            holders = _start_holders(up, nodes)
             _start_superlink(up, certificates, note, patience)
-            _wait_for_sites(up, sites)
-            _wait_for_holders(up, holders)
+            ready()
             for (name, config), number in zip(nodes.items(), numbers[1:], strict=True):
                 _start_node(up, name, config, number)
             processes.look()  # while everything is there
@@ -163,25 +165,6 @@ def _write_connection(up: LocalFederation) -> None:
         f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\naddress = "{up.address}"\n'
         f'root-certificates = "{up.authority}"\n'
     )
-
-
-def _start_sites(up: LocalFederation, nodes: Mapping[str, NodeConfig]) -> list[Path]:
-    """Start the processes of the sites that nodes carry frames to, and return their sockets."""
-    sockets = [Path(str(config[SETTING])) for config in nodes.values() if SETTING in config]
-    if sockets:
-        command = [sys.executable, "-m", "tacit", "site", "serve", *(str(path.parent) for path in sockets)]
-        up.processes.start(_SITES, command, home=up.folder / "home-sites")
-    return sockets
-
-
-def _wait_for_sites(up: LocalFederation, sockets: Sequence[Path]) -> None:
-    for path in sockets:
-        while not path.exists():
-            if up.processes.status(_SITES) is not None:
-                raise RunError(
-                    f"The sites ended while they started. What they said:\n{up.processes.last_lines(_SITES)}"
-                )
-            time.sleep(_PAUSE)
 
 
 def _start_superlink(
@@ -232,24 +215,6 @@ def wait_for(
             told = True
             note(f"The SuperLink at {address} can't be reached yet: {reason}. Trying for up to {patience:g} s.")
         time.sleep(_PAUSE)
-
-
-def _start_holders(up: LocalFederation, nodes: Mapping[str, NodeConfig]) -> dict[str, Path]:
-    """Start the process of every key holder that a node carries frames to, and return their sockets by their names."""
-    alone = {name: config for name, config in nodes.items() if SETTING in config and "partition-id" not in config}
-    sockets = {f"process-of-{name}": Path(str(config[SETTING])) for name, config in alone.items()}
-    for name, path in sockets.items():
-        command = [sys.executable, "-m", "tacit", "holder", "serve", str(path.parent)]
-        up.processes.start(name, command, home=up.folder / "home-holders")
-    return sockets
-
-
-def _wait_for_holders(up: LocalFederation, sockets: Mapping[str, Path]) -> None:
-    for name, path in sockets.items():
-        while not path.exists():
-            if up.processes.status(name) is not None:
-                raise RunError(f"A key holder ended while it started. It said:\n{up.processes.last_lines(name)}")
-            time.sleep(_PAUSE)
 
 
 def _start_node(up: LocalFederation, name: str, config: NodeConfig, port: int) -> None:

@@ -9,21 +9,15 @@ from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError
 from tacit.flower.relay import SETTING
-from tacit.holder.new import trial as trial_holder
-from tacit.modes.catalogue import mode_of, plan_of, resolve
-from tacit.modes.keys import write_keys
-from tacit.protocols.paillier import PaillierSum
-from tacit.protocols.signatures import new_identity
+from tacit.flower.trial import LocalParties
+from tacit.modes.catalogue import plan_of, resolve
 from tacit.runs.folder import CONFIG, JOURNAL, RunFolder, records_of
 from tacit.runs.journal import Start
 from tacit.runs.progress import complete
-from tacit.site.new import trial
-from tacit.storage import is_there, write_atomically
+from tacit.storage import is_there
 from tacit.tasks.tables import is_file, owners
 
 NodeConfig = Mapping[str, bool | int | str]
-_LIST = "clients.pub"
-SPLIT_SEED = 0  # of runs without a seed: all parties have to split the data alike
 
 
 def runnable(config: RunConfig) -> Resolved:
@@ -54,10 +48,7 @@ def shared(config: RunConfig) -> Resolved:
     if clients is None:
         raise ConfigError("federate.clients has to be set (--clients): each client is a SuperNode.")
     plan_of(resolved, clients)  # refuses settings that don't go together
-    data = resolved.data
-    if config.seed is None and data.split_seed is None:
-        data = data.model_copy(update={"split_seed": SPLIT_SEED})
-    return resolved.model_copy(update={"data": data})
+    return resolved
 
 
 def clear(out: Path, *, force: bool) -> None:
@@ -82,54 +73,14 @@ def unfinished(out: Path) -> bool:
     return deployed and complete(out) is None
 
 
-def nodes_of(config: Resolved, folder: Path) -> dict[str, NodeConfig]:
-    """Return the config of each node by its name, and leave in ``folder`` the sites, and the keys that it takes.
-
-    A client's node carries frames to its site, whose process holds the data, and a key holder's to its own. Where all
-    clients share a key (legacy), which a site refuses to hold, the nodes themselves are the clients.
-    """
-    clients = config.federate.clients or 0
-    common: NodeConfig = {} if config.seed is None else {"tacit-simulation": True}
-    pin: Path | None = None
-    identities: dict[int, Path] = {}
-    holders: dict[str, NodeConfig] = {}
-    if mode_of(config.mode).encrypted:
-        keys = write_keys(config.paillier, folder)
-        pin = keys.public
-        if 0 in keys.secret:
-            shared: NodeConfig = {"tacit-pin": str(pin), "tacit-key": str(keys.secret[0]), **common}
-            return {f"client-{number}": {"partition-id": number, **shared} for number in range(clients)}
-        identities = _identities(folder / "identities", clients)
-        for party, path in keys.secret.items():
-            holders[f"holder-{-party}"] = {SETTING: str(_holder(folder / f"holder-{-party}", path, config, clients))}
+def nodes_of(parties: LocalParties) -> dict[str, NodeConfig]:
+    """Return the config of each node by its name: it carries frames to the process of its party."""
     nodes: dict[str, NodeConfig] = {}
-    for number in range(clients):
-        contract = trial(folder / f"site-{number}", config, number=number, pin=pin, identity=identities.get(number))
-        nodes[f"client-{number}"] = {"partition-id": number, SETTING: str(contract.socket)}
-    return nodes | holders
-
-
-def _identities(folder: Path, clients: int) -> dict[int, Path]:
-    """Make the clients' lasting identities, and the list of them that key holders go by."""
-    made = [new_identity(f"client-{number}") for number in range(clients)]
-    paths = {number: folder / f"client-{number}.key" for number in range(clients)}
-    for path, (secret, _) in zip(paths.values(), made, strict=True):
-        write_atomically(path, secret, mode=0o600)
-    write_atomically(folder / _LIST, b"".join(line for _, line in made))
-    return paths
-
-
-def _holder(folder: Path, key: Path, config: Resolved, clients: int) -> Path:
-    protocol = plan_of(config, clients).protocol
-    assert isinstance(protocol, PaillierSum), "only encrypted sums have key holders"
-    return trial_holder(
-        folder,
-        key=key,
-        clients=folder.parent / "identities" / _LIST,
-        rules=protocol.rules,
-        prove=config.paillier.prove,
-        insecure_key_size=config.paillier.insecure_key_size,
-    )
+    for party in parties.numbers:
+        own: NodeConfig = {"partition-id": party} if party >= 0 else {}
+        name = f"client-{party}" if party >= 0 else f"holder-{-party}"
+        nodes[name] = {**own, SETTING: str(parties.socket(party))}
+    return nodes
 
 
 def node_words(config: NodeConfig) -> str:

@@ -7,14 +7,16 @@ in a session of its own::
 
 Its standard input is a pipe that only the deployment holds, and that is closed however the deployment ends. Then every
 process with the mark in its environment is killed, which all that a deployment starts inherits, whatever group or
-session it went to; and the folders, which hold keys, are removed. It needs ``/proc``: on other systems a deployment
-that was killed leaves its processes.
+session it went to; and what those were seen to have started: a process that gives itself another title, as Ray's do,
+writes it over its environment. The folders, which hold keys, are removed. It needs ``/proc``: on other systems a
+deployment that was killed leaves its processes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -26,7 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+Started = tuple[int, str]  # a process, and when it began
 VARIABLE = "TACIT_DEPLOYMENT"
+_LOOK = 2.0  # seconds between looks at what there is
 _PAUSE = 0.1
 _QUIET_LOOKS = 3  # so many looks in a row find nothing: what was just being started is there by then
 _PATIENCE = 30.0
@@ -64,11 +68,11 @@ def watched(*folders: Path) -> Iterator[Watchdog]:
         process.wait()
 
 
-def end(mark: str) -> None:
-    """Kill every process that bears the mark, until none is left."""
+def end(mark: str, seen: frozenset[Started] = frozenset()) -> None:
+    """Kill every process that bears the mark, or that was seen before, until none is left."""
     quiet, last = 0, time.monotonic() + _PATIENCE
     while quiet < _QUIET_LOOKS and time.monotonic() < last:
-        found = marked(mark)
+        found = marked(mark) | {pid for pid, began in seen if _began(pid) == began}
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -87,13 +91,40 @@ def marked(mark: str) -> set[int]:
     return found - {os.getpid()}
 
 
+def below(roots: set[int]) -> frozenset[Started]:
+    """Return all that processes have started, and what that has, with the moments they began."""
+    found: set[Started] = set()
+    fresh = roots
+    while fresh:
+        children: set[int] = set()
+        for pid in fresh:
+            for path in Path(f"/proc/{pid}/task").glob("*/children"):
+                with contextlib.suppress(OSError):  # it has ended since
+                    children |= set(map(int, path.read_text().split()))
+        known = {pid for pid, _ in found}
+        fresh = children - known
+        found |= {(pid, began) for pid in fresh if (began := _began(pid)) is not None}
+    return frozenset(found)
+
+
+def _began(pid: int) -> str | None:
+    """Return when a process began, in the kernel's ticks: numbers are given out again, with another moment."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else fields[18]
+
+
 def main(words: Sequence[str]) -> None:
     """Wait for the end of the deployment, then clear up."""
     mark, *folders = words
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
-    end(mark)
+    seen: frozenset[Started] = frozenset()
+    while not select.select([sys.stdin], [], [], _LOOK)[0]:  # nothing is ever written there: it is closed
+        seen = below(marked(mark))
+    end(mark, seen)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 

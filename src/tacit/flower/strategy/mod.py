@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDict
 
@@ -87,6 +88,7 @@ class Guard(Party):
     message: Message
     context: Context
     call_next: App
+    in_app: ClassVar[bool] = True
 
     def _answer(self, request: Request) -> Answer:
         if request.terms.numbers is None and request.frame.kind is not wire.Kind.HELLO:

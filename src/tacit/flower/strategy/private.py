@@ -26,7 +26,7 @@ from tacit.flower.strategy.session import Exchange, Session
 from tacit.flower.strategy.settings import CLASSIC
 from tacit.modes.catalogue import mode_of
 from tacit.parties.calls import Value
-from tacit.parties.hello import Numbers, Terms
+from tacit.parties.hello import IN_APP, Numbers, Terms
 from tacit.rounding import epsilon_text
 from tacit.runs.journal import Failed, Round
 
@@ -159,7 +159,7 @@ class Private(Strategy):
             )
             lines += claim.notes
         lines += mode_of(plan.mode).notes(self._config)
-        lines.append(_WITHHELD)
+        lines += [_WITHHELD, IN_APP]
         for line in lines:
             _note(line)
         self.strategy.summary()

@@ -25,11 +25,11 @@ from tacit.config.run_config import RunConfig
 from tacit.limits import cores
 from tacit.modes.catalogue import resolve
 from tacit.parties.hello import Terms
-from tacit.service import Message, Service, call
-from tacit.site.contract import LEDGER, SOCKET
+from tacit.service import SOCKET, Message, Service, call
+from tacit.site.contract import LEDGER
 from tacit.site.ledger import Ledger
-from tacit.site.new import trial
-from tacit.site.process import Site
+from tacit.site.process import Site, Workshop
+from tacit.site.trial import new_site
 from tacit.tasks import models
 from tacit_labs.bench.documented.common import keep, wall
 
@@ -98,17 +98,13 @@ def rounds(folder: Path) -> dict[str, Any]:
     module = models.build("cnn", shape=(1, 28, 28), classes=10, seed=1)
     model = np.concatenate([one.detach().numpy().ravel() for one in module.parameters()]).astype(np.float32)
     inside, around = [0.0] * ROUNDS, [0.0] * ROUNDS
-    first: Site | None = None
+    workshop: Workshop | None = None  # one copy of the data, of which each site trains its part
     for number in range(SITES):
         place = folder / f"site-{number}"
-        contract = trial(place, config, number=number)
+        contract = new_site(place, config, number=number)
+        workshop = workshop or Workshop(contract, None)
         with Ledger.open(place / LEDGER, contract) as ledger:
-            site = Site(folder=place, contract=contract, ledger=ledger, rows=None)
-            if first is None:
-                first = site
-            else:
-                site._jobs = first._jobs  # one copy of the data, of which each site trains its part
-            watched = Watched(site)
+            watched = Watched(Site(folder=place, contract=contract, ledger=ledger, workshop=workshop))
             with served(place / SOCKET, watched.answer) as ask:
                 for turn in range(ROUNDS + 1):
                     task = wire.Task(turn=wire.Turn(round_number=turn + 1), model=model)
