@@ -48,7 +48,7 @@ class Speed:
     encrypt_together: float  # by clients that share all cores, mean of all
     add: float  # parsed, checked and added by the server
     open: float  # by the key holders, all cores
-    check: float  # of a proof, by the server and by every holder of a share
+    check: float  # of a proof; in one process each is checked once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
         client_seconds=rows * speed.encrypt,
         protect_seconds=cohort * rows * speed.encrypt_together,
         aggregate_seconds=cohort * rows * speed.add + rows * speed.encrypt + proofs,
-        recover_seconds=rows * speed.open + needed * proofs,
+        recover_seconds=rows * speed.open,
         upload_bytes=vector,
         download_bytes=_download(parameters) + checked * SEED_BYTES,
         holder_bytes=needed * (shown * vector + answer) if holders else 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,38 @@ def test_errors_that_cancel_are_found_and_only_the_wrong_are_named() -> None:
     assert unproved(PUBLIC, []) == []
 
 
+def test_what_is_known_to_hold_is_not_looked_at_again_and_nothing_else_passes_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right, known = _claim(), set[bytes]()
+    assert unproved(PUBLIC, [right], known=known) == []
+    assert len(known) == 1
+    looked: list[Claim] = []
+    raised = knowledge._raised
+
+    def looking(key: PublicKey, claim: Claim, *more: Any) -> int:
+        looked.append(claim)
+        return raised(key, claim, *more)
+
+    monkeypatch.setattr(knowledge, "_raised", looking)
+    assert unproved(PUBLIC, [right, replace(right)], known=known) == []
+    assert looked == []
+    proof = right.proof
+    wrong = [
+        replace(right, proof=replace(proof, message=(proof.message + 1) % N)),
+        replace(right, proof=replace(proof, noise=proof.noise + 1)),
+        replace(right, context=b"for that"),
+        replace(right, rows=right.rows[::-1]),
+    ]
+    for _ in range(2):  # what does not hold is not remembered
+        assert unproved(PUBLIC, [right, *wrong], known=known) == [1, 2, 3, 4]
+    assert len(known) == 1
+    monkeypatch.setattr(knowledge, "_MOST_HOLD", 3)
+    for _ in range(10):
+        assert unproved(PUBLIC, [_claim(1)], known=known) == []
+        assert len(known) <= 3
+
+
 # What somebody can try who has others' ciphertexts
 
 
@@ -130,7 +163,7 @@ def test_rows_chosen_after_the_challenges_are_not_proved(monkeypatch: pytest.Mon
     theirs = to_integers(_claim(1).rows)[0]
     claim = _claim(messages=[0, 0])
     commitment, context = claim.proof.commitment, claim.context
-    hashed = to_integers(knowledge._challenges(PUBLIC, claim.rows, context, commitment))
+    hashed = to_integers(knowledge._challenges(knowledge._bound(PUBLIC, claim.rows, context, commitment), 2))
     assert len(set(hashed)) == 2
     assert max(hashed).bit_length() > 100
     made = [a * b % SQUARE for a, b in zip(to_integers(claim.rows), _related(theirs, hashed), strict=True)]

@@ -52,6 +52,8 @@ from tacit.randomness import system_below, system_bytes
 
 _COUNT_BITS = 32  # of rows: a vector has fewer than 2^32
 _HIDING_BITS = 128
+_HOLD: set[bytes] = set()
+_MOST_HOLD = 1 << 14
 _SPARE_BITS = 8 * COEFFICIENT_BYTES + _COUNT_BITS + _HIDING_BITS  # by which b is longer than an exponent, at least
 
 
@@ -134,13 +136,29 @@ def encrypted(
     return rows, _proved(key, messages, np.concatenate(parted.exponents), rows, context)
 
 
-def unproved(key: PublicKey, claims: Sequence[Claim], *, workers: int | None = None) -> list[int]:
-    """Return the places of the claims whose proofs don't hold; where all do, that takes one power of h in all."""
-    sides = [_raised(key, claim, workers) for claim in claims]
-    if not sides or _equal(key, claims, sides):
-        return []
-    pairs = enumerate(zip(claims, sides, strict=True))
-    return [place for place, (claim, side) in pairs if not _equal(key, [claim], [side])]
+def unproved(
+    key: PublicKey, claims: Sequence[Claim], *, known: set[bytes] = _HOLD, workers: int | None = None
+) -> list[int]:
+    """Return the places of the claims whose proofs don't hold; where all do, that takes one power of h in all.
+
+    Args:
+        key: that the claims are of.
+        claims: from anyone.
+        known: hashes of claims with proofs that hold, which are not looked at again; new ones are added. By default
+            those of this process: a key holder that is asked again, and a simulation of several, check each proof once.
+        workers: how many cores to use; by default all.
+    """
+    bounds = [_bound(key, claim.rows, claim.context, claim.proof.commitment) for claim in claims]
+    marks = [hashlib.sha256(b + claim.proof.to_bytes(key)).digest() for b, claim in zip(bounds, claims, strict=True)]
+    new = [place for place, mark in enumerate(marks) if mark not in known]
+    sides = {place: _raised(key, claims[place], bounds[place], workers) for place in new}
+    wrong: list[int] = []
+    if new and not _equal(key, [claims[place] for place in new], list(sides.values())):
+        wrong = [place for place in new if not _equal(key, [claims[place]], [sides[place]])]
+    if len(known) + len(new) > _MOST_HOLD:
+        known.clear()
+    known.update(marks[place] for place in new if place not in wrong)
+    return wrong
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +184,7 @@ class _Parted:
 def _proved(key: PublicKey, messages: Rows, exponents: Rows, rows: Rows, context: bytes) -> Proof:
     a, (b, power) = system_below(key.n), _long_power(key)
     commitment = (1 + a * key.n) * power % key.square
-    challenges = to_integers(_challenges(key, rows, context, commitment))
+    challenges = to_integers(_challenges(_bound(key, rows, context, commitment), len(rows)))
     message = sum(e * m for e, m in zip(challenges, to_integers(messages), strict=True))
     noise = sum(e * s for e, s in zip(challenges, to_integers(exponents), strict=True))
     return Proof(commitment=commitment, message=(a + message) % key.n, noise=b + noise)
@@ -198,21 +216,25 @@ def _low_bits(key: PublicKey) -> int:
     return -(-_SPARE_BITS // digit) * digit
 
 
-def _challenges(key: PublicKey, rows: Rows, context: bytes, commitment: int) -> Rows:
-    """Return one exponent per row, of a hash of all that is claimed."""
+def _bound(key: PublicKey, rows: Rows, context: bytes, commitment: int) -> bytes:
+    """Return the hash of all that is claimed, and of the commitment."""
     facts = [len(context).to_bytes(8, "big"), context, commitment.to_bytes(key.ring.width, "big")]
     running = hashlib.sha256(b"tacit paillier knowledge 1\n" + key.identity + b"".join(facts))
     running.update(len(rows).to_bytes(8, "big"))
     running.update(np.ascontiguousarray(rows).data)
-    stream = hashlib.shake_256(b"tacit paillier knowledge 1: challenges\n" + running.digest())
-    return coefficients(stream.digest(len(rows) * COEFFICIENT_BYTES))
+    return running.digest()
 
 
-def _raised(key: PublicKey, claim: Claim, workers: int | None) -> int:
+def _challenges(bound: bytes, count: int) -> Rows:
+    """Return one exponent per row."""
+    stream = hashlib.shake_256(b"tacit paillier knowledge 1: challenges\n" + bound)
+    return coefficients(stream.digest(count * COEFFICIENT_BYTES))
+
+
+def _raised(key: PublicKey, claim: Claim, bound: bytes, workers: int | None) -> int:
     """Return the right side of a proof's equation."""
-    commitment = claim.proof.commitment
-    challenges = _challenges(key, claim.rows, claim.context, commitment)
-    return commitment * combined(key.ring, claim.rows, challenges, workers=workers) % key.square
+    product = combined(key.ring, claim.rows, _challenges(bound, len(claim.rows)), workers=workers)
+    return claim.proof.commitment * product % key.square
 
 
 def _equal(key: PublicKey, claims: Sequence[Claim], sides: Sequence[int]) -> bool:
