@@ -160,6 +160,7 @@ class CohortTrainer:
         settings: LocalTraining,
         lanes: int = 0,
         at_once: int | None = None,
+        between: Callable[[], object] = lambda: None,
     ) -> None:
         """Start the workers.
 
@@ -172,6 +173,7 @@ class CohortTrainer:
             settings: local SGD.
             lanes: how many clients fill one chunk exactly, where their number matters; 0 elsewhere.
             at_once: how many clients a chunk may have at most, where the form sets a limit.
+            between: is called before each round, when nobody trains.
         """
         self.form = form
         self.reason = reason
@@ -184,6 +186,7 @@ class CohortTrainer:
         self._settings = settings
         self._lanes = lanes
         self._at_once = at_once
+        self._between = between
         self._device = holdings.features.device
         self._threads_before = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
@@ -205,6 +208,7 @@ class CohortTrainer:
             round_number: the round, for the learning rate.
             finish: takes a client's update.
         """
+        self._between()
         start = torch.from_numpy(np.array(model)).to(self._device)
         rate = learning_rate(self._settings, round_number)
 
@@ -349,8 +353,26 @@ class StackedTrainer:
     clipping, the proximal term and the optimiser are the same code for all.
     """
 
-    def __init__(self, *, network: Network, layout: Parameters, settings: LocalTraining, loss: Loss) -> None:
+    def __init__(
+        self,
+        *,
+        network: Network,
+        layout: Parameters,
+        settings: LocalTraining,
+        loss: Loss,
+        straight: Callable[..., list[Tensor] | None] = lambda *_: None,
+    ) -> None:
+        """Say what trains, and how.
+
+        Args:
+            network: computes the outputs.
+            layout: the model's vector.
+            settings: local SGD.
+            loss: one loss per example.
+            straight: computes what :meth:`differentiated` computes, where it knows how to.
+        """
         self.network = network
+        self._straight = straight
         self._places = [(slice(slot.start, slot.start + slot.size), slot.shape) for slot in layout.trained]
         self._settings = settings
         self._adam = not settings.is_sgd
@@ -421,21 +443,26 @@ class StackedTrainer:
             keys: ``(K,)``, the dropout keys of the step.
             rate: the learning rate; a tensor inside a captured graph, where a number would be frozen.
         """
-        clients, width = rows.shape
-        features = holdings.features[rows]
-        labels = holdings.labels[rows]
-        outputs = self.network.outputs(state.parameters, features, keys)
+        given = (*state.parameters, holdings.features[rows], holdings.labels[rows], counts, keys)
+        losses, *gradients = self._straight(*given) or self.differentiated(*given)
+        with torch.no_grad():
+            self._move(state, gradients, None if counts is None else (counts > 0).to(torch.float32), rate)
+        return losses
+
+    def differentiated(self, *given: Tensor | None) -> list[Tensor]:
+        """Return the clients' mean losses and their gradients, given parameters, features, labels, counts and keys."""
+        parts: Any = given
+        *parameters, features, labels, counts, keys = parts
+        clients, width = labels.shape[:2]
+        parameters = [p if p.requires_grad else p.detach().requires_grad_() for p in parameters]
+        outputs = self.network.outputs(parameters, features, keys)
         each = self._loss(outputs.flatten(0, 1), labels.flatten(0, 1)).view(clients, width)
         if counts is None:
-            losses, active = each.mean(1), None
+            losses = each.mean(1)
         else:
-            real = torch.arange(width, device=rows.device)[None, :] < counts[:, None]
+            real = torch.arange(width, device=labels.device)[None, :] < counts[:, None]
             losses = torch.where(real, each, 0.0).sum(1) / counts.clamp(min=1)
-            active = (counts > 0).to(torch.float32)
-        gradients = list(torch.autograd.grad(losses.sum(), state.parameters))
-        with torch.no_grad():
-            self._move(state, gradients, active, rate)
-        return losses.detach()
+        return [losses.detach(), *torch.autograd.grad(losses.sum(), parameters)]
 
     def _move(self, state: Stack, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
         settings, axis, parameters = self._settings, self.network.client_axis, state.parameters

@@ -9,7 +9,8 @@ vmap       other models without control flow on data or random numbers of their 
 loop       everything else, runs with hooks, and on CPUs models so large that one client fills a core
 =========  ==========================================================================================
 
-On a GPU that one client alone keeps busy, clients train one after another, each by the same captured graph.
+On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds. On a GPU
+that one client alone keeps busy, clients train one after another, each by the same captured graph.
 
 All forms give the same result for a client (up to the order of floating-point sums), whoever trains beside it.
 """
@@ -41,6 +42,7 @@ from tacit.training.private.probe import calm
 from tacit.training.program import NoProgram, Program, drops_by_function, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss
+from tacit.training.straight import StraightStep
 from tacit.training.vmapped import VmappedNetwork
 
 Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
@@ -97,6 +99,7 @@ def cohort_trainer(
         settings=settings,
         lanes=lanes,
         at_once=choice.at_once(),
+        between=choice.straight.make if choice.straight is not None else lambda: None,
     )
 
 
@@ -128,6 +131,19 @@ class _Choice:
         self._program, self.reason = self._trace()
         self._alone = False  # whether a client fills the GPU by itself
         self.form = self._choose(asked)
+        self.straight = self._followed()
+
+    def _followed(self) -> StraightStep | None:
+        """Return what follows a tiny model's steps and makes a straight program of them, where that pays."""
+        if self.form not in ("grouped", "vmap") or not self._can_be_straight:
+            return None
+        own = self._stacked()
+        module = own.network.module if isinstance(own.network, VmappedNetwork) else nn.Identity()
+        return StraightStep(own.differentiated, module)
+
+    @functools.cached_property
+    def _can_be_straight(self) -> bool:
+        return self._device.type == "cpu" and not self._draws and self._cost(self._mapped).tiny
 
     @property
     def workers(self) -> int:
@@ -181,18 +197,24 @@ class _Choice:
                 hooks=self._hooks,
                 draws=self._draws,
             )
-        stacked = self._stacked()
+        stacked = self._stacked(self.straight)
         captured = self._device.type == "cuda" and settings.is_sgd
         return CapturedTrainer(stacked, settings) if captured else stacked
 
-    def _stacked(self) -> StackedTrainer:
+    def _stacked(self, straight: StraightStep | None = None) -> StackedTrainer:
         network: Network
         if self.form == "grouped":
             assert self._program is not None
             network = GroupedNetwork(self._program)
         else:
             network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout)
-        return StackedTrainer(network=network, layout=self.layout, settings=self._settings, loss=self._loss)
+        return StackedTrainer(
+            network=network,
+            layout=self.layout,
+            settings=self._settings,
+            loss=self._loss,
+            straight=straight or (lambda *_: None),
+        )
 
     @property
     def _plain(self) -> bool:
@@ -265,7 +287,8 @@ class _Choice:
             return self._fastest_on_gpu(first, loop)
         mapped = loop if self._mapped is self._module else self._cost(self._mapped)
         share = min(-(-len(self._holdings.rows) // self._workers), chunk_size(self._settings.batch_size, "cpu"))
-        if loop.mapping_pays((MAPPED if first == "vmap" else 1.0) * mapped.operations, share):
+        each = 1.0 if first == "grouped" or self._can_be_straight else MAPPED
+        if loop.mapping_pays(each * mapped.operations, share):
             return first
         self.reason = _FEW if loop.small else _FULL
         return "loop"

@@ -25,7 +25,7 @@ class VmappedNetwork:
     client_axis = 0
 
     def __init__(self, module: nn.Module, layout: Parameters) -> None:
-        self._module = module.train()
+        self.module = module.train()
         self._names = [slot.name for slot in layout.trained]
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
         self._attends: bool | None = None  # nobody knows before the first pass
@@ -37,7 +37,7 @@ class VmappedNetwork:
 
         def one(own: list[Tensor], key: Tensor, batch: Tensor) -> Tensor:
             state = dict(zip(self._names, own, strict=True)) | dict.fromkeys(self._keys, key)
-            result: Tensor = functional_call(self._module, state, (batch,))
+            result: Tensor = functional_call(self.module, state, (batch,))
             return result
 
         if len(features) == 1:

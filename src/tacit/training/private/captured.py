@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.training.dropout import watched_generators
+from tacit.training.parameters import held_by
 
 _SEEN = 2  # steps of a shape before a graph is made for it
 _WARM_UPS = 2
@@ -149,9 +150,5 @@ def _state(model: nn.Module) -> tuple[Any, ...]:
     """Return what a graph takes for granted: modes, numbers and texts of all parts, hooks, and where tensors lie."""
     products: Any = torch.backends.cuda.matmul
     found: list[Any] = [torch.is_autocast_enabled("cuda"), torch.backends.cudnn.allow_tf32, products.allow_tf32]
-    for part in model.modules():
-        found += [value for value in vars(part).values() if isinstance(value, (bool, int, float, str))]
-        found += [len(part._forward_hooks), len(part._forward_pre_hooks)]
-        found += [None if own is None else own.data_ptr() for own in part._parameters.values()]
-        found += [None if own is None else own.data_ptr() for own in part._buffers.values()]
-    return tuple(found)
+    lies = [own.data_ptr() for own in (*model.parameters(), *model.buffers())]
+    return (*found, *lies, *held_by(model))

@@ -25,6 +25,7 @@ from tacit.training.settings import LocalTraining, cross_entropy
 from tacit_labs.bench.documented.models.zoo import Entry
 
 _RATE = 0.05
+_WARM_UPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,8 @@ def measure(entry: Entry, size: Size, device: torch.device, *, repeats: int) -> 
         ours(size.clients)
         _wait(device)
         first = time.perf_counter() - begin
+        for _ in range(_WARM_UPS):  # programs are made between rounds, of steps that have come several times
+            ours(size.clients)
         loop.round(1)
         best: dict[str, float] = {}
         work: dict[str, float] = {}

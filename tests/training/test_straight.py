@@ -1,0 +1,118 @@
+"""Straight programs of tiny models' steps: the same numbers, bit for bit, and none where a program would be wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tacit.training import straight
+from tacit.training.cohort import Holdings
+from tacit.training.forms import Form, cohort_trainer
+from tacit.training.settings import LocalTraining, Loss, cross_entropy
+from tacit.training.straight import StraightStep
+
+SIZES = [12, 12, 8, 6]
+SETTINGS = LocalTraining(epochs=1, batch_size=4, lr=0.1, momentum=0.9, weight_decay=1e-3, grad_clip=1.0, mu=0.1)
+
+
+class Columns(nn.Module):
+    """A table's model: two columns of categories, the others numbers; no rule knows how columns are taken apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Embedding(3, 2), nn.Embedding(4, 2)
+        self.norm, self.drop = nn.LayerNorm(3), nn.Dropout(0.3)
+        self.first, self.out = nn.Linear(7, 8), nn.Linear(8, 3)
+        self.scale, self.passes = nn.Parameter(torch.ones(8)), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = torch.cat([self.one(x[:, 0].long()), self.two(x[:, 1].long()), self.norm(x[:, 2:])], 1)
+        output: Tensor = self.out(self.drop(torch.tanh(self.first(values)) * self.scale))
+        return output
+
+
+class Counting(Columns):
+    """The same, with a number that every pass changes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return super().forward(x)
+
+
+def by_the_labels(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss that looks at its labels: a program would do forever what they said once."""
+    losses = cross_entropy(outputs, labels)
+    return 2.0 * losses if bool(labels[0] == 0) else losses
+
+
+def train(
+    module: nn.Module, *, form: Form = "auto", loss: Loss = cross_entropy, settings: LocalTraining = SETTINGS
+) -> tuple[list[NDArray[np.float32]], int]:
+    """Return the updates of all rounds, and how many programs there were at the end."""
+    draw = torch.Generator().manual_seed(1)
+    features = torch.cat([torch.randint(0, 3, (38, 2), generator=draw), torch.randn(38, 3, generator=draw)], 1)
+    labels = torch.randint(0, 3, (38,), generator=draw)
+    holdings = Holdings(features=features, labels=labels, rows=np.split(np.arange(38), np.cumsum(SIZES)[:-1]))
+    trainer = cohort_trainer(module=module, holdings=holdings, settings=settings, loss=loss, form=form, workers=2)
+    made: list[StraightStep] = []
+    stepper = getattr(trainer._between, "__self__", None)
+    if isinstance(stepper, StraightStep):
+        made.append(stepper)
+    model = trainer.layout.read(module).numpy()
+    rounds = []
+    for number in range(1, 5):
+        updates = np.zeros((len(SIZES), len(model)), np.float32)
+
+        def finish(client: int, update: NDArray[np.float32], loss: float, own: NDArray[np.float32] = updates) -> None:
+            assert np.isfinite(loss)
+            own[client] = update
+
+        trainer.train(model, range(len(SIZES)), np.arange(len(SIZES)) + 10 * number, number, finish)
+        rounds.append(updates)
+        model = model + updates.mean(0)
+    trainer.close()
+    return rounds, sum(shape.program is not None for own in made for shape in own._shapes.values())
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(straight, "_USES", 2)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_a_program_gives_the_same_numbers_bit_for_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    settings = SETTINGS if name == "sgd" else LocalTraining(epochs=1, batch_size=4, lr=0.01, name="adam")
+    module = Columns()
+    by_program, programs = train(module, settings=settings)
+    assert programs > 0
+    monkeypatch.setattr(straight, "_USES", 10**9)
+    plainly, programs = train(module, settings=settings)
+    assert programs == 0
+    for one, other in zip(by_program, plainly, strict=True):
+        assert np.array_equal(one, other)
+    in_a_loop, _ = train(module, settings=settings, form="loop")
+    np.testing.assert_allclose(by_program[-1], in_a_loop[-1], atol=1e-5)
+
+
+def test_what_a_program_would_get_wrong_is_computed_plainly() -> None:
+    torch.manual_seed(0)
+    assert train(Counting())[1] == 0
+    assert train(Columns())[1] > 0
+    found, programs = train(Columns(), loss=by_the_labels)
+    assert programs == 0
+    assert np.isfinite(found[-1]).all()
+
+
+def test_a_program_that_differs_is_not_used() -> None:
+    turns = iter([1.0, 2.0])  # as a step that reads a clock, or a file
+    own = StraightStep(lambda value: [value * next(turns)], nn.Identity())
+    given = torch.ones(3)
+    assert own(given) is None
+    assert own(given) is None
+    own.make()
+    assert own(given) is None
+    assert not any(shape.program for shape in own._shapes.values())
