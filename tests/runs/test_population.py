@@ -16,8 +16,12 @@ from tacit.federated.round import LocalClients
 from tacit.flow import Frames
 from tacit.runs.account import ExampleAccount
 from tacit.runs.folder import JOURNAL
+from tacit.runs.journal import Disclosure
+from tacit.runs.result import RoundRecord
 from tacit.runs.run import run
 from tacit.shares import Rows, Shares
+from tacit.wire import Turn
+from tests.federated.common import make_plan
 from tests.runs.common import lines
 
 POPULATION, COHORT, ROUNDS = 150_000, 5, 3
@@ -87,3 +91,17 @@ def test_an_account_of_examples_goes_through_its_cohorts_alone(monkeypatch: pyte
         again.add(charged)
         assert passes == 2  # one where each account was opened
         assert account.epsilon == again.epsilon == plan.worst(whole(plan, account.taken))[1].epsilon
+
+
+def test_a_large_cohort_is_counted_in_the_journal_and_not_named() -> None:
+    told = Disclosure(plan=make_plan(clients=5_000))
+    record = RoundRecord(**dict.fromkeys(RoundRecord.__slots__))  # type: ignore[arg-type]  # its figures don't matter
+    for size, named in ((1_000, True), (4_000, False)):
+        cohort = range(0, size)
+        attempt = told.attempt(Turn(round_number=1), cohort, population=5_000, charge=None, example_charges=None)
+        assert attempt.clients == size
+        assert attempt.asked == (tuple(cohort) if named else None)
+        assert told.round(record, cohort, ()).dropped == attempt.asked
+        assert told.round(record, cohort, cohort[1:]).dropped == (0,)
+    everyone = told.attempt(Turn(round_number=1), range(5_000), population=5_000, charge=None, example_charges=None)
+    assert everyone.asked == "all"

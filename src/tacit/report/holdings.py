@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import ConfigError
 from tacit.report.page import Axis, Bars, BarSeries, Cell, Chart, Heatmap, Panel, Part, Table, Text
-from tacit.shares import joined, sizes_of
+from tacit.shares import Shares
 
 _STEPS = (0.25, 0.75, 1.5, 3.0)  # multiples of an even share at which a shade gets darker
 _QUANTILES = {"smallest": 0, "quarter": 25, "median": 50, "three quarters": 75, "largest": 100}
@@ -40,9 +40,9 @@ class Holdings:
         >>> Holdings.of([np.array([0, 1]), np.array([2])], np.array([1, 1, 0]), classes=2).counts.tolist()
         [[0, 2], [1, 0]]
         """
-        owner = np.repeat(np.arange(len(shares)), sizes_of(shares))
-        rows = joined(shares) if len(shares) else np.empty(0, dtype=np.int64)
-        counts = np.bincount(owner * classes + labels[rows], minlength=len(shares) * classes)
+        held = Shares.of(shares)
+        owner = np.repeat(np.arange(len(held)), held.sizes)
+        counts = np.bincount(owner * classes + labels[held.order], minlength=len(held) * classes)
         names = tuple(names) if names is not None else tuple(str(client) for client in range(len(shares)))
         if len(names) != len(shares):
             raise ConfigError(f"Expected a name for each of {len(shares)} clients, got {len(names)}.")

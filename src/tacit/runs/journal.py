@@ -42,6 +42,7 @@ from tacit.runs.result import RoundRecord
 from tacit.storage import GrowingFile, Lock, cannot_read, whole_lines
 
 _EPSILONS = ("epsilon", "example_epsilon")  # of a round
+_MOST_NAMED = 1_000  # clients of a round
 _LONGEST = 1 << 26  # bytes of a line, which may name every client of a round
 
 
@@ -293,8 +294,8 @@ class Disclosure:
         charge: Charge | None,
         example_charges: tuple[ExampleCharge, ...] | None,
     ) -> Attempt:
-        """Return the record of a try: what it costs, and whom it asks."""
-        asked: Literal["all"] | tuple[int, ...] = "all" if len(cohort) == population else tuple(cohort)
+        """Return the record of a try: what it costs, and whom it asks, by name where they are not too many."""
+        asked: Literal["all"] | tuple[int, ...] | None = "all" if len(cohort) == population else _named(cohort)
         return Attempt(
             round=turn.round_number,
             attempt=turn.attempt,
@@ -306,7 +307,7 @@ class Disclosure:
 
     def round(self, record: RoundRecord, cohort: Sequence[ClientId], replied: Sequence[ClientId]) -> Round:
         """Return the record of a round that is done."""
-        return Round.of(record, dropped=tuple(sorted(set(cohort) - set(replied))) if self.sizes else None)
+        return Round.of(record, dropped=_named(sorted(set(cohort) - set(replied))) if self.sizes else None)
 
     def clients(self, cohort: Sequence[ClientId], replied: Sequence[ClientId]) -> dict[str, Any]:
         """Return a round's sizes for its record."""
@@ -461,6 +462,11 @@ def is_empty(path: Path) -> bool:
 @functools.cache
 def _adapter(kind: str) -> TypeAdapter[Record]:
     return TypeAdapter(_KINDS[kind])
+
+
+def _named(clients: Sequence[ClientId]) -> tuple[ClientId, ...] | None:
+    """Return the clients, or None where they are so many that the journal would be nothing but their names."""
+    return tuple(clients) if len(clients) <= _MOST_NAMED else None
 
 
 def _plain(value: Any) -> Any:

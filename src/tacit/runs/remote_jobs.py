@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 from torch import Tensor, nn
 
 from tacit.config.resolved import Resolved, given
@@ -28,7 +27,7 @@ def client_job(config: Resolved, randomness: Randomness, *, build: Build, data: 
     """Return the job of one client: whatever its number, the data are its own."""
     clients = _checked(config)
     features, labels = tensors(data, "this client")
-    rows = [np.arange(len(labels))] * clients
+    rows = Shares.alike(len(labels), clients=clients)
     return _job(config, randomness, build(), (features, labels), rows, None)
 
 
@@ -57,7 +56,7 @@ def server_job(
             "The server needs a few examples to check the model with, even where it does not test: give server_app a "
             "test set, such as public data of the same shape."
         )
-    examples = len(shares.rows)
+    examples = len(shares.order)
     shape = (examples, *held[0].shape[1:])
     train = held[0][:1].expand(shape), held[1][:1].expand(examples, *held[1].shape[1:])  # takes no memory
     return _job(config, randomness, build(), train, shares, held)

@@ -41,7 +41,6 @@ from tacit.runs.journal import Attempt, Audit, Disclosure, End, Failed, Note, Re
 from tacit.runs.ledger import replay
 from tacit.runs.observer import Computing, Observer
 from tacit.runs.result import Result, RoundRecord
-from tacit.shares import joined
 from tacit.storage import write_atomically
 from tacit.vectors import Vector, first_not_finite
 from tacit.wire import Turn
@@ -197,7 +196,7 @@ class Runner:
 
         A round sets up those of its cohort who are new.
         """
-        clients = range(len(self._job.holdings.rows))
+        clients = range(len(self._job.holdings.sizes))
         return clients if len(clients) <= max(_AT_FIRST, self._job.plan.sampler.expected) else clients[:1]
 
     def _first_state(self, parameters: int) -> State:
@@ -285,7 +284,7 @@ class Runner:
 
     def _charge(self, turn: Turn, cohort: Sequence[int], mechanism: Mechanism) -> None:
         """Charge a try, on disk before anything of it is sent: a crash may lose the round, never its cost."""
-        clients = range(len(self._job.holdings.rows))
+        clients = range(len(self._job.holdings.sizes))
         spent = charge = None
         if self._examples is not None:  # who is charged for its own steps took part: where nobody may know, all are
             charged = cohort if self._tells.sizes else clients
@@ -357,7 +356,7 @@ class Runner:
         if config.evaluate.clients:
             self._observer.doing("testing on each client's data")
             scores = {
-                job.name_of(client): self._score_on(end.model, client) for client in range(len(job.holdings.rows))
+                job.name_of(client): self._score_on(end.model, client) for client in range(len(job.holdings.sizes))
             }
         self._observer.doing("accounting")
         accuracy = rounds[-1].test_accuracy
@@ -371,7 +370,7 @@ class Runner:
             split=config.data.split,
             model=job.model_name,
             parameters=job.trainer.layout.size,
-            clients=len(job.holdings.rows),
+            clients=len(job.holdings.sizes),
             per_round=round(job.plan.sampler.expected),
             seed=config.seed,
             simulation=self._randomness.simulation,
@@ -406,7 +405,7 @@ class Runner:
     def _training_data(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the examples that clients hold; with some splits not every example has an owner."""
         holdings = self._job.holdings
-        rows = joined(holdings.rows)
+        rows = holdings.shares.order
         if len(rows) == len(holdings.labels):
             return holdings.features, holdings.labels
         index = torch.from_numpy(rows).to(holdings.labels.device)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.shares import Rows, sizes_of
+from tacit.shares import Rows, Shares
 from tacit.training import cpu
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
@@ -49,17 +49,20 @@ class Holdings:
 
     features: Tensor
     labels: Tensor
-    rows: Sequence[Rows]
+    rows: Sequence[Rows]  # of each client
+    shares: Shares = field(init=False)  # the same as one index
     sizes: NDArray[np.int64] = field(init=False)  # how many examples each client holds
 
     def __post_init__(self) -> None:
-        sizes = sizes_of(self.rows)
+        shares = Shares.of(self.rows)
+        sizes = shares.sizes
         if not sizes.all():
             raise DataError(
                 f"Client {int(np.argmin(sizes))} holds no example. Use fewer clients or another split, "
                 "such as data.split=iid, or leave empty clients out."
             )
-        object.__setattr__(self, "sizes", sizes)
+        for name, value in (("rows", shares), ("shares", shares), ("sizes", sizes)):
+            object.__setattr__(self, name, value)
 
     def padded_rows(self, clients: Sequence[int], longest: int) -> Tensor:
         """Return the rows of ``clients``, one client per line, padded with the client's own first row.
@@ -67,9 +70,9 @@ class Holdings:
         Padding has no weight in a loss, and yet a gradient of 0 times infinity is NaN: with somebody else's example for
         padding, what that holds could spoil a client's update.
         """
-        table = np.empty((len(clients), longest), np.int64)
+        table, shares = np.empty((len(clients), longest), np.int64), self.shares
         for line, client in enumerate(clients):
-            own = self.rows[client]
+            own = shares.order[shares.starts[client] : shares.ends[client]]
             table[line, : len(own)], table[line, len(own) :] = own, own[0]
         return torch.from_numpy(table).to(self.features.device)
 

@@ -96,9 +96,8 @@ def _failures(history: History, *, full: bool) -> list[Part]:
 def _by_client(history: History) -> list[Part]:
     known = [told for told in history.participation if told.asked is not None and told.dropped is not None]
     if not known:
-        return (
-            [Text(text="The journal does not say who took part: it is of an older version.")] if history.rounds else []
-        )
+        why = "it is of an older version, or rounds have too many clients to be named"
+        return [Text(text=f"The journal does not say who took part: {why}.")] if history.rounds else []
     asked = Counter(client for told in known for client in told.asked or ())
     dropped = Counter(client for told in known for client in told.dropped or ())
     if len(asked) == history.clients and set(asked.values()) == {len(known)} and not dropped:
