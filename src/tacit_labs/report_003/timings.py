@@ -75,6 +75,25 @@ def quoted_growth(mode: str) -> float:
     return quoted.SECONDS[mode][1000] / quoted.SECONDS[mode][10]
 
 
+# powers with an exponent of the key's length (noise, decryption), and with one of the message's (g^m)
+_POWERS: Mapping[str, tuple[int, int]] = {"enc_add": (3, 2), "enc_add_const": (2, 2)}
+
+
+def counted(key_bits: int, mode: str, bits: int) -> float:
+    """Return what an operation costs the textbook in powers of the key's length: a power costs its exponent's bits.
+
+    >>> round(counted(1024, "enc_add", 1000) / counted(1024, "enc_add", 10), 2)
+    1.64
+    """
+    whole, short = _POWERS[mode]
+    return whole + short * bits / key_bits
+
+
+def counted_growth(key_bits: int, mode: str) -> float:
+    """Return what the count of powers says of the time at 1000 bits over that at 10."""
+    return counted(key_bits, mode, 1000) / counted(key_bits, mode, 10)
+
+
 def jobs(sizes: Sizes, backends: Sequence[str]) -> Iterator[Job]:
     """Yield what is asked of whom."""
     for place, key_bits in enumerate(sizes.key_bits):

@@ -107,7 +107,19 @@ def test_growth_is_that_of_the_times() -> None:
     found = timings.Timed(sizes=replace(TINY.timings, key_bits=(256,)), rows=rows, absent={})
     assert found.growth(GMPY2.name, 256, "enc_add") == 3.0
     assert found.thousand(GMPY2.name, 256, "enc_add", 10) == 500.0
-    assert page.growth_table(found).rows[0][2] == "1.83x"
+    rows_shown = page.growth_table(found).rows
+    assert rows_shown[0][2] == "1.83x"
+    assert rows_shown[2][2] == "3x"
+
+
+def test_counted_in_powers_the_reports_growth_is_that_of_1024_bits() -> None:
+    assert timings.counted(1024, "enc_add", 1024) == 5.0
+    assert timings.counted(1024, "enc_add_const", 1024) == 4.0
+
+    def off(key_bits: int) -> float:
+        return sum(abs(math.log(timings.counted_growth(key_bits, m) / timings.quoted_growth(m))) for m in timings.MODES)
+
+    assert min(report.FULL.timings.key_bits, key=off) == quoted.KEY_BITS == 1024
 
 
 def test_a_smaller_run_says_so_and_the_full_one_does_not(made: Reproduction) -> None:
