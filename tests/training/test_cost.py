@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 from tacit.training.cost import Cost, cost_of
+from tacit.training.forms import cohort_trainer
+from tacit.training.settings import cross_entropy
 from tests.training.common import Run, make_holdings, settings
 
 
@@ -34,6 +36,20 @@ def test_a_large_model_trains_in_a_loop_on_each_core_and_says_why() -> None:
     assert run.form == "loop"
     assert "keep a core busy" in run.reason
     run.equals(Run(module, holdings, settings(batch_size=32), form="loop"), exactly=True)
+
+
+def test_a_model_worth_all_cores_has_them_all() -> None:
+    module = nn.Sequential(nn.Linear(2_000, 4_000), nn.PReLU(), nn.Linear(4_000, 3))
+    trainer = cohort_trainer(
+        module=module,
+        holdings=make_holdings((2_000,), [64] * 2, scale=0.1),
+        settings=settings(batch_size=64),
+        loss=cross_entropy,
+        workers=2,
+    )
+    trainer.close()
+    assert (trainer.form, trainer.workers) == ("loop", 1)
+    assert not Cost(flops=3e9, narrow=0.0, operations=20).fills_cores(16)
 
 
 def test_wide_layers_fill_a_gpu_and_narrow_ones_do_not() -> None:

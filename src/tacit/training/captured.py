@@ -64,7 +64,9 @@ class CapturedTrainer:
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
         moved = self.train_there(model, holdings, chunk)
-        return Trained(updates=moved.updates.cpu().numpy(), losses=moved.losses)
+        # Pinned memory is kept and used again: fresh pages for a large model's update take as long as its steps.
+        host = torch.empty(moved.updates.shape, pin_memory=True)
+        return Trained(updates=host.copy_(moved.updates).numpy(), losses=moved.losses)
 
     def train_there(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
         """Train the clients of a chunk from ``model`` and return their updates where they are."""

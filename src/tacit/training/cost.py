@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # Operations of floating point per call. Of a loop's speed, per core: a GRU with 0.02e6 had 3.2, one with 0.1e6 1.2, an
 # encoder with 2.3e6 1.3, a decoder with 3.3e6 1, a ResNet-8 with 8e6 and an encoder with 15e6 0.9.
 _PAYS_BELOW = 3e6
+# On two cores a ResNet-18's step (1.4e8, batches of 10) is as fast on both as two steps on one core each.
+_FILLS_A_CORE = 5e7
 # On an H200 many clients at once had 2.5 times a loop's speed at 5e7 (ResNet-8, batches of 64), 1.9 at 1.8e8 and 0.8 at
 # 1.1e9 (ResNet-18, batches of 10 and of 64): convolutions of many clients are products of windows, which are copied.
 _FILLS_A_GPU = 1e8
@@ -55,6 +57,10 @@ class Cost:
     def tiny(self) -> bool:
         """Whether nearly all of a step goes on calling a few operations: then a straight program pays."""
         return self.flops < _TINY * self.operations and self.operations <= _FEW
+
+    def fills_cores(self, count: int) -> bool:
+        """Return whether an operation is worth so many cores, which then need not hold a model of their own each."""
+        return self.flops >= _FILLS_A_CORE * count * self.operations
 
     @property
     def fills_a_gpu(self) -> bool:

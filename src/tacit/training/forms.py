@@ -129,7 +129,7 @@ class _Choice:
         self._mapped = batchable(self._module)  # what vmap maps
         self._mapped_layout = self.layout.renamed(names_in(self._mapped, self._module, self.layout.names))
         self._program, self.reason = self._trace()
-        self._alone = False  # whether a client fills the GPU by itself
+        self._alone = self._wide = False  # whether a client fills the GPU, or all cores, by itself
         self.form = self._choose(asked)
         self.straight = self._followed()
 
@@ -149,9 +149,10 @@ class _Choice:
     def workers(self) -> int:
         """How many chunks may train at the same time.
 
-        Clients in a loop share torch's only generator where the model draws from it: then there is one worker.
+        Clients in a loop share torch's only generator where the model draws from it: then there is one worker, and so
+        there is where one client's operations are worth all cores.
         """
-        if self.form == "loop" and (self._device.type == "cuda" or self._draws):
+        if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide):
             return 1
         return min(self._workers, len(self._holdings.rows)) if self.form == "loop" else self._workers
 
@@ -291,6 +292,7 @@ class _Choice:
         if loop.mapping_pays(each * mapped.operations, share):
             return first
         self.reason = _FEW if loop.small else _FULL
+        self._wide = loop.fills_cores(self._workers)
         return "loop"
 
     def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:

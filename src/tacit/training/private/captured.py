@@ -8,6 +8,7 @@ that was captured.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,7 +61,6 @@ class CapturedSums:
         self._seen: dict[tuple[Any, ...], int] = {}
         self._captures: dict[tuple[Any, ...], _Capture] = {}
         self._pool: Any = None  # graphs never run at the same time, and share what is theirs while they run
-        self._stream: Any = None
         self._fails = False
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor] | None:
@@ -97,20 +97,20 @@ class CapturedSums:
         real = torch.zeros(room, dtype=torch.bool, device=labels.device)
         graph = torch.cuda.CUDAGraph()
         device = features.device
+        stream: Any = capture_stream(device)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
         try:
             with watched_generators(torch.device("cpu")) as drawn:
-                self._stream.wait_stream(torch.cuda.current_stream(device))
-                with torch.random.fork_rng([device]), torch.cuda.stream(self._stream):
+                stream.wait_stream(torch.cuda.current_stream(device))
+                with torch.random.fork_rng([device]), torch.cuda.stream(stream):
                     for _ in range(_WARM_UPS):
                         self._form.sums(given, wanted, real)
-                torch.cuda.current_stream(device).wait_stream(self._stream)
+                torch.cuda.current_stream(device).wait_stream(stream)
                 if drawn():  # what it drew would be the same in every replay
                     return None
             # Other threads may draw noise into pinned memory meanwhile: that is none of this graph's business.
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
                 sums, losses, doubtful = self._form.sums(given, wanted, real)
                 total = torch.cat([own.reshape(-1) for own in sums])
         except RuntimeError:  # a step that asks the device something while it computes, or too little memory for it
@@ -126,6 +126,12 @@ class CapturedSums:
             losses=losses,
             doubtful=doubtful,
         )
+
+
+@functools.cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream on which graphs are captured: one, because matrix products keep 32 MB for each."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
 
 
 def room_for(examples: int) -> int:

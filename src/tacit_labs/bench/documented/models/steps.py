@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from tacit.randomness import Randomness
 from tacit.training.optimizers import Sgd
+from tacit.training.private.captured import capture_stream
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
@@ -167,8 +168,10 @@ def _memory(make: Callable[[], Step], device: torch.device) -> int:
 
 
 def _make_room(device: torch.device) -> None:
-    """Free what nobody holds, and have the workspace of matrix products there, which stays."""
+    """Free what nobody holds, and have the workspaces of matrix products there, which stay."""
     gc.collect()
     torch.cuda.empty_cache()
-    torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
+    for stream in (torch.cuda.current_stream(device), capture_stream(device)):
+        with torch.cuda.stream(stream):
+            torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
     _wait(device)
