@@ -129,7 +129,7 @@ class _Choice:
         self._mapped = batchable(self._module)  # what vmap maps
         self._mapped_layout = self.layout.renamed(names_in(self._mapped, self._module, self.layout.names))
         self._program, self.reason = self._trace()
-        self._alone = self._wide = False  # whether a client fills the GPU, or all cores, by itself
+        self._alone = False  # whether a client fills the GPU by itself
         self.form = self._choose(asked)
         self.straight = self._followed()
 
@@ -155,6 +155,13 @@ class _Choice:
         if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide):
             return 1
         return min(self._workers, len(self._holdings.rows)) if self.form == "loop" else self._workers
+
+    @functools.cached_property
+    def _wide(self) -> bool:
+        """Whether one client's operations are worth all cores."""
+        if self._device.type != "cpu" or not self._plain or self._draws:
+            return False
+        return self._cost(self._module).fills_cores(self._workers)
 
     def at_once(self) -> int | None:
         """Return how many clients may train as one program, where a form or the memory sets a limit."""
@@ -292,7 +299,6 @@ class _Choice:
         if loop.mapping_pays(each * mapped.operations, share):
             return first
         self.reason = _FEW if loop.small else _FULL
-        self._wide = loop.fills_cores(self._workers)
         return "loop"
 
     def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:
