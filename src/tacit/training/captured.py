@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.training.cohort import Chunk, Holdings, Moved, Schedule, Stack, StackedTrainer, Trained, schedule
+from tacit.training.cohort import Chunk, Holdings, Moved, Schedule, Stack, StackedTrainer, Trained, on_host, schedule
 from tacit.training.settings import LocalTraining
 
 _WARM_UPS = 3
@@ -64,9 +64,7 @@ class CapturedTrainer:
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
         moved = self.train_there(model, holdings, chunk)
-        # Pinned memory is kept and used again: fresh pages for a large model's update take as long as its steps.
-        host = torch.empty(moved.updates.shape, pin_memory=True)
-        return Trained(updates=host.copy_(moved.updates).numpy(), losses=moved.losses)
+        return Trained(updates=on_host(moved.updates), losses=moved.losses)
 
     def train_there(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
         """Train the clients of a chunk from ``model`` and return their updates where they are."""

@@ -109,13 +109,23 @@ class Moved:
 
     def row(self, place: int) -> Vector:
         """Return one update."""
-        own: Vector = self.updates[place].cpu().numpy()
-        return own
+        return on_host(self.updates[place])
 
     @property
     def _few(self) -> int:
         """How many updates are computed with at a time: in double precision they take twice the memory."""
         return max(1, _AT_ONCE // max(self.updates.shape[1], 1))
+
+
+def on_host(values: Tensor) -> NDArray[np.float32]:
+    """Return values as an array; those on a GPU come into pinned memory, which torch keeps and gives out again.
+
+    Into fresh memory a copy waits for the system to find every page: for a large model as long as its steps take.
+    """
+    if not values.is_cuda:
+        return values.numpy()
+    room = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return room.copy_(values).numpy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,7 +394,7 @@ class StackedTrainer:
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
         moved = self.train_there(model, holdings, chunk)
-        return Trained(updates=moved.updates.cpu().numpy(), losses=moved.losses)
+        return Trained(updates=on_host(moved.updates), losses=moved.losses)
 
     def train_there(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
         """Train the clients of a chunk from ``model`` and return their updates where they are."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import Chunk, Holdings, Trained, schedule
+from tacit.training.cohort import Chunk, Holdings, Trained, on_host, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.optimizers import Sgd, optimizer_of
@@ -113,8 +113,8 @@ class LoopTrainer:
                 hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
         self._check_still()
-        update = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).sub_(model).cpu().numpy()
-        return update, float(total) / int(plan.counts.sum())
+        update = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).sub_(model)
+        return on_host(update), float(total) / int(plan.counts.sum())
 
     def _check_still(self) -> None:
         """Refuse a pass that moved what is frozen: it is no part of the update, and the next client would start there.

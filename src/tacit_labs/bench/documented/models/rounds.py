@@ -1,27 +1,31 @@
 """A round of clients in the form that Tacit takes, beside a loop over them as a careful person writes it.
 
 The loop copies the model once, writes the start over it for each client, takes the client's batches from tensors on the
-device, and steps with one fused call for all parameters. On a CPU it runs with one thread and with all, and the better
-counts. What it takes grows with its clients, so a few of them are timed and the rest is multiplied. Processor time is
-told beside the clock's: on a machine that others use too it says more.
+device, steps with one fused call for all parameters, and adds the updates up where they are. Both end with the sum of
+all updates on the host. On a CPU the loop runs with one thread and with all, and the better counts. What it takes grows
+with its clients, so a few of them are timed and the rest is multiplied. Processor time is told beside the clock's: on a
+machine that others use too it says more.
 """
 
 from __future__ import annotations
 
 import copy
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training.cohort import Holdings
+from tacit.training.cohort import Holdings, Moved
 from tacit.training.forms import cohort_trainer
 from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.vectors import Vector
 from tacit_labs.bench.documented.models.zoo import Entry
 
 _RATE = 0.05
@@ -74,7 +78,19 @@ def measure(entry: Entry, size: Size, device: torch.device, *, repeats: int) -> 
     clients = list(range(size.clients))
 
     def ours(count: int) -> None:
-        trainer.train(model, clients[:count], np.arange(count), 1, lambda *_: None)
+        total, lock = np.zeros(len(model)), threading.Lock()
+
+        def add(_: int, update: Vector, __: float) -> None:
+            with lock:
+                np.add(total, update, out=total)
+
+        def add_rows(names: Sequence[int], rows: Moved, _: NDArray[np.float64]) -> None:
+            np.add(total, rows.weighted_sum(np.ones(len(names))), out=total)
+
+        if trainer.adds:  # as a run does, where a mechanism adds rows
+            trainer.train_rows(model, clients[:count], np.arange(count), 1, add_rows)
+        else:
+            trainer.train(model, clients[:count], np.arange(count), 1, add)
 
     loop = Loop(module, features, labels, size)
     try:
@@ -120,19 +136,18 @@ class Loop:
         self._start = [p.detach().clone() for p in self._parameters]
         self._features, self._labels, self._size = features, labels, size
 
-    def round(self, clients: int) -> list[Tensor]:
-        """Train so many clients and return their updates."""
+    def round(self, clients: int) -> Tensor:
+        """Train so many clients and return the sum of their updates."""
         values: list[Tensor] = [p.detach() for p in self._parameters]
-        updates = []
+        total = [torch.zeros_like(own) for own in values]
         for client in range(clients):
             torch._foreach_copy_(values, self._start)
             order = torch.randperm(self._size.examples, device=self._labels.device) + client * self._size.examples
             for rows in torch.split(order, self._size.batch):
                 loss = F.cross_entropy(self._module(self._features[rows]), self._labels[rows])
                 torch._foreach_add_(values, torch.autograd.grad(loss, self._parameters), alpha=-_RATE)
-            moved = torch._foreach_sub(values, self._start)
-            updates.append(torch.cat([own.reshape(-1) for own in moved]).cpu())
-        return updates
+            torch._foreach_add_(total, torch._foreach_sub(values, self._start))
+        return torch.cat([own.reshape(-1) for own in total]).cpu()
 
 
 def _keep(best: dict[str, float], name: str, seconds: float) -> None:
