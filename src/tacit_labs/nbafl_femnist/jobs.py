@@ -62,7 +62,7 @@ class Level:
         return job
 
     def halved(self) -> Level:
-        """Return what the cell has by FederatedScope's code, in which the factor 2 of its documentation is missing."""
+        """Return what the cell has by FederatedScope's code of today, which lacks its documentation's factor 2."""
         return Level(epsilon=self.epsilon, constant=self.constant / 2.0)
 
 

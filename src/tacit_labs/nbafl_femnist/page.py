@@ -105,7 +105,8 @@ def _factor(measured: Measured) -> Finding:
         original="“nbafl_w_clip * nbafl_total_round_num * 2 * nbafl_constant / num_train_data / nbafl_epsilon”",
         ours=f"{100 * with_it:.1f} points off the original in the mean with the factor and {100 * without_it:.1f} "
         f"without it, of the {len(both)} cells that were run both ways: {nearer}",
-        why="FederatedScope's public code has no 2 there, and the document does not say which made its table.",
+        why="Today's public code of FederatedScope has no 2 there, an earlier version has; the document does not say "
+        "which made its table.",
     )
 
 
