@@ -75,9 +75,13 @@ class Workshop:
         self._loaded = functools.lru_cache(maxsize=1)(self._load)
 
     def prepare(self, settings: str) -> None:
-        """Plan a run and load its data, so that processes that part from this one have both."""
+        """Make ready for a run, so that processes that part from this one are."""
+        import torch
+
         self.plan(settings)
         self._loaded(settings)
+        if not torch.cuda.is_available():  # where it is, a step of training starts threads that no other process has
+            self.job(settings)
 
     def _config(self, settings: str) -> Resolved:
         config = resolve(from_dotted({**foreign.json_object(settings), **self._own, "engine": "flower"}))
