@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import sys
 from collections.abc import Sequence
@@ -157,4 +158,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os._exit(main(sys.argv[1:]))  # to take torch apart takes seconds, for which somebody waits
