@@ -108,6 +108,17 @@ def test_integers_are_uniform(root: Randomness, below: int) -> None:
     assert abs(drawn.mean() / below - 0.5) < 0.02 + 0.5 * (below == 1) + 0.5 / below
 
 
+def test_uniform_numbers_in_blocks_are_the_same_numbers() -> None:
+    count = (1 << 20) + 5
+    root = Randomness.of(seed=3)
+    bits = root.stream("secret", "noise").integers(2**64, size=count, dtype=np.uint64)
+    whole = ((bits >> np.uint64(11)) | np.uint64(1)).astype(np.float64) * 2.0**-53
+    assert np.array_equal(root.uniform(count, "noise"), whole)
+    assert [len(part) for part in root.uniforms(count, "noise")] == [1 << 20, 5]
+    real = Randomness.of(seed=None)
+    assert len(np.unique(np.concatenate(list(real.uniforms(count, "noise"))))) > count - 10
+
+
 def test_integers_repeat_in_a_simulation_only() -> None:
     seeded, system = Randomness.of(seed=4), Randomness.of(seed=None)
     assert seeded.integers(100, 20, "a").tolist() == seeded.integers(100, 20, "a").tolist()

@@ -1,4 +1,4 @@
-"""How large a number may be: beyond it, it is a slip of the hand and no setting; and how many cores there are.
+"""How large a number may be, beyond which it is a slip of the hand; how many cores there are, and how much memory.
 
 Each limit is far beyond what anybody runs, and well within what a machine word, a 32-bit float and the accountants
 carry.
@@ -7,6 +7,7 @@ carry.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 CLIENTS = 10_000_000
 ROUNDS = 1_000_000
@@ -31,7 +32,21 @@ NAME = 500  # characters
 PATH, FILE_NAME = 4_096, 255  # bytes
 DESCRIPTOR = 2**31 - 1  # of an open file
 
+_ALLOWED = Path("/sys/fs/cgroup/memory.max")  # of a container, on Linux
+
 
 def cores() -> int:
     """Return how many cores the scheduler gives this process, or how many the machine has where it does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory() -> int | None:
+    """Return the bytes that this process may have: a container's, or the machine's; None where the system is silent."""
+    try:
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+    try:
+        return min(machine, int(_ALLOWED.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return machine

@@ -164,12 +164,23 @@ class Randomness:
         They are the odd multiples of 2^-53: each is exact, neither 0 nor 1 is ever among them, and one half is the
         middle of them. In a real run every bit is the operating system's, as with :meth:`normal`.
         """
-        if self.simulation:
-            bits = self.stream("secret", *purpose).integers(2**64, size=count, dtype=np.uint64)
-        else:
-            bits = np.frombuffer(secrets.token_bytes(8 * count), np.uint64)
-        odd: NDArray[np.float64] = ((bits >> np.uint64(11)) | np.uint64(1)).astype(np.float64)
-        return odd * 2.0**-53
+        found = np.empty(count)
+        start = 0
+        for part in self.uniforms(count, *purpose):
+            found[start : start + len(part)] = part
+            start += len(part)
+        return found
+
+    def uniforms(self, count: int, *purpose: str | int) -> Iterator[NDArray[np.float64]]:
+        """Yield what :meth:`uniform` returns in blocks, for vectors of which there is no room for another copy."""
+        generator = self.stream("secret", *purpose) if self.simulation else None
+        for start in range(0, count, _BLOCK):
+            size = min(_BLOCK, count - start)
+            if generator is not None:
+                bits = generator.integers(2**64, size=size, dtype=np.uint64)
+            else:
+                bits = np.frombuffer(secrets.token_bytes(8 * size), np.uint64)
+            yield ((bits >> np.uint64(11)) | np.uint64(1)).astype(np.float64) * 2.0**-53
 
     def integers(self, below: int, count: int, *purpose: str | int) -> NDArray[np.int64]:
         """Return uniform integers in [0, below) that nobody can predict, or reproducible ones in a simulation.

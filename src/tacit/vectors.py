@@ -94,7 +94,7 @@ def clipped(vector: Vector, bound: float) -> tuple[Vector, bool]:
     return scaled(vector, bound / length * (1.0 - 2.0**-23)), False
 
 
-def scaled(vector: Vector | NDArray[np.float64], factor: float, divisor: float = 1.0) -> Vector:
+def scaled(vector: Vector | NDArray[np.float64] | Integers, factor: float, divisor: float = 1.0) -> Vector:
     """Return the vector times a factor, over a divisor, computed in double precision and rounded once.
 
     >>> scaled(np.array([1.0, 2.0]), 1.0, 3.0)

@@ -429,6 +429,17 @@ def test_clients_of_a_large_model_train_one_by_one(monkeypatch: pytest.MonkeyPat
     Run(module, holdings, settings(), form="grouped").equals(small)
 
 
+def test_no_more_clients_train_side_by_side_than_the_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, holdings = _make(lambda: nn.Sequential(nn.Linear(4, CLASSES))), make_holdings((4,), [6, 2, 5, 6])
+    monkeypatch.setattr("tacit.training.forms.cores", lambda: 4)
+    found = []
+    for room in (None, 10**9, 2 * 3 * 8 * 60, 1):  # twice what three workers hold of 60 bytes each
+        monkeypatch.setattr("tacit.training.forms.memory", lambda room=room: room)
+        with closing(cohort_trainer(module=module, holdings=holdings, settings=settings(), loss=cross_entropy)) as made:
+            found.append(made.workers)
+    assert found == [4, 4, 3, 1]
+
+
 def test_batch_norms_statistics_are_part_of_the_update() -> None:
     module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES))
     run = Run(module, make_holdings((4,), [8]), settings())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit.errors import ConfigError, SpoiledError
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
-from tacit.vectors import Vector
+from tacit.vectors import Vector, blocks
 
 _EXTRA = 3
 LARGEST_LOSS = 16.0  # a mean training loss beyond this is told as this
@@ -94,7 +94,8 @@ class BoundedMean:
             least, expected = 0.0, f"more than {slack:.2g}, as rounding hides less, and at most {clients}"
         if not max(least, slack) < weight <= clients + slack:
             raise _spoiled(f"a weight of {weight:.6g}, expected {expected}", clients)
-        largest = float(np.abs(total[:-_EXTRA]).max(initial=0.0)) / self.clip
+        sums = total[:-_EXTRA]
+        largest = float(np.max([np.abs(sums[part]).max() for part in blocks(len(sums))], initial=0.0)) / self.clip
         if not largest <= weight + 2 * slack:
             raise _spoiled(
                 f"a coordinate of {largest / weight:.6g} times the clip in the mean, expected 1 at most", clients
@@ -105,9 +106,11 @@ class BoundedMean:
             )
         if not -slack <= outside <= clients + slack:
             raise _spoiled(f"{outside:.6g} vectors' worth of clipped numbers, expected 0 to {clients}", clients)
-        update = np.clip(total[:-_EXTRA] / weight, -self.clip, self.clip)
+        update = np.empty(len(sums), np.float32)
+        for part in blocks(len(sums)):
+            update[part] = np.clip(sums[part] / weight, -self.clip, self.clip)
         return Release(
-            update=update.astype(np.float32),
+            update=update,
             train_loss=min(max(loss / weight, -1.0), 1.0) * LARGEST_LOSS,
             mechanism=self,
             clipped=max(round(outside * len(update)), 0),

@@ -14,7 +14,7 @@ from tacit.accounting.events import Event, SkellamEvent
 from tacit.errors import ConfigError, RunError, SpoiledError
 from tacit.mechanisms.mechanism import Release, Work
 from tacit.randomness import Randomness
-from tacit.vectors import Integers, Vector, clipped
+from tacit.vectors import Integers, Vector, blocks, clipped, scaled
 
 Array = NDArray[np.float64]
 
@@ -140,7 +140,7 @@ class SkellamMechanism:
         integers = self.rounding.rounded(work.update, randomness)
         integers += poisson(self.rate, len(integers), randomness, "noise", "plus")
         integers -= poisson(self.rate, len(integers), randomness, "noise", "minus")
-        return np.clip(integers, -self.bound, self.bound)
+        return np.clip(integers, -self.bound, self.bound, out=integers)
 
     def largest_norm(self, clients: int) -> float:
         r"""Return what the norm of k honest clients' sum exceeds with probability at most :math:`(k + 2) 2^{-80}`.
@@ -173,7 +173,7 @@ class SkellamMechanism:
         A client that lies can put any number of the layout's range into any coordinate. A sum whose norm is beyond
         :meth:`largest_norm` is refused: that tells nothing of honest clients that the sum does not.
         """
-        if not np.array_equal(total, np.rint(total)):
+        if not all(np.array_equal(total[part], np.rint(total[part])) for part in blocks(len(total))):
             raise RunError(
                 "Expected a sum of whole numbers, got fractions: the noise is private only where it was added to "
                 "integers that were summed exactly. Use a protocol that sums integers."
@@ -185,7 +185,7 @@ class SkellamMechanism:
                 "with the noise: honest clients can't have given it, so at least one of them lied. Nothing was "
                 "released. Which one it was, encryption hides: look at the clients."
             )
-        update = (total / (self.rounding.factor * self.expected_clients)).astype(np.float32)
+        update = scaled(total, 1.0, self.rounding.factor * self.expected_clients)
         return Release(update=update, train_loss=None, mechanism=self)
 
     @property
@@ -279,16 +279,23 @@ class ConditionalRounding:
 
     def rounded(self, update: Vector, randomness: Randomness) -> Integers:
         """Return integers of norm at most D that are s times the clipped update in the mean."""
-        scaled = clipped(update, self.clip_bound)[0].astype(np.float64) * self.factor
-        below = np.floor(scaled)
-        part = scaled - below
-        low = below.astype(np.int64)
+        short = clipped(update, self.clip_bound)[0]
         limit = math.floor(self.squared_sensitivity)
+        integers = np.empty(len(short), np.int64)
         for turn in range(_TRIES):
-            integers = low + (randomness.uniform(len(part), "rounding", turn) < part)
-            if int(np.dot(integers, integers)) <= limit:
+            start = square = 0
+            for drawn in randomness.uniforms(len(short), "rounding", turn):
+                own = slice(start, start + len(drawn))
+                exact = short[own].astype(np.float64) * self.factor
+                below = np.floor(exact)
+                integers[own] = below.astype(np.int64) + (drawn < exact - below)
+                square += int(np.dot(integers[own], integers[own]))
+                start = own.stop
+            if square <= limit:
                 return integers
-        return np.trunc(scaled).astype(np.int64)
+        for own in blocks(len(short)):
+            integers[own] = np.trunc(short[own].astype(np.float64) * self.factor)
+        return integers
 
 
 def poisson(rate: float, count: int, randomness: Randomness, *purpose: str | int) -> Integers:

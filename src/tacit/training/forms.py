@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError
-from tacit.limits import cores
+from tacit.limits import cores, memory
 from tacit.training.batchable import Attention, batchable, names_in
 from tacit.training.captured import CapturedTrainer
 from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, Network, StackedTrainer, chunk_size
@@ -48,6 +48,7 @@ from tacit.training.vmapped import VmappedNetwork
 Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
 
 _SHARE, _BESIDE, _COPIES = 0.5, 2.0, 6  # of free memory; activations and their gradients; weights, gradients, momenta
+_HELD = 8  # copies of the model that a worker holds: its own, gradient, update, what is sent, and on the way to that
 _LARGE = 1 << 22  # parameters; sixteen copies of more fill no cache, and a good part of a small memory
 _FEW = "there are too few clients per core to gain from training them at once"
 _BUSY = "one client's operations keep the GPU busy: many clients at once would gain nothing"
@@ -74,7 +75,8 @@ def cohort_trainer(
         settings: local SGD.
         loss: one loss per example.
         form: the form; ``auto`` takes the fastest.
-        workers: how many chunks train at the same time; one per core, or one on a GPU, if None.
+        workers: how many chunks train at the same time; if None one per core, as far as half of the memory has room
+            for their copies of the model, or one on a GPU.
         hooks: extension points; with hooks of one's own clients train in a loop.
 
     Raises:
@@ -87,7 +89,7 @@ def cohort_trainer(
         loss=loss,
         asked=form,
         hooks=hooks,
-        workers=workers or (1 if holdings.features.is_cuda else cores()),
+        workers=workers or (1 if holdings.features.is_cuda else _side_by_side(module)),
     )
     lanes = LANES if choice.form == "lanes" and prefers_clients(settings.batch_size, LANES) else 0
     return CohortTrainer(
@@ -101,6 +103,12 @@ def cohort_trainer(
         at_once=choice.at_once(),
         between=choice.straight.make if choice.straight is not None else lambda: None,
     )
+
+
+def _side_by_side(module: nn.Module) -> int:
+    """Return how many clients train side by side on a CPU: one per core, as far as the memory has room for them."""
+    room, size = memory(), 4 * sum(parameter.numel() for parameter in module.parameters())
+    return cores() if room is None else max(1, min(cores(), int(_SHARE * room / (_HELD * max(size, 1)))))
 
 
 class _Choice:

@@ -1,7 +1,7 @@
-"""What models of millions of parameters take: the memory of a whole run in one process, seconds by stage, files.
+"""What models of millions of parameters take: the memory of a whole run, seconds by stage, and the length of its files.
 
-Every case is a federation of a plain network with two examples per client, so that what is measured is the way of the
-vectors and not the training of them. It runs in a process of its own, whose peak resident memory the system tells.
+Every case is a run on a few examples per client, so that what is measured is the way of the vectors and not the
+training of them. It has a process of its own, whose peak resident memory the system tells.
 """
 
 from __future__ import annotations
@@ -11,18 +11,38 @@ import math
 import os
 import resource
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tacit_labs.bench.documented.common import in_a_child
+from tacit_labs.bench.documented.common import between, in_a_child
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _MODULE = "tacit_labs.bench.documented.large"
-_EXAMPLES = 2  # per client
-_CLASSES = 10
-_INPUTS = 64
+MARKS = "<!-- large: python benchmarks/large.py --page-only -->", "<!-- end of large -->"
+_PAUSE = 0.2  # seconds between looks at other processes
+
+
+def _wide(parameters: int, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network with two hidden layers, as wide as so many parameters allow."""
+    from torch import nn
+
+    inputs = math.prod(shape)
+    beside = inputs + classes + 2
+    width = round((math.sqrt(beside**2 + 4 * parameters) - beside) / 2)
+    return nn.Sequential(
+        nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes)
+    )
+
+
+SIZES = {"wide_25m": 25_000_000, "wide_10m": 10_000_000, "wide_1m": 1_000_000, "wide_10k": 10_000}
+wide_25m, wide_10m, wide_1m, wide_10k = (partial(_wide, size) for size in SIZES.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,92 +50,122 @@ class Case:
     """A run that is measured.
 
     Attributes:
-        parameters: of the model, about.
+        model: the name of one above.
         clients: in the run, all of them in every round.
         settings: of the run.
         rounds: how many.
     """
 
-    parameters: int
+    model: str
     clients: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 2
 
 
-_DP = {"mode": "dp", "dp": {"noise": 1.0, "clip": 1.0}}
-_PAILLIER = {"mode": "paillier"}
+_DP = {"mode": "dp", "dp": {"noise": 1.0, "clip": 1.0, "amplification": False}}
+_MASKED_DP = {"mode": "masks", "masks": {"dp": True}, "dp": {"noise": 1.0, "clip": 1.0}}
+_MASKS, _PAILLIER, _FLOWER = {"mode": "masks"}, {"mode": "paillier"}, {"engine": "flower"}
 CASES: dict[str, Case] = {
-    "plain 25M x 20": Case(parameters=25_000_000, clients=20),
-    "dp 25M x 20": Case(parameters=25_000_000, clients=20, settings=_DP),
-    "masks 25M x 20": Case(parameters=25_000_000, clients=20, settings={"mode": "masks"}),
-    "plain 1M x 200": Case(parameters=1_000_000, clients=200),
-    "dp 1M x 200": Case(parameters=1_000_000, clients=200, settings=_DP),
-    "masks 1M x 200": Case(parameters=1_000_000, clients=200, settings={"mode": "masks"}),
-    "paillier 1M x 5": Case(parameters=1_000_000, clients=5, settings=_PAILLIER, rounds=1),
-    "paillier 10M x 5": Case(parameters=10_000_000, clients=5, settings=_PAILLIER, rounds=1),
-    "flower 25M x 5": Case(parameters=25_000_000, clients=5, settings={"engine": "flower"}, rounds=1),
-    "plain 10k x 20": Case(parameters=10_000, clients=20),
+    "plain 25M x 20": Case(model="wide_25m", clients=20),
+    "dp 25M x 20": Case(model="wide_25m", clients=20, settings=_DP),
+    "masks 25M x 20": Case(model="wide_25m", clients=20, settings=_MASKS),
+    "masks with dp 25M x 20": Case(model="wide_25m", clients=20, settings=_MASKED_DP, rounds=1),
+    "plain 1M x 200": Case(model="wide_1m", clients=200),
+    "dp 1M x 200": Case(model="wide_1m", clients=200, settings=_DP),
+    "masks 1M x 200": Case(model="wide_1m", clients=200, settings=_MASKS),
+    "paillier 1M x 5": Case(model="wide_1m", clients=5, settings=_PAILLIER, rounds=1),
+    "paillier 10M x 5": Case(model="wide_10m", clients=5, settings=_PAILLIER, rounds=1),
+    "flower 25M x 5": Case(model="wide_25m", clients=5, settings=_FLOWER, rounds=1),
+    "plain 10k x 20": Case(model="wide_10k", clients=20),
 }
-LONG = ("paillier 10M x 5",)
+LONG = ("paillier 10M x 5", "flower 25M x 5")  # minutes each on two cores
 
 
 def run(case: Case, workers: int | None) -> dict[str, Any]:
     """Run a case in this process, and return what it took."""
-    import torch
-    from torch import nn
-
-    from tacit import Federation
-    from tacit.randomness import Randomness
+    import tacit
+    from tacit.config.run_config import RunConfig
     from tacit.runs.folder import CHECKPOINT, JOURNAL
+    from tacit.runs.observer import Silent
 
-    started = _resident()
-    width = _width(case.parameters)
-    module = nn.Sequential(
-        nn.Linear(_INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, _CLASSES)
-    )
-    size = sum(parameter.numel() for parameter in module.parameters())
-    draw = Randomness.of(seed=1).stream("examples")
-    clients = [
-        (
-            torch.from_numpy(draw.normal(size=(_EXAMPLES, _INPUTS)).astype("float32")),
-            torch.from_numpy(draw.integers(_CLASSES, size=_EXAMPLES)),
-        )
-        for _ in range(case.clients)
-    ]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _Others() as others:
         out = Path(folder) / "run"
-        settings = dict(case.settings)
-        if workers is not None:
-            settings["train"] = {"workers": workers}
-        federation = Federation(
-            model=module,
-            clients=clients,
+        config = RunConfig(
+            data={"name": f"synthetic:{case.clients}"},
+            model={"name": f"{_MODULE}:{case.model}"},
+            federate={"clients": case.clients, "rounds": case.rounds},
+            train={} if workers is None else {"workers": workers},
+            evaluate={"every": case.rounds, "train": False},
             seed=1,
             out=str(out),
-            evaluate={"every": case.rounds, "train": False},
-            **settings,
+            **case.settings,
         )
         start = time.perf_counter()
-        result = federation.fit(rounds=case.rounds, quiet=True)
+        result = tacit.run(config, observer=Silent())
         wall = time.perf_counter() - start
         files = {name: (out / name).stat().st_size for name in (JOURNAL, CHECKPOINT)}
     last = result.rounds[-1]
     return {
-        "parameters": size,
+        "parameters": result.parameters,
         "clients": case.clients,
         "rounds": case.rounds,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "before_bytes": started,
-        "model_bytes": 4 * size,
+        "node_bytes": others.largest,
+        "model_bytes": 4 * result.parameters,
         "form": result.form,
-        "seconds": {stage: round(spent, 3) for stage, spent in (last.seconds or {}).items()},
+        "seconds": {stage: round(spent, 3) for stage, spent in last.seconds.items()},
         "round_seconds": round(last.lasted, 3),
         "run_seconds": round(wall, 3),
         "journal_bytes": files[JOURNAL],
         "checkpoint_bytes": files[CHECKPOINT],
+        "workers": workers,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
     }
+
+
+class _Others:
+    """Looks now and then at the processes that this one started, and keeps the largest one's resident memory."""
+
+    def __init__(self) -> None:
+        self.largest = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> _Others:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(_PAUSE):
+            self.largest = max(self.largest, *_descendants(os.getpid()), 0)
+
+
+def _descendants(process: int) -> list[int]:
+    """Return the resident memory of all processes that descend from one, as Linux tells it."""
+    parents: dict[int, int] = {}
+    resident: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            told = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except OSError:  # it has ended
+            continue
+        number = int(status.parent.name)
+        parents[number] = int(told["PPid"])
+        resident[number] = 1024 * int(told.get("VmRSS", "0 kB").split()[0])
+
+    def descends(number: int) -> bool:
+        while number in parents:
+            number = parents[number]
+            if number == process:
+                return True
+        return False
+
+    return [resident[number] for number in parents if descends(number)]
 
 
 def measure(name: str, *, workers: int | None = None) -> dict[str, Any]:
@@ -125,14 +175,29 @@ def measure(name: str, *, workers: int | None = None) -> dict[str, Any]:
     return found
 
 
-def _width(parameters: int) -> int:
-    """Return how wide the two hidden layers are: w^2 + w (inputs + classes + 2) + classes is about as many."""
-    beside = _INPUTS + _CLASSES + 2
-    return round((math.sqrt(beside**2 + 4 * parameters) - beside) / 2)
+def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a page with the table of results between its marks."""
+    rows = [
+        "| a run | peak of memory | in copies of the model | journal | seconds per round |",
+        "| --- | --- | --- | --- | --- |",
+        *(_row(name, results[name]) for name in CASES if name in results),
+    ]
+    return between(text, MARKS, "\n".join(rows))
 
 
-def _resident() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _row(name: str, found: Mapping[str, Any]) -> str:
+    peak, copies = found["peak_bytes"] / 1e9, found["peak_bytes"] / found["model_bytes"]
+    beside = f"; {found['node_bytes'] / 1e9:.2f} GB at a node" if found["node_bytes"] else ""
+    told = f"{copies:.0f}" if copies < 1_000 else "–"
+    cores = "" if found["cores"] == 2 else f" ({found['cores']} cores)"
+    cells = (
+        f"{name.replace(' x ', ' × ')} clients",
+        f"{peak:.2f} GB{beside}",
+        told,
+        f"{found['journal_bytes']:,} bytes",
+        f"{found['round_seconds']:.1f}{cores}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
