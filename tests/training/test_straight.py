@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training import straight
 from tacit.training.cohort import Holdings
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
@@ -77,9 +78,14 @@ def train(
     return rounds, sum(shape.program is not None for own in made for shape in own._shapes.values())
 
 
+def due(monkeypatch: pytest.MonkeyPatch, uses: int) -> None:
+    defaults: Any = StraightStep.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "uses", uses)
+
+
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(straight, "_USES", 2)
+    due(monkeypatch, 2)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
@@ -89,7 +95,7 @@ def test_a_program_gives_the_same_numbers_bit_for_bit(name: str, monkeypatch: py
     module = Columns()
     by_program, programs = train(module, settings=settings)
     assert programs > 0
-    monkeypatch.setattr(straight, "_USES", 10**9)
+    due(monkeypatch, 10**9)
     plainly, programs = train(module, settings=settings)
     assert programs == 0
     for one, other in zip(by_program, plainly, strict=True):
@@ -109,7 +115,7 @@ def test_what_a_program_would_get_wrong_is_computed_plainly() -> None:
 
 def test_a_program_that_differs_is_not_used() -> None:
     turns = iter([1.0, 2.0])  # as a step that reads a clock, or a file
-    own = StraightStep(lambda value: [value * next(turns)], nn.Identity())
+    own = StraightStep(lambda value: [value * next(turns)], nn.Identity(), uses=2)
     given = torch.ones(3)
     assert own(given) is None
     assert own(given) is None

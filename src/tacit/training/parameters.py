@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 
+_PLAIN = {bool, int, float, str}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
@@ -111,16 +113,17 @@ class Parameters:
         ]
 
 
-def held_by(module: nn.Module) -> tuple[bool | int | float | str, ...]:
-    """Return the numbers and texts that the parts of a module hold, and how many hooks: what a graph takes for granted.
+def held_by(parts: Sequence[nn.Module]) -> list[bool | int | float | str]:
+    """Return the numbers and texts that parts of a model hold: what a graph or a program takes for granted.
 
     >>> layer = nn.Dropout(0.5)
-    >>> before = held_by(layer)
-    >>> before == held_by(layer.eval())
+    >>> before = held_by([layer])
+    >>> before == held_by([layer.eval()])
     False
     """
-    found: list[bool | int | float | str] = []
-    for part in module.modules():
-        found += [value for value in vars(part).values() if isinstance(value, (bool, int, float, str))]
-        found += [len(part._forward_hooks), len(part._forward_pre_hooks)]
-    return tuple(found)
+    return [value for part in parts for value in vars(part).values() if type(value) in _PLAIN]
+
+
+def hooked(parts: Sequence[nn.Module]) -> bool:
+    """Return whether anybody listens to a pass of a part: a graph or a program would not call him."""
+    return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.jit._fuser import optimized_execution
 
-from tacit.training.parameters import held_by
+from tacit.training.parameters import held_by, hooked
 
 Given = tuple[Tensor | None, ...]
 Step = Callable[..., list[Tensor]]
@@ -47,16 +47,18 @@ class StraightStep:
         step: computes tensors of tensors, of which some may be None; it is called in any thread, and followed in the
             thread of :meth:`make`.
         module: what the step runs: where a pass changes a number that it holds, no program is made.
+        uses: how many steps of a shape come before a program is made for it.
     """
 
-    def __init__(self, step: Step, module: nn.Module) -> None:
+    def __init__(self, step: Step, module: nn.Module, *, uses: int = _USES) -> None:
         self._step = step
         self._module = module
+        self._uses = uses
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
 
     def __call__(self, *given: Tensor | None) -> list[Tensor] | None:
         """Return what the step computes, or None where it is to be computed plainly."""
-        key = tuple(None if part is None else (part.shape, part.dtype) for part in given)
+        key = tuple(None if part is None else (part.shape, part.stride(), part.dtype) for part in given)
         shape = self._shapes.get(key)
         if shape is None:
             if len(self._shapes) >= _MOST_SHAPES:
@@ -65,17 +67,23 @@ class StraightStep:
         if shape.program is not None:
             return shape.program([part for part in given if part is not None])
         shape.uses += 1
-        if shape.uses >= _USES and shape.example is None and not shape.failed:
-            shape.example = tuple(None if part is None else part.detach().clone() for part in given)
+        if shape.uses >= self._uses and shape.example is None and not shape.failed:
+            shape.example = tuple(None if part is None else _copied(part) for part in given)
         return None
+
+    @property
+    def due(self) -> bool:
+        """Whether a program is to be made."""
+        return any(shape.example is not None for shape in self._shapes.values())
 
     def make(self) -> None:
         """Make the programs that are due; nothing of the step may run beside."""
         for shape in self._shapes.values():
-            if shape.example is None or shape.failed:
+            if shape.example is None:
                 continue
             if sum(own.program is not None for own in self._shapes.values()) >= _MOST_PROGRAMS:
-                return
+                shape.failed, shape.example = True, None
+                continue
             try:
                 shape.program = self._made(shape.example)
             except Exception:  # somebody else's model and loss: whatever can't be followed is computed plainly
@@ -91,9 +99,12 @@ class StraightStep:
             own = iter(parts)
             return self._step(*(None if part is None else next(own) for part in example))
 
-        before = held_by(self._module)
+        parts = list(self._module.modules())
+        if hooked(parts):
+            return None
+        before = held_by(parts)
         graph = make_fx(followed)(*present)
-        if held_by(self._module) != before:
+        if held_by(parts) != before:
             return None
         program = compiled(graph)
         plain = followed(*present)
@@ -101,6 +112,12 @@ class StraightStep:
             bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(program(present), plain, strict=True)
         )
         return program if same else None
+
+
+def _copied(part: Tensor) -> Tensor:
+    """Return a copy that lies in memory as the tensor does: operations choose how their results lie by that."""
+    own = torch.empty_strided(part.shape, part.stride(), dtype=part.dtype)
+    return own.copy_(part.detach())
 
 
 def compiled(module: fx.GraphModule) -> Callable[[Sequence[Tensor]], list[Tensor]]:

@@ -161,11 +161,13 @@ def one_out(asked: PrivateGradient, example: int) -> Iterator[None]:
             factors[:, example] = 0.0
             return factors
 
+    repeated, asked._repeated = asked._repeated, None  # a program would not hear of it
     asked._form._clipping = Without()  # type: ignore[assignment]
     try:
         yield
     finally:
         asked._form._clipping = clipping
+        asked._repeated = repeated
 
 
 magnitudes = st.floats(-30.0, 38.5).map(lambda exponent: min(10.0**exponent, 3e38))

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.grid import within
+from tacit.training.private import captured
+from tacit.training.private.captured import _Graphs
 from tacit.training.private.clipping import RULES, Clipping, Rule
 from tacit.training.private.ghost_norms import gram_pays
 from tacit.training.private.gradient import Form, PrivateGradient
@@ -272,14 +274,22 @@ def test_a_gpu_gives_what_the_cpu_gives(case: Case) -> None:
         torch.testing.assert_close(a, b.cpu(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
-@pytest.mark.parametrize("case", [*CASES.values(), Case(make=Gate, features=(4,))], ids=[*CASES, "functional"])
-def test_a_captured_step_gives_what_the_step_gives(case: Case) -> None:
-    """Batches of any size, one of them with a value that is not finite, are replayed in the room of eight."""
+def graphs(asked: PrivateGradient) -> int:
+    """Return how many graphs or programs there are."""
+    assert asked._repeated is not None
+    found = 0
+    for own in asked._repeated._states.values():
+        if isinstance(own, _Graphs):
+            found += len(own._captures)
+        else:
+            found += sum(shape.program is not None for shape in own._straight._shapes.values())
+    return found
+
+
+def repeats(case: Case, device: str) -> None:
+    """Sum batches of any size, one of them with a value that is not finite, in the room of eight."""
     model, features, labels = case.build()
-    model.cuda()
-    features, labels = features.cuda(), labels.cuda()
+    model, features, labels = model.to(device), features.to(device), labels.to(device)
     asked = gradient(model, features, labels, bound=0.3)
     for turn, size in enumerate((7, 7, 7, 3, 7, 1, 5)):
         own = features[:size].clone()
@@ -290,15 +300,18 @@ def test_a_captured_step_gives_what_the_step_gives(case: Case) -> None:
         for a, b in zip(there, plain, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(losses, same, equal_nan=True)
-        with torch.no_grad():  # as an optimiser does: the graph reads the parameters where they are
+        with torch.no_grad():  # as an optimiser does: parameters are read where they are
             for parameter in model.parameters():
                 parameter.mul_(1.01)
-    assert len(asked._captured._captures) == 1
+    assert graphs(asked) == 1
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
-def test_what_a_graph_can_not_do_is_computed_plainly() -> None:
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "_USES", 2)
+
+
+def plainly(device: str) -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -310,8 +323,8 @@ def test_what_a_graph_can_not_do_is_computed_plainly() -> None:
             return output
 
     torch.manual_seed(0)
-    model = Scaled().cuda()
-    features, labels = torch.randn(8, 2, 16).cuda(), torch.randint(0, CLASSES, (8,)).cuda()
+    model = Scaled().to(device)
+    features, labels = torch.randn(8, 2, 16).to(device), torch.randint(0, CLASSES, (8,)).to(device)
     asked = gradient(model, features, labels)
 
     def agree(own: Tensor) -> None:
@@ -320,10 +333,50 @@ def test_what_a_graph_can_not_do_is_computed_plainly() -> None:
 
     for _ in range(4):
         agree(features)
-    assert len(asked._captured._captures) == 1
+    assert graphs(asked) == 1
     agree(1e4 + features)  # positions that cancel: gradients are formed
     assert float(torch.cat([a.reshape(-1) for a in asked.sums(1e4 + features, labels)[0]]).norm()) <= 8 * 0.5
-    model.scale = 2.0  # a graph would not see it
+    model.scale = 2.0  # what is repeated would not see it
     for _ in range(4):
         agree(features)
-    assert len(asked._captured._captures) == 2
+    assert graphs(asked) == 2
+
+
+GATE = {"functional": Case(make=Gate, features=(4,))}
+FOLLOWED = ("attention", "linear of few positions", "convolution", "embedding with padding", "group norm")
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("case", [*(CASES[name] for name in FOLLOWED), *GATE.values()], ids=[*FOLLOWED, *GATE])
+def test_a_program_of_a_tiny_step_gives_what_the_step_gives(case: Case) -> None:
+    repeats(case, "cpu")
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_a_program_can_not_do_is_computed_plainly() -> None:
+    plainly("cpu")
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_first_steps_and_those_of_a_program_agree_bit_for_bit() -> None:
+    """A run that is resumed begins without programs, and ends in the same weights."""
+    model, features, labels = CASES["linear"].build()
+    asked, fresh = (gradient(model, features, labels, bound=0.3) for _ in range(2))
+    for _ in range(4):
+        asked.sums(features, labels)
+    assert (graphs(asked), graphs(fresh)) == (1, 0)
+    for a, b in zip(asked.sums(features, labels)[0], fresh.sums(features, labels)[0], strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+@pytest.mark.parametrize("case", [*CASES.values(), *GATE.values()], ids=[*CASES, *GATE])
+def test_a_captured_step_gives_what_the_step_gives(case: Case) -> None:
+    repeats(case, "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+def test_what_a_graph_can_not_do_is_computed_plainly() -> None:
+    plainly("cuda")

@@ -1,14 +1,20 @@
-"""Clipped sums on a GPU, captured once as a CUDA graph and replayed.
+"""Clipped sums that are computed once and then repeated: a CUDA graph on a GPU, a straight program for tiny models.
 
-A step of DP-SGD is some hundred kernels of a few microseconds each, which Python launches more slowly than a GPU runs
-them. Poisson batches have any size: a graph has room for a few more examples than it is given, whose places are filled
-with examples of earlier steps and whose factors are 0, so that they take no part. The arithmetic is that of the form
-that was captured.
+A step of DP-SGD is some hundred operations of a few microseconds each, which Python calls more slowly than a GPU, or a
+core with a tiny model, computes them. Poisson batches have any size: what is repeated has room for a few more examples
+than it is given, whose factors are 0, so that they take no part. The arithmetic is that of the form, and the same from
+the first step on, before anything is repeated.
+
+What is repeated is what was computed once. Another mode of a part of the model, another number or text that a part
+holds or tensors that lie elsewhere make another graph or program. A model that somebody listens to by hooks, that draws
+from a generator of the host, or that asks what it computes something, is computed plainly.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,13 +22,18 @@ import torch
 from torch import Tensor, nn
 
 from tacit.training.dropout import watched_generators
-from tacit.training.parameters import held_by
+from tacit.training.parameters import held_by, hooked
+from tacit.training.private.double import blind
+from tacit.training.straight import StraightStep
 
 _SEEN = 2  # steps of a shape before a graph is made for it
+_USES = 64  # and before a program is, which takes longer
 _WARM_UPS = 2
 _MOST_GRAPHS = 8
-_MOST_KEYS = 256  # a model of which a number changes at every step is not captured
+_MOST_STATES = 16  # a model of which a number changes at every step is computed plainly
 _FINEST = 8  # rooms are multiples of this, and of an eighth of the power of two below
+
+_one_at_a_time = threading.Lock()  # following a step changes modules of torch's for as long as it takes
 
 
 class Form(Protocol):
@@ -31,70 +42,90 @@ class Form(Protocol):
     def sums(
         self, features: Tensor, labels: Tensor, real: Tensor | None = None
     ) -> tuple[list[Tensor], Tensor, Tensor | None]:
-        """Return sums, losses, and inside a graph whether they are not to be used."""
+        """Return sums, losses, and where nobody may look (:func:`blind`) whether they are not to be used."""
         ...
+
+
+class Repeated:
+    """Sums of a form with room for Poisson batches, by graphs or programs once there are any."""
+
+    def __init__(self, form: Form, model: nn.Module, lay_out: Callable[[Tensor], Tensor]) -> None:
+        self._form = form
+        self._model = model
+        self._parts = list(model.modules())
+        self._lay_out = lay_out
+        self._states: dict[tuple[Any, ...], _Graphs | _Programs] = {}
+
+    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the sum of clipped gradients and each example's loss."""
+        count = len(labels)
+        room = room_for(count)
+        given, wanted = self._lay_out(_filled(features, room)), _filled(labels, room)
+        real = torch.arange(room, device=labels.device) < count
+        quick = None if hooked(self._parts) else self._quick(cuda=features.is_cuda)
+        found = None if quick is None else quick(given, wanted, real)
+        sums, losses = self._form.sums(given, wanted, real)[:2] if found is None else found
+        return sums, losses[:count]
+
+    def _quick(self, *, cuda: bool) -> _Graphs | _Programs | None:
+        """Return what repeats sums of the model as it is now."""
+        state = _state(self._parts)
+        if state not in self._states and len(self._states) < _MOST_STATES:
+            self._states[state] = (_Graphs if cuda else _Programs)(self._form, self._model)
+        return self._states.get(state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Capture:
     graph: torch.cuda.CUDAGraph
-    features: Tensor
-    labels: Tensor
-    real: Tensor  # which places hold examples of this step
+    inputs: tuple[Tensor, ...]
     total: Tensor  # all sums, one after the other
     shapes: list[torch.Size]
     losses: Tensor
     doubtful: Tensor | None
 
 
-class CapturedSums:
-    """Replays graphs of a form's sums.
-
-    A graph repeats what was computed when it was captured. Another mode of a part of the model, another number or text
-    that a part holds, a hook more or tensors that lie elsewhere make another graph. A model that draws from a generator
-    of the host, or asks the GPU something while it computes, is never captured.
-    """
+class _Graphs:
+    """CUDA graphs of a form's sums, one per shape."""
 
     def __init__(self, form: Form, model: nn.Module) -> None:
+        del model  # a graph is captured with the model's own tensors
         self._form = form
-        self._model = model
         self._seen: dict[tuple[Any, ...], int] = {}
         self._captures: dict[tuple[Any, ...], _Capture] = {}
         self._pool: Any = None  # graphs never run at the same time, and share what is theirs while they run
         self._fails = False
 
-    def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor] | None:
-        """Return the sum of clipped gradients and each example's loss, or None where it is to be computed plainly."""
+    def __call__(self, *given: Tensor) -> tuple[list[Tensor], Tensor] | None:
+        """Return sums and losses, or None where they are to be computed plainly."""
         if self._fails:
             return None
-        room = room_for(len(labels))
-        key = (room, features.shape[1:], features.dtype, labels.shape[1:], labels.dtype, *_state(self._model))
+        key = tuple((part.shape, part.dtype) for part in given)
         capture = self._captures.get(key)
         if capture is None:
             self._seen[key] = self._seen.get(key, 0) + 1
             if self._seen[key] <= _SEEN:
-                self._fails = len(self._seen) > _MOST_KEYS
                 return None
             if len(self._captures) >= _MOST_GRAPHS:
                 self._captures.pop(next(iter(self._captures)))
                 self._seen.clear()
-            capture = self._captured(features, labels, room)
+            capture = self._captured(given)
             if capture is None:
                 self._fails = True
                 return None
             self._captures[key] = capture
-        _load(capture, features, labels)
+        for place, part in zip(capture.inputs, given, strict=True):
+            place.copy_(part)
         capture.graph.replay()
         if capture.doubtful is not None and bool(capture.doubtful):
             return None
-        parts = torch.split(capture.total.clone(), [size.numel() for size in capture.shapes])
+        parts = torch.split(capture.total.clone(), [shape.numel() for shape in capture.shapes])
         sums = [part.view(shape) for part, shape in zip(parts, capture.shapes, strict=True)]
-        return sums, capture.losses[: len(labels)].clone()
+        return sums, capture.losses.clone()
 
-    def _captured(self, features: Tensor, labels: Tensor, room: int) -> _Capture | None:
+    def _captured(self, given: Sequence[Tensor]) -> _Capture | None:
         """Capture a graph; None where there can't be one."""
-        given, wanted = (part[:1].expand(room, *part.shape[1:]).clone() for part in (features, labels))
-        real = torch.zeros(room, dtype=torch.bool, device=labels.device)
+        features, labels, real = inputs = tuple(part.clone() for part in given)
         graph = torch.cuda.CUDAGraph()
         device = features.device
         stream: Any = capture_stream(device)
@@ -105,27 +136,56 @@ class CapturedSums:
                 stream.wait_stream(torch.cuda.current_stream(device))
                 with torch.random.fork_rng([device]), torch.cuda.stream(stream):
                     for _ in range(_WARM_UPS):
-                        self._form.sums(given, wanted, real)
+                        self._form.sums(features, labels, real)
                 torch.cuda.current_stream(device).wait_stream(stream)
                 if drawn():  # what it drew would be the same in every replay
                     return None
             # Other threads may draw noise into pinned memory meanwhile: that is none of this graph's business.
-            with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-                sums, losses, doubtful = self._form.sums(given, wanted, real)
+            with blind(), torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+                sums, losses, doubtful = self._form.sums(features, labels, real)
                 total = torch.cat([own.reshape(-1) for own in sums])
         except RuntimeError:  # a step that asks the device something while it computes, or too little memory for it
             torch.cuda.synchronize(device)
             return None
         return _Capture(
             graph=graph,
-            features=given,
-            labels=wanted,
-            real=real,
+            inputs=inputs,
             total=total,
             shapes=[own.shape for own in sums],
             losses=losses,
             doubtful=doubtful,
         )
+
+
+class _Programs:
+    """Straight programs of a form's sums, one per shape; they read the model's parameters where they lie."""
+
+    def __init__(self, form: Form, model: nn.Module) -> None:
+        self._form = form
+        self._straight = StraightStep(self._step, model, uses=_USES)
+        self._draws = False
+
+    def __call__(self, *given: Tensor) -> tuple[list[Tensor], Tensor] | None:
+        """Return sums and losses, or None where they are to be computed plainly."""
+        if self._draws:
+            return None
+        if self._straight.due:
+            with _one_at_a_time, watched_generators(torch.device("cpu")) as drawn:
+                self._form.sums(*given)
+                self._draws = drawn()
+                if self._draws:  # a program would draw once and for all
+                    return None
+                self._straight.make()
+        found = self._straight(*given)
+        if found is None or bool(found[-1]):
+            return None
+        return found[:-2], found[-2]
+
+    def _step(self, *given: Tensor | None) -> list[Tensor]:
+        features, labels, real = (part for part in given if part is not None)
+        with blind():
+            sums, losses, doubtful = self._form.sums(features, labels, real)
+        return [*sums, losses, torch.zeros((), dtype=torch.bool) if doubtful is None else doubtful]
 
 
 @functools.cache
@@ -135,7 +195,7 @@ def capture_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def room_for(examples: int) -> int:
-    """Return how many examples a graph for so many has room for: at most an eighth more, or seven.
+    """Return how many examples there is room for where there are so many: at most an eighth more, or seven.
 
     >>> [room_for(n) for n in (1, 8, 60, 256, 257)]
     [8, 8, 64, 256, 288]
@@ -144,17 +204,15 @@ def room_for(examples: int) -> int:
     return -(-examples // step) * step
 
 
-def _load(capture: _Capture, features: Tensor, labels: Tensor) -> None:
-    count = len(labels)
-    capture.features[:count].copy_(features)
-    capture.labels[:count].copy_(labels)
-    capture.real[:count] = True
-    capture.real[count:] = False
+def _filled(part: Tensor, room: int) -> Tensor:
+    """Return a batch filled up with copies of its first example."""
+    missing = room - len(part)
+    return torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) if missing else part
 
 
-def _state(model: nn.Module) -> tuple[Any, ...]:
-    """Return what a graph takes for granted: modes, numbers and texts of all parts, hooks, and where tensors lie."""
+def _state(parts: Sequence[nn.Module]) -> tuple[Any, ...]:
+    """Return what a graph takes for granted: modes, numbers and texts of all parts, and where tensors lie."""
     products: Any = torch.backends.cuda.matmul
-    found: list[Any] = [torch.is_autocast_enabled("cuda"), torch.backends.cudnn.allow_tf32, products.allow_tf32]
-    lies = [own.data_ptr() for own in (*model.parameters(), *model.buffers())]
-    return (*found, *lies, *held_by(model))
+    switches = torch.is_autocast_enabled("cuda"), torch.backends.cudnn.allow_tf32, products.allow_tf32
+    tensors = [own for part in parts for own in (*part._parameters.values(), *part._buffers.values())]
+    return (*switches, *(None if own is None else own.data_ptr() for own in tensors), *held_by(parts))

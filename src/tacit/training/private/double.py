@@ -7,12 +7,32 @@ Squares and products of any two float32 numbers are doubles. A sum of n terms in
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 _FITS_A_CACHE = 1 << 18  # numbers; the rows of 5.6 million were squared in 3 ms so, and in 43 ms all at once
+
+
+_looks = threading.local()
+
+
+@contextmanager
+def blind() -> Iterator[None]:
+    """While it is on nothing in this thread is decided by numbers: a graph or a program follows what is computed."""
+    _looks.shut = True
+    try:
+        yield
+    finally:
+        _looks.shut = False
+
+
+def may_look() -> bool:
+    """Return whether numbers may decide what is computed."""
+    return not getattr(_looks, "shut", False)
 
 
 def squares(rows: Tensor) -> Tensor:
@@ -35,7 +55,9 @@ def combined(factors: Tensor, rows: Tensor) -> Tensor:
 
 def cleared(rows: Tensor, factors: Tensor) -> Tensor:
     """Return rows with zeros where the factor is zero: zero times infinity would be NaN, and a sum with it too."""
-    if not factors.is_cuda and bool(factors.all()):  # a GPU would wait for the answer longer than the copy takes
+    if (
+        may_look() and not factors.is_cuda and bool(factors.all())
+    ):  # a GPU would wait for the answer longer than the copy takes
         return rows
     return torch.where((factors != 0.0).view(-1, *(1,) * (rows.dim() - 1)), rows, torch.zeros_like(rows[:1]))
 

@@ -54,7 +54,7 @@ class LayerGradients(Protocol):
 
     @property
     def doubtful(self) -> Tensor | None:
-        """Inside a captured graph, whether what is known can't be trusted, and the graph's results are void."""
+        """Where nobody may look, whether what is known can't be trusted, and all is to be computed plainly."""
         ...
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
@@ -141,7 +141,7 @@ class Gram:
 
     Attributes:
         squares: the squared norms, by Gram matrices, never below the truth.
-        doubtful: inside a captured graph, whether positions cancel in any example: see :func:`_listed`.
+        doubtful: where nobody may look, whether positions cancel in any example: see :func:`_listed`.
     """
 
     def __init__(self, *, at: Positions, bias: Tensor | None) -> None:
@@ -200,10 +200,10 @@ class Gram:
 def _listed(cancels: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return which examples' positions cancel.
 
-    While a graph is captured nobody can look: then none is listed, and whether there is any is returned beside. Whoever
-    replays the graph has to look at that, and to compute without one where it is true.
+    While a graph is captured or a program followed nobody may look: then none is listed, and whether there is any is
+    returned beside. Whoever repeats it has to look at that, and to compute plainly where it is true.
     """
-    if cancels.is_cuda and torch.cuda.is_current_stream_capturing():
+    if not double.may_look():
         return torch.empty(0, dtype=torch.int64, device=cancels.device), cancels.any()
     return cancels.nonzero()[:, 0], None
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.training.batchable import batchable
+from tacit.training.cost import cost_of
 from tacit.training.private.book_keeping import BookKeeping, NoRule
-from tacit.training.private.captured import CapturedSums
+from tacit.training.private.captured import Repeated
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
 from tacit.training.private.normalisation import check_normalisation
@@ -20,7 +23,7 @@ from tacit.training.settings import Loss
 Form = Literal["auto", "book-keeping", "functional"]
 FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")
 
-_FEW = 6
+_FEW, _USUAL = 6, 64  # examples that are looked at, and of a usual batch
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -87,20 +90,24 @@ class PrivateGradient:
         if form == "functional" or self.reason:
             self.form = "functional"
             self._form = self._functional(features, labels)
-        self._captured = CapturedSums(self._form, model)
+        usual = features[:1].expand(_USUAL, *features.shape[1:])
+        repeats = features.is_cuda or cost_of(copy.deepcopy(batchable(model)), usual).tiny
+        self._repeated = Repeated(self._form, model, _laid_out) if repeats else None
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the sum of clipped gradients, tensor by tensor, and each example's loss; an empty batch sums to zero.
 
         On CPUs images are laid out with their channels innermost, which is what PyTorch's convolutions are fastest
-        with; the numbers are the same. On a GPU steps are replayed (:mod:`tacit.training.private.captured`).
+        with; the numbers are the same. On a GPU, and of tiny models, sums are repeated
+        (:mod:`tacit.training.private.captured`).
         """
         if not len(labels):
             return [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters], labels.new_zeros(
                 0, dtype=torch.float32
             )
-        captured = self._captured.sums(features, labels) if features.is_cuda else None
-        return captured or self._form.sums(_laid_out(features), labels)[:2]
+        if self._repeated is not None:
+            return self._repeated.sums(features, labels)
+        return self._form.sums(_laid_out(features), labels)[:2]
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
