@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,7 +30,7 @@ from tacit.flower.deploy.watchdog import marked
 from tacit.flower.envelope import client_app
 from tacit.flower.relay import relay
 from tacit.flower.simulation import Simulation, simulated
-from tacit.flower.trial import LocalParties, prepare, processes_of
+from tacit.flower.trial import LocalParties, in_memory, prepare, processes_of
 from tacit.holder.process import known_clients
 from tacit.holder.settings import Settings
 from tacit.modes.catalogue import resolve
@@ -133,6 +135,19 @@ def test_a_site_has_a_process_of_its_own_up_to_sixteen_of_them(
     assert processes_of(resolve(_config(federate={"clients": clients}, gpu=gpu)), at_once) == processes
 
 
+def test_a_trial_is_in_memory_where_there_is_room_and_nobody_chose_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    free = {"now": 1 << 30}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free["now"]))
+    assert (in_memory(100), in_memory(100_000)) == ("/dev/shm", None)
+    free["now"] = 1 << 20
+    assert in_memory(1) is None
+    free["now"] = 1 << 30
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    assert in_memory(100) is None
+
+
 # The processes
 
 
@@ -152,7 +167,8 @@ def test_parties_answer_alone_and_are_gone_afterwards(tmp_path: Path, monkeypatc
     """Three sites in two processes and a key holder, under a path that no socket's address could hold."""
     long = tmp_path / ("a" * 60) / ("b" * 60)
     long.mkdir(parents=True)
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     config = resolve(_config(mode="paillier", paillier=SMALL, federate={"clients": 3}))
     monkeypatch.setattr("tacit.flower.trial.ALONE", 2)
     there = LocalParties(config, at_once=1)

@@ -13,6 +13,8 @@ process is killed (see deploy/watchdog.py), neither a process nor a file of them
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import tempfile
 import time
@@ -38,6 +40,8 @@ ALONE = 16  # sites have a process each; of more, several share one
 _LIST = "clients.pub"
 _SITES = "sites"
 _PAUSE = 0.02
+_MEMORY = "/dev/shm"
+_ROOM, _ROOM_OF_A_SITE = 1 << 25, 1 << 18  # bytes
 
 
 class LocalParties:
@@ -57,7 +61,8 @@ class LocalParties:
             at_once: how many sites work at the same time.
         """
         with ExitStack() as stack:
-            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tacit-")))  # for its owner alone
+            place = in_memory(config.federate.clients or 1)
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tacit-", dir=place)))  # 0700
             self.mark = stack.enter_context(watched(self.folder)).mark
             self.numbers = prepare(config, self.folder, processes=processes_of(config, at_once))
             self._open = stack.pop_all()
@@ -102,11 +107,22 @@ class LocalParties:
         self._processes.start(name, [sys.executable, "-m", *words], home=self.folder / "home")
 
 
+def in_memory(clients: int) -> str | None:
+    """Return a place in memory for the folder of a trial, or None, for the usual one, where there is too little room.
+
+    Nothing of a trial has to outlast it, so that a site that waits for a disk at every reply would wait for nothing;
+    and its keys are better not written to one. Whoever sets ``TMPDIR`` decides.
+    """
+    if any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")) or not os.access(_MEMORY, os.W_OK | os.X_OK):
+        return None
+    return _MEMORY if shutil.disk_usage(_MEMORY).free > _ROOM + clients * _ROOM_OF_A_SITE else None
+
+
 def processes_of(config: Resolved, at_once: int) -> int:
     """Return in how many processes the sites live: each in its own up to 16 of them, and beyond that some together.
 
-    A process costs a fork and about 40 MB. On a GPU each has a context of its own there, so that no more of them are
-    started than work at once.
+    A process costs a fork, and 20 to 40 MB of memory of its own. On a GPU each has a context of its own there, so that
+    no more of them are started than work at once.
     """
     clients = config.federate.clients or 1
     return min(clients, at_once if config.gpu >= 0 else max(ALONE, at_once))
