@@ -53,6 +53,26 @@ def names_in(module: nn.Module, original: nn.Module, names: Sequence[str]) -> li
     return [own[id(tensors[name])] for name in names]
 
 
+def places_in(module: nn.Module, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return every place at which a module holds one of the tensors by these names, and which of them it is.
+
+    A weight that two layers share has two places; a layer under two names has one of its own, where
+    ``torch.func.functional_call`` with ``tie_weights`` would write twice, and put the wrong tensor back.
+
+    >>> layer = nn.Linear(2, 2, bias=False)
+    >>> places_in(nn.Sequential(layer, layer), ["0.weight"])
+    [('0.weight', 0)]
+    """
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    numbers = {id(tensors[name]): number for number, name in enumerate(names)}
+    return [
+        (f"{prefix}.{name}" if prefix else name, numbers[id(tensor)])
+        for prefix, part in module.named_modules()
+        for name, tensor in (*part._parameters.items(), *part._buffers.items())
+        if id(tensor) in numbers
+    ]
+
+
 def pairs(model: nn.Module, original: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
     """Return each part of a module that stands in for another with the part whose mode it follows."""
     if model is original:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from tacit.training.batchable import Explicit
+from tacit.training.batchable import Explicit, places_in
 from tacit.training.dropout import KeyedDropout
 from tacit.training.parameters import Parameters
 
@@ -26,7 +26,7 @@ class VmappedNetwork:
 
     def __init__(self, module: nn.Module, layout: Parameters) -> None:
         self.module = module.train()
-        self._names = [slot.name for slot in layout.trained]
+        self._places = places_in(module, [slot.name for slot in layout.trained])
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
         self._attends: bool | None = None  # nobody knows before the first pass
 
@@ -36,8 +36,8 @@ class VmappedNetwork:
             raise ValueError("This form only trains; evaluate with the model itself.")
 
         def one(own: list[Tensor], key: Tensor, batch: Tensor) -> Tensor:
-            state = dict(zip(self._names, own, strict=True)) | dict.fromkeys(self._keys, key)
-            result: Tensor = functional_call(self.module, state, (batch,))
+            state = {name: own[number] for name, number in self._places} | dict.fromkeys(self._keys, key)
+            result: Tensor = functional_call(self.module, state, (batch,), tie_weights=False)
             return result
 
         if len(features) == 1:

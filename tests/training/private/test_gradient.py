@@ -130,6 +130,17 @@ def test_a_shared_weight_is_clipped_by_the_gradient_of_all_its_uses(case: Case, 
         assert float(torch.stack([s.square().sum() for s in sums]).sum().sqrt()) <= bound
 
 
+@pytest.mark.parametrize("form", ["book-keeping", "functional"])
+def test_a_layer_under_two_names_stays_the_models_own(form: Form) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(CLASSES, CLASSES)
+    model, weight = nn.Sequential(layer, nn.Tanh(), layer), layer.weight
+    features, labels = torch.randn(5, CLASSES), torch.randint(0, CLASSES, (5,))
+    asked = gradient(model, features, labels, bound=0.3, form=form)
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+    assert layer.weight is weight
+
+
 def test_uses_that_cancel_are_formed() -> None:
     """Two uses of one weight whose gradients cancel: by Gram matrices alone nothing of the norm would be left."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from tacit.training.batchable import Explicit, batchable, names_in, pairs
+from tacit.training.batchable import Explicit, batchable, names_in, pairs, places_in
 from tacit.training.private import double
 from tacit.training.private.clipping import Clipping
 from tacit.training.recurrence import Hidden
@@ -32,6 +32,7 @@ class Functional:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         names = names_in(self._model, model, [name for name, _ in named])
         self._trained = dict(zip(names, (p for _, p in named), strict=True))
+        self._places = [(place, names[number]) for place, number in places_in(self._model, names)]
         self._groups = _by_layer([name for name, _ in named])
         self._mapped: Callable[..., Any] = vmap(grad_and_value(self._one), in_dims=(None, 0, 0), randomness="different")
 
@@ -70,7 +71,8 @@ class Functional:
         return [gradients[name].detach() for name in self._trained], losses.detach()
 
     def _one(self, parameters: dict[str, Tensor], features: Tensor, label: Tensor) -> Tensor:
-        outputs = functional_call(self._model, parameters, (features[None],))
+        state = {place: parameters[name] for place, name in self._places}
+        outputs = functional_call(self._model, state, (features[None],), tie_weights=False)
         return self._loss(outputs, label[None]).sum()
 
 
