@@ -20,12 +20,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid
 
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.crypto import keyfile
 from tacit.crypto.paillier import PrivateKey
-from tacit.errors import RunError
+from tacit.errors import DropoutError, RunError
+from tacit.flower import envelope
 from tacit.flower.deploy.watchdog import marked
 from tacit.flower.envelope import client_app
 from tacit.flower.relay import relay
@@ -47,6 +49,7 @@ from tacit.runs.run import execute
 from tacit.service import Message, ServiceError, call
 from tacit.site.contract import read
 from tacit.site.trial import Trial
+from tests.flower.grid import grid
 from tests.runs.common import Watching, digits
 
 pytestmark = [
@@ -210,6 +213,32 @@ def test_sites_that_can_not_start_say_why() -> None:
     with pytest.raises(RunError, match=r"(?s)process of the sites ended.*no-such-data"), there.up():
         there.wait()
     assert not there.folder.exists()
+
+
+def test_what_sites_said_of_a_run_that_failed_is_kept_for_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sites are processes, and the nodes are called in this one."""
+    monkeypatch.setattr(envelope, "in_simulation", lambda: True)
+    steps = {"lr": 1e6, "weight_decay": 1e6}  # which overflow
+    config = digits(engine="flower", out=tmp_path / "run", federate={"clients": 2, "retries": 0}, optimizer=steps)
+    carrier, watching, randomness = client_app(relay), Watching(), Randomness.of(seed=1)
+
+    def respond(message: Any) -> list[Any]:
+        return [carrier(message, Context(5, 100, {}, RecordDict(), {}))]
+
+    with pytest.raises(DropoutError, match="Client 0 failed in round 1: its training diverged"):
+        execute(
+            lambda: jobs.build(resolve(config), randomness, Silent()),
+            randomness,
+            config.out,
+            watching,
+            connect=lambda job: Simulation(job, grid({100: respond})),
+        )
+    log = tmp_path / "run" / "sites.log"
+    assert any(str(log) in note for note in watching.notes)
+    assert "DIVERGED" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 # Whole runs, on Ray

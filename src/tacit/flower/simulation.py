@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tacit.config.resolved import Resolved
-from tacit.errors import ConfigError, RunError, WireError
+from tacit.errors import ConfigError, RunError, TacitError, WireError
 from tacit.federated.round import Unreliable
 from tacit.flow import ClientId, Engine, party_name
 from tacit.flower.deploy.processes import ended_by_signals
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # who asks for this engine without Flower is told what to ins
     from tacit.flower.engine import FlowerEngine
     from tacit.flower.trial import LocalParties
 
+LOG = "sites.log"  # in the folder of a run that failed
 _PAUSE = 0.02
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -85,7 +86,12 @@ class Simulation:
                 on_trip=timed(watch.stopwatch, self._at_once),
             )
             greet(engine, there, job.config)
-            yield _Unreliable(engine, job, randomness) if job.config.federate.drop else engine
+            try:
+                yield _Unreliable(engine, job, randomness) if job.config.federate.drop else engine
+            except TacitError:
+                if job.config.out is not None and there.keep_words(job.config.out / LOG):
+                    watch.note(f"What the sites said is in {job.config.out / LOG}, for you alone: it may tell of data.")
+                raise
 
     @contextmanager
     def _nodes(self, job: Job) -> Iterator[Grid]:

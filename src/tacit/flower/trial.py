@@ -103,6 +103,13 @@ class LocalParties:
         """Return what the sites said last."""
         return self._processes.last_lines(_SITES)
 
+    def keep_words(self, path: Path) -> bool:
+        """Leave at ``path``, for its owner alone, what the sites said, where they said anything."""
+        said = self._processes.log(_SITES).read_bytes()
+        if said:
+            write_atomically(path, said, mode=0o600)
+        return bool(said)
+
     def _start(self, name: str, *words: str) -> None:
         self._processes.start(name, [sys.executable, "-m", *words], home=self.folder / "home")
 
