@@ -62,6 +62,40 @@ def test_gathered_replies_are_handed_over_one_by_one() -> None:
     assert len(replied) == 2
 
 
+def test_no_more_requests_are_on_their_way_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, notes = _engine(dict.fromkeys(range(100, 110), ECHO), most=4)
+    on_the_way: set[str] = set()
+    largest = 0
+    push, pull = engine._grid.push_messages, engine._grid.pull_messages
+
+    def pushed(messages: Iterable[Message]) -> Iterable[str]:
+        nonlocal largest
+        numbers = list(push(messages))
+        on_the_way.update(numbers)
+        largest = max(largest, len(on_the_way))
+        return numbers
+
+    def pulled(numbers: Sequence[str]) -> Iterable[Message]:
+        arrived = list(pull(list(numbers)[:3]))  # the others take longer
+        on_the_way.difference_update(message.metadata.reply_to_message_id for message in arrived)
+        return arrived
+
+    monkeypatch.setattr(engine._grid, "push_messages", pushed)
+    monkeypatch.setattr(engine._grid, "pull_messages", pulled)
+    assert engine.exchange(dict.fromkeys(range(10), b"a")) == {number: b"%d:a" % number for number in range(10)}
+    assert (largest, on_the_way, notes) == (4, set(), [])
+
+
+def test_who_was_not_asked_before_the_deadline_has_dropped_out() -> None:
+    silent: Respond = lambda _: []  # noqa: E731 - a node as short as that
+    engine, notes = _engine({100: ECHO, 101: silent, 102: ECHO}, most=1, deadline=0.05)
+    assert engine.exchange(dict.fromkeys(range(3), b"a")) == {0: b"0:a"}
+    assert [note.split(":")[0] for note in notes] == [
+        "Client 1 (node 101) has dropped out",
+        "Client 2 (node 102) has dropped out",
+    ]
+
+
 def test_long_replies_are_fetched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tacit.flower.engine._FETCHED", 25)
     engine, notes = _engine(dict.fromkeys(range(100, 105), ECHO))

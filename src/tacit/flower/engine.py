@@ -50,6 +50,7 @@ class FlowerEngine:
         on_trip: Callable[[float, Sequence[Seconds]], None] = lambda _, __: None,
         pause: Callable[[float], None] = time.sleep,
         message_type: str = envelope.MESSAGE_TYPE,
+        most: int | None = None,
     ) -> None:
         """Make the engine.
 
@@ -61,7 +62,9 @@ class FlowerEngine:
             on_trip: is told the seconds of a trip, and each node's own by stage.
             pause: waits.
             message_type: which function of the nodes' app is called; Flower's words for it.
+            most: how many requests are on their way at a time; all of a trip if None.
         """
+        self._most = most
         self._grid = grid
         self._deadline = deadline
         self._note = note
@@ -103,17 +106,23 @@ class FlowerEngine:
         return frozenset(self._insist(self._grid.get_node_ids))
 
     def _trip(self, asked: Sequence[tuple[ClientId, int, bytes]]) -> Iterator[tuple[ClientId, int, bytes | WireError]]:
-        """Send all requests, then yield party, node and frame of each reply, or the error that it is no frame."""
+        """Send the requests, and yield party, node and frame of each reply, or the error that it is no frame."""
         start = time.monotonic()
         self.failures = {}
-        waiting = self._push(asked)
+        waiting: dict[str, tuple[ClientId, int]] = {}
+        ahead = list(asked)  # what is not yet sent
+        most = self._most or len(asked)
         longest = max((len(frame) for _, _, frame in asked), default=0)
         few = max(1, _FETCHED // max(longest, 1))
         worked: list[Seconds] = []
         pause = FIRST_PAUSE
         last = False  # who looked for the last time after the end has seen all that came before it
-        while waiting and not last:
+        while (waiting or ahead) and not last:
             last = time.monotonic() - start >= self._deadline
+            if ahead and 2 * len(waiting) <= most:
+                free = most - len(waiting)
+                waiting |= self._push(ahead[:free])
+                ahead = ahead[free:]
             arrived = False
             for message in self._fetched(waiting, few):
                 arrived = True
@@ -129,10 +138,10 @@ class FlowerEngine:
                     self._on_reply()
                 if frame is not None:
                     yield party, node, frame
-            if waiting and not last:
+            if (waiting or ahead) and not last:
                 pause = FIRST_PAUSE if arrived else min(1.3 * pause, LONGEST_PAUSE)
                 self._pause(pause)
-        for party, node in waiting.values():
+        for party, node in (*waiting.values(), *((party, node) for party, node, _ in ahead)):
             self._note(f"{party_name(party)} (node {node}) has dropped out: no answer within {self._deadline:g} s.")
         self._on_trip(time.monotonic() - start, worked)
 

@@ -39,6 +39,9 @@ if TYPE_CHECKING:  # who asks for this engine without Flower is told what to ins
 
 LOG = "sites.log"  # in the folder of a run that failed
 _PAUSE = 0.02
+# Nodes only carry frames, so that a few can do it for all parties. For each of its nodes Flower's simulation looks at
+# every message that is on its way, ten times per second: a thousand nodes with a message each keep a core busy.
+_CARRIERS = 32
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -68,6 +71,7 @@ class Simulation:
         cpus, gpus = job.config.flower.cpus, job.config.flower.gpus
         self._at_once = max(1, min(int(cores() / cpus), int(1 / gpus) if gpus else cores()))
         self._parties = LocalParties(job.config, at_once=self._at_once)
+        self._carriers = min(len(self._parties.numbers), max(_CARRIERS, 2 * self._at_once))
 
     @contextmanager
     def open(self, job: Job, randomness: Randomness, watch: Watch) -> Iterator[Engine]:
@@ -84,6 +88,7 @@ class Simulation:
                 note=watch.note,
                 on_reply=watch.on_reply,
                 on_trip=timed(watch.stopwatch, self._at_once),
+                most=2 * self._carriers,
             )
             greet(engine, there, job.config)
             try:
@@ -104,7 +109,7 @@ class Simulation:
         settings, there = job.config.flower, self._parties
         with (
             _environment({VARIABLE: there.mark}),  # which Ray's processes inherit, and end by
-            simulated(client_app(relay), nodes=len(there.numbers), cpus=settings.cpus, gpus=settings.gpus) as grid,
+            simulated(client_app(relay), nodes=self._carriers, cpus=settings.cpus, gpus=settings.gpus) as grid,
         ):
             yield grid
 
