@@ -36,6 +36,8 @@ mark that no other frame begins with; how long their body is the protocol knows:
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -166,6 +168,15 @@ class Task:
     extras: bytes = b""  # the mechanism's
     told: bytes = b""  # the protocol's
 
+    @property
+    def asked(self) -> bytes:
+        """The hash of what clients are asked for: the model and what the mechanism says.
+
+        Protocols bind replies to it, so that what is summed are the replies of clients who were asked the same. Their
+        own words are left out.
+        """
+        return _asked(self.extras, _model_bytes(self.model))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
@@ -174,6 +185,12 @@ class Frame:
     kind: Kind
     turn: Turn
     body: memoryview
+
+    @functools.cached_property
+    def asked(self) -> bytes:
+        """The hash of what a TASK asks for, see :attr:`Task.asked`; once for all clients who are handed the frame."""
+        extras, rest = _prefixed(self.body, "extras")
+        return _asked(extras, _prefixed(rest, "words to the protocol")[1])
 
 
 def pack(kind: Kind, turn: Turn, *body: bytes | memoryview) -> bytes:
@@ -230,7 +247,7 @@ def unpack_brief(data: bytes) -> Frame:
 
 def pack_task(task: Task) -> bytes:
     """Return the frame that asks a client to train."""
-    model = np.ascontiguousarray(task.model, _FLOAT).data.cast("B")
+    model = _model_bytes(task.model)
     extras, told = _LENGTH.pack(len(task.extras)), _LENGTH.pack(len(task.told))
     return pack(Kind.TASK, task.turn, extras, task.extras, told, task.told, model)
 
@@ -242,6 +259,24 @@ def unpack_task(frame: Frame) -> Task:
     extras, rest = _prefixed(frame.body, "extras")
     told, rest = _prefixed(rest, "words to the protocol")
     return Task(turn=frame.turn, model=unpack_floats(rest), extras=extras, told=told)
+
+
+def _model_bytes(model: Vector) -> memoryview:
+    return np.ascontiguousarray(model, _FLOAT).data.cast("B")
+
+
+def _asked(extras: bytes, model: memoryview) -> bytes:
+    running = hashlib.sha256(b"tacit asked 1\n" + _LENGTH.pack(len(extras)) + extras)
+    running.update(model)
+    return running.digest()
+
+
+def bound_to(what: Task | Frame, settings: bytes) -> bytes:
+    """Return what replies to a task are bound to: what was asked, under which settings.
+
+    A sum then holds the replies of clients who were asked the same, by the same settings, or stays hidden.
+    """
+    return hashlib.sha256(b"tacit bound 1\n" + settings + what.asked).digest()
 
 
 def _prefixed(body: memoryview, what: str) -> tuple[bytes, memoryview]:

@@ -28,7 +28,7 @@ from tests.protocols.test_conformance import key_pair, key_shares, layout
 
 WORDS = "eight words are enough"
 RULES = Rules(minimum_clients=3, rounds=6)
-PEOPLE = 120  # identities that a list has
+PEOPLE = 400  # identities that a list has
 
 
 class People:

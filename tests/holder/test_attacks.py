@@ -17,7 +17,7 @@ from tacit.flower.relay import relay
 from tacit.parties.calls import Call
 from tacit.parties.hello import GREETING, Introduction
 from tacit.protocols.paillier import Rules
-from tacit.protocols.paillier.binding import Admission, made_for, noise_of, unpack_clients
+from tacit.protocols.paillier.binding import Admission, noise_of, unpack_clients
 from tacit.protocols.paillier.client import Member
 from tacit.protocols.paillier.sum import SETUP
 from tacit.protocols.signatures import new_identity, read_identity
@@ -146,12 +146,10 @@ def test_a_sum_of_too_few_is_refused(target: Target) -> None:
 @pytest.mark.parametrize("number", [0, 7, 4_000_000_000])
 def test_a_round_that_was_not_announced_is_refused(target: Target, number: int) -> None:
     run = target.run()
-    turn = wire.Turn(round_number=number)
-    replies = {}
+    request, replies = run.task(number, told=run.check.seed), {}
     for client in range(4):  # made by clients that would answer such a task
         member = Member.from_bytes(run.states[client])
-        check = run.check if target.keys == "authority" else None
-        told = (turn, run.protocol.keys, run.rules, noise_of(run.session.key, run.protocol.keys), check)
+        told = (request, run.protocol.keys, run.rules, noise_of(run.session.key, run.protocol.keys))
         replies[client] = run.parted(member.reply(run.vectors[client], layout(LENGTH, 256), *told))
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
@@ -183,6 +181,17 @@ def test_a_sum_without_a_client_that_is_on_its_list_is_refused(target: Target) -
     assert refused(run.ask(replace(opening, vectors=[short.to_bytes()])), "3 summands, and 4 clients are named")
     claimed = replace(short, summands=4)
     assert refused(run.ask(replace(opening, vectors=[claimed.to_bytes()])), "nothing of it is told")
+
+
+@pytest.mark.parametrize("said", [0, 1])  # which of the models the server says it was
+def test_clients_who_were_given_different_models_are_not_opened_together(target: Target, said: int) -> None:
+    """All but one get a model from which nothing is learnt: the sum would be that one's update."""
+    run = target.run()
+    replies = run.replies()
+    run.given(np.ones(1, np.float32))
+    replies[0] = run.reply(0)
+    run.given(np.full(1, said, np.float32))
+    assert refused(run.ask(run.opening(replies)), NOTHING[target.keys])
 
 
 def test_a_wrong_product_is_refused(target: Target) -> None:
@@ -230,9 +239,9 @@ def test_a_proof_that_was_made_for_something_else_is_refused(target: Target, who
     identities = target.people.some()
     before = run_with(target.keys, target.remote, target.people, identities=identities).replies(2)
     run = run_with(target.keys, target.remote, target.people, identities=identities)
-    replies, turn, key = run.replies(2), wire.Turn(round_number=2), run.session.key
+    replies, key = run.replies(2), run.session.key
     stranger = paillier.generate(bits=256, insecure_key_size=True)[0]
-    context = made_for(run.session.run, 3, turn)
+    context = run.occasion(3, 2).to_bytes()
     zeros = np.zeros((layout(LENGTH, 256).rows, 32), np.uint8)
     rows = run.added([replies[3][1]]).rows
     answer = {"message": 5, "noise": 7}  # and a commitment that fits a challenge of its own choice

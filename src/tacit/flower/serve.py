@@ -11,6 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
+from tacit.config.agreement import agreed
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ConfigError, RunError, TacitError
@@ -24,7 +25,7 @@ from tacit.modes.keys import holder_numbers
 from tacit.modes.parts import minimum_clients, sampler_of
 from tacit.parties.calls import Value
 from tacit.parties.hello import IN_APP
-from tacit.parties.settings import agreed, from_dotted
+from tacit.parties.settings import from_dotted
 from tacit.randomness import Randomness
 from tacit.runs import job as jobs
 from tacit.runs.connection import Connection, Watch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tacit.config.agreement import agreement
 from tacit.config.resolved import Resolved
 from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.skellam import SkellamMechanism
@@ -39,12 +40,12 @@ def plan(config: Resolved, clients: int) -> Plan:
         inside = _fixed_point(config, largest)
         rounding = inside.error
         mean = mean_of(config, clip=config.masks.clip, weight_cap=config.masks.weight_cap, rounding=rounding)
-        return joined(config, sampler, mean, protocol=_protocol_of(config, sampler, minimum, lambda _: inside))
+        return joined(config, sampler, mean, protocol=_protocol_of(config, sampler, clients, minimum, lambda _: inside))
     refuse_weights(config)
-    rules = _protocol_of(config, sampler, minimum, lambda _: _fixed_point(config, largest))
+    rules = _protocol_of(config, sampler, clients, minimum, lambda _: _fixed_point(config, largest))
     corrupted = rules.hood(rules.expected).corrupted
     mechanism = noise_of(config, sampler, minimum=rules.minimum_clients, colluding=corrupted, where=_WHERE)
-    protocol = _protocol_of(config, sampler, minimum, _integers(mechanism, largest))
+    protocol = _protocol_of(config, sampler, clients, minimum, _integers(mechanism, largest))
     return joined(
         config,
         sampler,
@@ -60,7 +61,9 @@ def fitted(config: Resolved, plan: Plan, sizes: Sequence[int]) -> tuple[Resolved
     return config, weighted(plan, sizes, config.masks.weight_cap)
 
 
-def _protocol_of(config: Resolved, sampler: Sampler, minimum: int, fields: Callable[[int], Field]) -> MaskedSum:
+def _protocol_of(
+    config: Resolved, sampler: Sampler, clients: int, minimum: int, fields: Callable[[int], Field]
+) -> MaskedSum:
     """Return the masked sum; where lists are signed it needs more than half of a cohort."""
     from tacit.protocols.masks import MaskedSum
 
@@ -71,6 +74,7 @@ def _protocol_of(config: Resolved, sampler: Sampler, minimum: int, fields: Calla
         expected=max(round(sampler.expected), minimum, 2),
         corrupted=config.masks.corrupted,
         signed=bool(config.masks.signed),
+        settings=agreement(config, clients),
     )
     return made.with_quorum()
 

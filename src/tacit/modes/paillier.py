@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tacit.config.agreement import agreement
 from tacit.config.resolved import Resolved
 from tacit.federated.plan import Claim, Plan, Sampler
 from tacit.mechanisms.fixed_point import BoundedMean
@@ -121,6 +122,7 @@ def _protocol_of(
         fingerprint=settings.fingerprint,
         insecure_key_size=settings.insecure_key_size,
         prove=settings.prove,
+        settings=agreement(config, clients),
     )
 
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import tacit
 from tacit import foreign, wire
+from tacit.config.agreement import agreed
 from tacit.config.resolved import Resolved
 from tacit.config.run_config import RunConfig
 from tacit.errors import ClientError, RunError, WireError
 from tacit.flow import ClientId
 from tacit.parties.calls import Said
 from tacit.parties.refusals import RefusalError
-from tacit.parties.settings import agreed
 
 GREETING = wire.pack(wire.Kind.HELLO, wire.Turn(round_number=0), b"")
 _TURN = wire.Turn(round_number=0)

@@ -1,4 +1,4 @@
-"""A run's settings on Flower: read from its config, what all parties share of them, and what they promise a node."""
+"""A run's settings on Flower: read from its config, and what they promise a node."""
 
 from __future__ import annotations
 
@@ -12,22 +12,6 @@ from tacit.errors import ConfigError
 from tacit.modes.catalogue import mode_of
 from tacit.modes.parts import minimum_clients, sampler_of
 
-_OWN = {  # what every party may set for itself
-    "out",
-    "gpu",
-    "engine",
-    "flower",
-    "data.folder",
-    "data.download",
-    "train.workers",
-    "train.form",
-    "evaluate.every",
-    "evaluate.train",
-    "evaluate.metrics",
-    "evaluate.clients",
-    "paillier.key",
-}
-
 
 def from_dotted(values: Mapping[str, Any]) -> RunConfig:
     """Return the configuration that dotted keys give, as a Flower app's run config has them.
@@ -39,17 +23,6 @@ def from_dotted(values: Mapping[str, Any]) -> RunConfig:
     for key, value in values.items():
         put(nested, key, value)
     return from_mapping(nested)
-
-
-def agreed(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that all parties must share, by dotted keys."""
-    flat: dict[str, Any] = {}
-    for name, value in config.model_dump(mode="json").items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
-        else:
-            flat[name] = value
-    return {key: value for key, value in flat.items() if key not in _OWN and key.partition(".")[0] not in _OWN}
 
 
 def promise(config: Resolved) -> str:

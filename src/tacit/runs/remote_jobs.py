@@ -71,14 +71,13 @@ def _job(
     test: tuple[Tensor, Tensor] | None,
 ) -> jobs.Job:
     name = type(module).__name__
-    config = given(config, model=name)
     return jobs.assemble(
-        config=config,
+        config=given(config, model=name),
         title=f"{name}, {len(rows)} clients",
         dataset=GIVEN,
         model_name=name,
         module=module,
-        plan=plan_of(config, len(rows)),
+        plan=plan_of(config, len(rows)),  # by the settings that all parties were told, and bind their replies to
         train=train,
         rows=rows,
         test=test,

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from tacit import foreign, wire
+from tacit.config.agreement import agreed
 from tacit.config.sections import Paillier
 from tacit.crypto import keyfile
 from tacit.errors import TacitError, WireError
@@ -18,7 +19,6 @@ from tacit.flower.strategy import settings
 from tacit.modes.catalogue import resolve
 from tacit.parties import operator
 from tacit.parties.hello import Introduction, Numbers, Terms
-from tacit.parties.settings import agreed
 from tests.fuzz.fixed import PUBLIC
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.files import folder, written

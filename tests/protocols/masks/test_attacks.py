@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit import wire
-from tacit.errors import DropoutError
+from tacit.errors import DropoutError, SpoiledError
 from tacit.flow import ClientId, Frames, only
 from tacit.protocols.masks import Field, secrets
 from tacit.protocols.masks.client import ClientHalf
@@ -72,6 +72,41 @@ def _refused(frame: bytes, *, words: str, code: wire.Failure | None = None) -> N
     assert found.kind is Kind.FAILURE
     assert words in reason(frame)
     assert code is None or wire.unpack_failure(found)[0] is code
+
+
+# Different models
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("others", [False, True])
+def test_clients_who_were_given_different_models_stay_hidden(signed: bool, others: bool) -> None:
+    """From one model nothing is learnt, and updates are zero: the sum would be the victim's, who was given another."""
+
+    def another(kind: Kind, requests: Frames) -> Frames:
+        if kind is not Kind.TASK:
+            return requests
+        given = {c: wire.unpack_task(wire.unpack(request)) for c, request in requests.items()}
+        return {
+            c: wire.pack_task(replace(one, model=one.model + 1)) if (c == VICTIM) is not others else requests[c]
+            for c, one in given.items()
+        }
+
+    shown = vectors(range(6), length=60)
+    shown |= {client: np.zeros(60, np.int64) for client in shown if client != VICTIM}
+    protocol = masked(minimum=4, signed=signed)
+    assert (Federation(protocol, shown).sum(task()).vector == shown[VICTIM]).all()  # what is at stake
+    with pytest.raises(SpoiledError, match="The sum of 6 clients can't be one"):
+        Federation(protocol, shown, meddles=another).sum(task())
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_clients_who_were_given_different_settings_stay_hidden(signed: bool) -> None:
+    """A rate of zero, as the server told all clients but the victim: their updates are zero."""
+    protocol, shown = masked(minimum=4, signed=signed), vectors(range(6), length=60)
+    halves = {client: replace(protocol, settings=b"learn nothing") for client in shown if client != VICTIM}
+    for own in (protocol, halves[1]):  # whichever the server has
+        with pytest.raises(SpoiledError, match="The sum of 6 clients can't be one"):
+            Federation(own, shown, halves=halves | {VICTIM: protocol}).sum(task())
 
 
 # Different lists

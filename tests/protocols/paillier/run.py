@@ -16,7 +16,7 @@ from tacit.crypto.paillier.knowledge import encrypted
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.binding import Admission, made_for, noise_of, seal_bytes
+from tacit.protocols.paillier.binding import Admission, Occasion, noise_of, seal_bytes
 from tacit.protocols.paillier.check import Check
 from tacit.protocols.paillier.client import Member, pack_invitation
 from tacit.protocols.paillier.holders import Holder, Opening
@@ -56,6 +56,7 @@ class Run:
         """Set a run up: clients go by ``rules``, key holders by what they were ``told``, which is the same."""
         self.keys = keys
         self.rules = rules
+        self.model = np.zeros(1, np.float32)
         self.holders = dict(holders or holders_of(keys, Caution(rules=told or rules, layout=layout, **caution)))
         self.protocol = PaillierSum(
             minimum_clients=rules.minimum_clients,
@@ -68,7 +69,7 @@ class Run:
         )
         self.identities = identities or {}
         self.states: dict[ClientId, bytes] = {}
-        self.check = Check.drawn()
+        self.check = Check.drawn(self.asked)
         self.vectors = list(np.random.default_rng(7).normal(size=(clients, LENGTH)).astype(np.float32))
         ready = drive(self.protocol.setup(range(clients)), InProcessEngine(answer=self.answer))
         assert ready.session is not None
@@ -90,12 +91,29 @@ class Run:
 
     def reply(self, client: ClientId, round_number: int = 1, attempt: int = 0) -> tuple[bytes, bytes]:
         """Return a client's seal and ciphertext for a turn."""
-        turn = wire.Turn(round_number=round_number, attempt=attempt)
-        told = self.check.seed if self.keys == "authority" else b""
-        task = wire.Task(turn=turn, model=np.zeros(1, np.float32), told=told)
-        frame = wire.unpack(self._answer(client, wire.pack_task(task)))
+        request = self.task(round_number, attempt, told=self.check.seed if self.keys == "authority" else b"")
+        frame = wire.unpack(self._answer(client, wire.pack(request.kind, request.turn, request.body)))
         assert frame.kind is wire.Kind.CIPHER, bytes(frame.body)
         return self.parted(bytes(frame.body))
+
+    def task(self, round_number: int, attempt: int = 0, told: bytes = b"") -> wire.Frame:
+        """Return what clients are asked for; by an attacker, of another model."""
+        turn = wire.Turn(round_number=round_number, attempt=attempt)
+        return wire.unpack(wire.pack_task(wire.Task(turn=turn, model=self.model, told=told)))
+
+    @property
+    def asked(self) -> bytes:
+        """What replies are bound to, of what clients are asked."""
+        return wire.bound_to(self.task(1), self.protocol.settings)
+
+    def given(self, model: NDArray[np.float32]) -> None:
+        """Have clients be asked with this model from now on, and key holders told of it; the seed stays."""
+        self.model = model
+        self.check = replace(self.check, asked=self.asked)
+
+    def occasion(self, client: ClientId, round_number: int) -> Occasion:
+        """Return what a client's ciphertext of a round is for."""
+        return Occasion(run=self.session.run, client=client, turn=self.task(round_number).turn, asked=self.asked)
 
     def parted(self, body: bytes) -> tuple[bytes, bytes]:
         """Return the seal and the ciphertext of a reply; what it bears of the check is kept."""
@@ -114,7 +132,7 @@ class Run:
         seals = {client: seal for client, (seal, _) in replies.items()}
         bodies = [body for _, body in replies.values()]
         if self.keys == "threshold":
-            return Opening(seals=seals, vectors=bodies)
+            return Opening(seals=seals, vectors=bodies, check=self.asked)
         return Opening(seals=seals, vectors=[self.added(bodies).to_bytes()], check=self.borne_by(seals.values()))
 
     def borne_by(self, nonces: Iterable[bytes]) -> bytes:
@@ -188,8 +206,7 @@ def less(run: Run, theirs: Sequence[bytes], times: int = 1) -> tuple[bytes, byte
     """Return the ciphertext of zeros less what others sent, and a proof of all that its maker knows: the zeros."""
     key, form = run.session.key, layout(LENGTH, run.session.key.bits)
     packed = form.packed(np.zeros(LENGTH, np.int64), len(theirs) * times + 1)
-    context = made_for(run.session.run, 3, wire.Turn(round_number=2))
-    zeros, proof = encrypted(key, packed, context, noise=noise_of(key, "threshold"))
+    zeros, proof = encrypted(key, packed, run.occasion(3, 2).to_bytes(), noise=noise_of(key, "threshold"))
     away = key.ring.inverse(key.ring.power(run.added(theirs).rows, times, secret=False))
     forged = paillier.CiphertextVector(key=key, layout=form, summands=1, rows=key.ring.multiply(zeros, away))
     return forged.to_bytes(), proof.to_bytes(key)
@@ -197,7 +214,7 @@ def less(run: Run, theirs: Sequence[bytes], times: int = 1) -> tuple[bytes, byte
 
 def passed_off(run: Run, replies: Replies, forged: bytes, proof: bytes) -> Replies:
     """Return replies with what client 3 signs for the server in place of its own."""
-    signature = Member.from_bytes(run.states[3]).signature(wire.Turn(round_number=2), proof, forged)
+    signature = Member.from_bytes(run.states[3]).signature(run.occasion(3, 2), proof, forged)
     return {**replies, 3: (signature + proof, forged)}
 
 

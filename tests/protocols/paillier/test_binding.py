@@ -167,13 +167,11 @@ def test_a_swapped_holder_is_of_no_use(keys: str) -> None:
 @pytest.mark.parametrize("number", [0, 7, 4_000_000_000])
 def test_a_round_that_the_run_does_not_have_is_not_opened(keys: str, number: int) -> None:
     run = Run(keys)
-    turn = wire.Turn(round_number=number)
-    replies = {}
+    request, replies = run.task(number, told=run.check.seed), {}
     for client in range(4):  # made by clients that would answer such a task
         member = Member.from_bytes(run.states[client])
         use, noise = run.protocol.keys, binding.noise_of(run.session.key, run.protocol.keys)
-        check = run.check if keys == "authority" else None
-        body = member.reply(run.vectors[client], layout(LENGTH, 256), turn, use, run.rules, noise, check)
+        body = member.reply(run.vectors[client], layout(LENGTH, 256), request, use, run.rules, noise)
         replies[client] = run.parted(body)
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
@@ -320,7 +318,7 @@ def test_a_ciphertext_that_is_a_sum_is_no_clients(keys: str) -> None:
         member = Member.from_bytes(run.states[2])
         doubled = (run.added([replies[2][1]]) * 2).to_bytes()
         proof = proof_of(replies[2])
-        seals[2] = member.signature(wire.Turn(round_number=1), proof, doubled) + proof  # it helps the server
+        seals[2] = member.signature(run.occasion(2, 1), proof, doubled) + proof  # it helps the server
         opening = replace(opening, vectors=[*opening.vectors[:2], doubled])
     assert refused(run.ask(replace(opening, seals=seals)), "summands" if keys == "authority" else "claims to be a sum")
 
@@ -371,7 +369,7 @@ def test_an_enrolment_in_a_sum_tells_nothing_of_the_masks() -> None:
         turn, replies = wire.Turn(round_number=number), {}
         for client in range(4):
             member = Member.from_bytes(run.states[client])
-            body = member.reply(zeros, filled, turn, "authority", run.rules, key, run.check)
+            body = member.reply(zeros, filled, run.task(number, told=run.check.seed), "authority", run.rules, key)
             replies[client] = run.parted(body)
         opening = run.opening(replies)
         vector = run.added([bytes(opening.vectors[0])])
@@ -559,6 +557,49 @@ def test_a_lying_key_holder_opens_two_sums_of_a_round_only_where_it_alone_is_in_
     assert _two_sums(needed, holders) == opened
 
 
+# Different models for different clients
+
+
+@BOTH
+@pytest.mark.parametrize("said", [0, 1])  # which of the models the server says it was
+def test_clients_who_were_given_different_models_are_not_opened_together(keys: str, said: int) -> None:
+    """From one model nothing is learnt, and updates are zero: the sum would be that of the client with the other."""
+    run = Run(keys)
+    replies = run.replies()
+    run.given(np.ones(1, np.float32))
+    replies[0] = run.reply(0)
+    run.given(np.full(1, said, np.float32))
+    assert refused(run.ask(run.opening(replies)), NOTHING[keys])
+
+
+@BOTH
+@pytest.mark.parametrize("said", [b"", b"learn nothing"])  # which of the settings the server says it was
+def test_clients_who_were_given_different_settings_are_not_opened_together(keys: str, said: bytes) -> None:
+    """A rate of zero, as the server told all clients but one: their updates are zero."""
+    run = Run(keys)
+    replies = run.replies()
+    run.protocol = replace(run.protocol, settings=b"learn nothing")
+    replies[0] = run.reply(0)
+    run.protocol = replace(run.protocol, settings=said)
+    run.given(run.model)
+    assert refused(run.ask(run.opening(replies)), NOTHING[keys])
+
+
+def test_a_reply_is_bound_to_the_model_and_to_what_the_mechanism_says() -> None:
+    task = wire.Task(turn=wire.Turn(round_number=1), model=np.arange(3, dtype=np.float32), extras=b"clip", told=b"a")
+    others = [
+        replace(task, told=b"b"),  # what the protocol says is bound by the protocol
+        replace(task, model=np.zeros(3, np.float32)),
+        replace(task, model=task.model[:2]),
+        replace(task, extras=b"cli"),
+        replace(task, extras=b""),
+    ]
+    asked = [wire.unpack(wire.pack_task(one)).asked for one in (task, *others)]
+    assert asked[0] == asked[1]
+    assert len(set(asked)) == len(others)
+    assert asked == [one.asked for one in (task, *others)]
+
+
 # Clients that help the server
 
 
@@ -606,7 +647,7 @@ def test_a_clients_own_ciphertext_needs_its_own_proof(whose: str) -> None:
     replies = run.replies(2)
     size = len(proof_of(replies[3]))
     stranger = paillier.generate(bits=256, insecure_key_size=True)[0]
-    context = binding.made_for(run.session.run, 3, wire.Turn(round_number=2))
+    context = run.occasion(3, 2).to_bytes()
     rows = random_below(1 << 200, layout(LENGTH, 256).rows)
     proof = {
         "round": lambda: proof_of(run.reply(3, 1)),
@@ -631,7 +672,7 @@ def test_a_vector_that_a_client_knows_may_be_anything_and_tells_nothing() -> Non
     run = Run("threshold")
     key, form = run.session.key, layout(LENGTH, 256)
     own = random_below(key.n, form.rows)
-    context = binding.made_for(run.session.run, 3, wire.Turn(round_number=2))
+    context = run.occasion(3, 2).to_bytes()
     rows, proof = encrypted(key, own, context, noise=binding.noise_of(key, "threshold"))
     forged = CiphertextVector(key=key, layout=form, summands=1, rows=rows).to_bytes()
     replies = passed_off(run, run.replies(2), forged, proof.to_bytes(key))

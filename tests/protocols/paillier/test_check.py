@@ -75,7 +75,7 @@ def test_an_answer_of_another_round_does_not_pass_for_this_ones() -> None:
     sums = np.frombuffer(answers[0][: 8 * LENGTH], "<i8").astype(np.int64)
     run.check.compare(sums, answers[0][8 * LENGTH :], layout(LENGTH, 256), 4, run.session.key)
     with pytest.raises(CipherError, match="does not bear"):
-        Check.drawn().compare(sums, answers[0][8 * LENGTH :], layout(LENGTH, 256), 4, run.session.key)
+        Check.drawn(bytes(32)).compare(sums, answers[0][8 * LENGTH :], layout(LENGTH, 256), 4, run.session.key)
 
 
 def test_the_server_draws_a_seed_for_every_try() -> None:
@@ -93,9 +93,10 @@ def test_the_authority_is_never_told_a_seed() -> None:
     federation = Federation(encrypted(1, "authority"))
     federation.sum()
     frames = [wire.unpack(frame) for frame in federation.frames]
-    (seed,) = {wire.unpack_task(frame).told for frame in frames if frame.kind is wire.Kind.TASK}
+    tasks = [frame for frame in frames if frame.kind is wire.Kind.TASK]
+    ((seed, asked),) = {(wire.unpack_task(frame).told, wire.bound_to(frame, b"")) for frame in tasks}
     shown = [bytes(frame.body) for frame in frames if frame.kind in wire.FOR_HOLDERS]
-    assert any(Check(seed=seed).digest in body for body in shown)
+    assert any(Check(seed=seed, asked=asked).digest in body for body in shown)
     assert not any(seed in body for body in shown)
 
 
@@ -106,7 +107,7 @@ def test_clients_that_were_told_different_seeds_are_not_opened_together() -> Non
     """Factors of its choice for one client and none for the others would have the check hold that client's row."""
     run = Run("authority")
     replies = {client: run.reply(client) for client in (0, 1, 2)}
-    honest, run.check = run.check, Check.drawn()
+    honest, run.check = run.check, Check.drawn(run.check.asked)
     replies[3] = run.reply(3)
     for named in (honest, run.check):
         run.check = named
@@ -183,7 +184,7 @@ def test_a_client_that_is_told_no_seed_answers_nothing(told: bytes) -> None:
 
 
 def test_checks_add_as_vectors_do() -> None:
-    key, check, form = key_pair()[0], Check.drawn(), layout(LENGTH, 256)
+    key, check, form = key_pair()[0], Check.drawn(bytes(32)), layout(LENGTH, 256)
     draw = np.random.default_rng(3)
     vectors = [draw.integers(-form.bound, form.bound, LENGTH) for _ in range(3)]
     single = sum(check.of(form.packed(vector, 1), 1, key) for vector in vectors) % key.n

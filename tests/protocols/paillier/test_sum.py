@@ -18,7 +18,7 @@ from tacit.crypto.ring import from_integers
 from tacit.errors import ConfigError, DropoutError, KeysError, WireError
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.binding import pack_key, seal_bytes
+from tacit.protocols.paillier.binding import Occasion, pack_key, seal_bytes
 from tacit.protocols.paillier.client import Member, pack_invitation
 from tacit.protocols.paillier.holders import Opening
 from tacit.protocols.protocol import Contribution, Total
@@ -383,7 +383,10 @@ def test_clients_that_have_not_proved_what_they_know_are_left_out_and_named() ->
         changed = dict(replies)
         for client in (5, 9):
             proof, ciphertext = bodies[0][SIGNATURE_BYTES:size], bodies[client][size:]
-            signature = Member.from_bytes(federation.states[client]).signature(TURN, proof, ciphertext)
+            member = Member.from_bytes(federation.states[client])
+            asked = wire.bound_to(TASK, b"")
+            occasion = Occasion(run=member.run, client=client, turn=TURN, asked=asked)
+            signature = member.signature(occasion, proof, ciphertext)
             changed[client] = wire.pack(wire.Kind.CIPHER, TURN, signature + proof + ciphertext)
         return changed
 

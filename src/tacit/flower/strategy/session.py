@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tacit import wire
+from tacit.config.agreement import agreed
 from tacit.config.overrides import merge
 from tacit.config.run_config import RunConfig, from_yaml
 from tacit.errors import RunError
@@ -30,7 +31,6 @@ from tacit.flow import ClientId, Engine, Flow, Frames, Gather, Result, drive
 from tacit.flower.strategy.arrays import Shape
 from tacit.mechanisms.mechanism import Mechanism, Release
 from tacit.modes.catalogue import mode_of
-from tacit.parties.settings import agreed
 from tacit.protocols.protocol import Total
 from tacit.randomness import Randomness
 from tacit.runs import journal

@@ -68,6 +68,7 @@ class ClientHalf:
         expected: how many clients a round asks.
         corrupted: the share of them that may be the server's own.
         signed: whether clients sign the list of those in the sum, and check that more than half have signed the same.
+        settings: the hash of what all parties have to agree on; masks of clients with other settings don't cancel.
         identity: on a client, its lasting identity, where it has one.
         known: on a client, the identities of all clients, where its operator has a list of them.
     """
@@ -78,6 +79,7 @@ class ClientHalf:
     expected: int = 2
     corrupted: float = 0.05
     signed: bool = False
+    settings: bytes = b""
     identity: Ed25519PrivateKey | None = field(default=None, repr=False)
     known: frozenset[bytes] | None = None
 
@@ -251,10 +253,11 @@ class ClientHalf:
         inside = self.fields(len(vector))
         residues = inside.encode(vector)
         own, _ = secrets.constants(member.polynomials(circle.hood.threshold))
-        plus, minus = [own_seed(own, told)], list[bytes]()
+        bound = told + wire.bound_to(request, self.settings)
+        plus, minus = [own_seed(own, bound)], list[bytes]()
         for key, neighbour in zip(member.agreed, circle.neighbours(member.place), strict=True):
             if sharers[neighbour]:
-                seed = mask_seed(pair_seed(key, circle.digest), told)
+                seed = mask_seed(pair_seed(key, circle.digest), bound)
                 (plus if member.place < neighbour else minus).append(seed)
         add_masks(residues, plus, minus)
         body = inside.pack(residues)

@@ -134,14 +134,18 @@ def pair_seed(agreed: bytes, circle: bytes) -> bytes:
     return secrets.expanded(agreed, b"pair", circle)
 
 
-def mask_seed(pair: bytes, sharers: bytes) -> bytes:
-    """Return the seed of the mask of two neighbours, for a sum of those who have shared."""
-    return secrets.expanded(pair, b"mask", hashlib.sha256(sharers).digest())
+def mask_seed(pair: bytes, bound: bytes) -> bytes:
+    """Return the seed of the mask of two neighbours, bound to who has shared and to what was asked.
+
+    Where two were asked for different things, such as by another model, their masks don't cancel, and the sum stays
+    hidden.
+    """
+    return secrets.expanded(pair, b"mask", hashlib.sha256(bound).digest())
 
 
-def own_seed(own: bytes, sharers: bytes) -> bytes:
-    """Return the seed of a client's own mask."""
-    return secrets.expanded(own, b"own mask", hashlib.sha256(sharers).digest())
+def own_seed(own: bytes, bound: bytes) -> bytes:
+    """Return the seed of a client's own mask, bound likewise."""
+    return secrets.expanded(own, b"own mask", hashlib.sha256(bound).digest())
 
 
 def wrapping(others: bytes, point: int) -> bytes:

@@ -92,6 +92,7 @@ class MaskedSum(ClientHalf):
         round_.check(round_.sharers, asked)
         total = RunningSum(round_=round_, field_=field_, length=length)
         request = wire.pack_task(replace(task, told=pack_members(round_.sharers)))
+        round_.asked = wire.bound_to(task, self.settings)
         yield Gather({members[place]: request for place in _places(round_.sharers)}, total.receive)
         round_.listed = total.arrived
         round_.check(round_.listed, asked)
@@ -171,6 +172,7 @@ class Round:
         circle: who is whose neighbour.
         sharers: who has shared its secrets.
         listed: whose vectors arrived.
+        asked: the hash of what clients are asked for, see :func:`tacit.wire.bound_to`.
         remarks: what people should know of those who did not answer as asked afterwards.
     """
 
@@ -197,6 +199,7 @@ class Round:
         self._proof = b""
         self.sharers: Members = np.zeros(len(members), np.bool_)
         self.listed: Members = self.sharers
+        self.asked = b""
         self.remarks: list[str] = []
 
     def place(self, client: ClientId) -> int:
@@ -307,7 +310,7 @@ class Round:
 
     def left_over(self) -> tuple[list[bytes], list[bytes]]:
         """Return the seeds of the masks to add and to take off, so that the sum is left."""
-        hood, told = self.circle.hood, pack_members(self.sharers)
+        hood, bound = self.circle.hood, pack_members(self.sharers) + self.asked
         plus: list[bytes] = []
         minus: list[bytes] = []
         for place, shares in self._opened.items():
@@ -319,13 +322,13 @@ class Round:
                 self._exclude(place, "dealt shares that do not fit together")
                 raise self._failed("one client's shares open nothing.")
             if inside:
-                minus.append(own_seed(secret, told))
+                minus.append(own_seed(secret, bound))
                 continue
             wrapped = self._dealt[place][:, :KEY_BYTES]
             for point, neighbour in enumerate(self.circle.neighbours(place)):
                 if self.listed[neighbour]:  # which masked with a client that is not in the sum
                     pair = secrets.crossed(wrapped[point].tobytes(), wrapping(secret, point))
-                    (minus if neighbour < place else plus).append(mask_seed(pair, told))
+                    (minus if neighbour < place else plus).append(mask_seed(pair, bound))
         return plus, minus
 
     def blame(self, client: ClientId, what: str) -> ClientError:

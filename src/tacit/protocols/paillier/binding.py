@@ -1,16 +1,18 @@
 r"""What binds a ciphertext to its run, round and client: masks for an authority, signatures for holders of shares.
 
 A server that lies could have key holders open what no round asked for: a part of a round's sum, the same ciphertexts
-again as another round's, or one client's. Both ways below leave it one thing to open a round: the sum of exactly the
-replies of a list of clients, made for that round of that run.
+again as another round's, or one client's. And it could ask clients for different things: give all but one a model from
+which nothing is learnt, so that their updates are zero and the sum is that one's (Pasquini, Francati and Ateniese
+2022), or settings by which nothing is. Both ways below leave it one thing to open a round: the sum of exactly the
+replies of a list of clients, made for that round of that run, for the same model and by the same settings.
 
 **Masks** (``paillier.keys=authority``). The authority could read single ciphertexts, so it is shown sums only, and a
 sum does not tell what it is of. Each client shares a secret :math:`k_i` with the authority and encrypts
 :math:`m_{ij} + M_{ij} \bmod n` in place of its row :math:`m_{ij}`, where the mask
 :math:`M_{ij} = F(k_i; \text{round}, \text{attempt}, \text{nonce}, \text{check}, j)` is uniform modulo n to everybody
-else, and independent for every reply: the nonce is drawn afresh. The server names a round, a check
-(:mod:`tacit.protocols.paillier.check`) and a list of clients and nonces; the authority decrypts and takes off the masks
-of exactly that list. Whatever the server makes of ciphertexts, in a row it has
+else, and independent for every reply: the nonce is drawn afresh. The server names a round, a check, which stands for
+what was asked too (:mod:`tacit.protocols.paillier.check`), and a list of clients and nonces; the authority decrypts and
+takes off the masks of exactly that list. Whatever the server makes of ciphertexts, in a row it has
 :math:`\sum_i a_i (m_{ij} + M_{ij}) + b` with factors it knows. Unless :math:`a_i = 1` for every reply on the list, in
 the place it was made for, and :math:`a_i = 0` for every other, a mask is left over, and the result is uniform modulo n:
 it tells nothing of any :math:`m`. (A factor that cancels only modulo a prime of n would factor n.) Nothing else that is
@@ -18,8 +20,9 @@ worth reading is a ciphertext of this key: enrolments are none, else a server co
 encrypt nothing else. Masks cost no byte per number, and a thousandth of the time that encryption takes.
 
 **Signatures** (``paillier.keys=threshold``). No holder of a share can read anything alone, so each is shown the
-ciphertexts themselves. A client signs run, round, attempt, its number and its ciphertext's digest; a holder checks all
-signatures, forms the product itself and gives its part of that product alone.
+ciphertexts themselves. A client signs run, round, attempt, its number, the hash of what it was asked and its
+ciphertext's digest; a holder checks all signatures, for the one hash that the server names, forms the product itself
+and gives its part of that product alone.
 
 **Proofs** go with signatures, which don't show that a client knows what it has encrypted. One that sides with the
 server could sign :math:`E(0) \prod_{j \ne i} c_j^{-1}`, of this round or of an earlier one, and take all but client i
@@ -90,7 +93,7 @@ _TAG_BYTES = 32
 _IDENTIFIED_BYTES = PUBLIC_BYTES + SIGNATURE_BYTES
 _RULES = struct.Struct(">QQ")
 _STATEMENT = struct.Struct(">32sQQQ")  # run, client, minimum, rounds
-_CONTRIBUTION = struct.Struct(">32sQIH")  # run, client, round, attempt
+_OCCASION = struct.Struct(">32sQIH32s")  # run, client, round, attempt, what was asked
 _COUNT = struct.Struct(">I")
 _ENTRY = struct.Struct(">QI")  # client, length
 _CLIENT = struct.Struct(">Q")
@@ -135,21 +138,34 @@ def statement(run: bytes, client: ClientId, rules: Rules) -> bytes:
     return b"tacit paillier enrolment 1\n" + _STATEMENT.pack(run, client, rules.minimum_clients, rules.rounds)
 
 
-def made_for(run: bytes, client: ClientId, turn: Turn) -> bytes:
-    """Return what a client's ciphertext is for, and what its proof is bound to."""
-    return b"tacit paillier contribution 2\n" + _CONTRIBUTION.pack(run, client, turn.round_number, turn.attempt)
+@dataclass(frozen=True, kw_only=True)
+class Occasion:
+    """What a client's ciphertext is for, and what its signature and its proof are bound to.
 
+    Attributes:
+        run: the identity of the run.
+        client: whose it is.
+        turn: round and try.
+        asked: the hash of what the client was asked for, see :func:`tacit.wire.bound_to`.
+    """
 
-def contribution(run: bytes, client: ClientId, turn: Turn, proof: bytes, ciphertext: bytes | memoryview) -> bytes:
-    """Return what a client signs of a ciphertext and the proof that it knows what is in it."""
-    digests = hashlib.sha256(proof).digest() + hashlib.sha256(ciphertext).digest()
-    return made_for(run, client, turn) + digests
+    run: bytes
+    client: ClientId
+    turn: Turn
+    asked: bytes
 
+    def to_bytes(self) -> bytes:
+        """Return what a proof is bound to."""
+        facts = _OCCASION.pack(self.run, self.client, self.turn.round_number, self.turn.attempt, self.asked)
+        return b"tacit paillier contribution 3\n" + facts
 
-def claim(run: bytes, client: ClientId, turn: Turn, proof: bytes, vector: CiphertextVector) -> Claim:
-    """Return what a client claims of its vector; raise CipherError where the proof can't be read."""
-    context = made_for(run, client, turn)
-    return Claim(rows=vector.rows, context=context, proof=Proof.from_bytes(proof, vector.key))
+    def signed(self, proof: bytes, ciphertext: bytes | memoryview) -> bytes:
+        """Return what a client signs of a ciphertext and the proof that it knows what is in it."""
+        return self.to_bytes() + hashlib.sha256(proof).digest() + hashlib.sha256(ciphertext).digest()
+
+    def claim(self, proof: bytes, vector: CiphertextVector) -> Claim:
+        """Return what a client claims of its vector; raise CipherError where the proof can't be read."""
+        return Claim(rows=vector.rows, context=self.to_bytes(), proof=Proof.from_bytes(proof, vector.key))
 
 
 def seal_bytes(keys: KeyUse, key: PublicKey) -> int:

@@ -19,8 +19,9 @@ longer than 128 bits, and at most one :math:`\rho_j` fits there whatever the oth
 
 **What the check tells the server.** Nothing: T follows from the sum, which it is told, and the seed, which it drew. It
 needs all clients of a sum to have had the same seed; with another for each, T would hold whatever the server likes of
-single clients. So masks are made with the digest of the seed, and the authority takes off those for the one digest that
-the server names: a client that was told another seed leaves its mask behind, and the result is uniform. T itself is not
+single clients. So masks are made with the digest of the seed and of what was asked, and the authority takes off those
+for the one digest that the server names: a client that was told another seed, or was given another model, leaves its
+mask behind, and the result is uniform. T itself is not
 told, as any number modulo n passes for it: a server that hid some other ciphertext of this key in it would read that.
 
 **What it does not do.** A client of the round that tells the authority the seed lets it lie. And a client that sends a
@@ -39,6 +40,7 @@ import numpy as np
 from tacit.crypto.paillier import Layout, PublicKey
 from tacit.crypto.ring import Rows, not_below, row_blocks, to_integers
 from tacit.errors import CipherError
+from tacit.protocols.paillier.binding import KeyUse
 from tacit.randomness import system_bytes
 from tacit.vectors import Integers
 
@@ -47,9 +49,9 @@ _FACTOR_BYTES = 16
 _SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves numbers within 2^-128 of uniform
 
 
-def check_bytes(key: PublicKey) -> int:
-    """Return how long an authority's check is: a digest and a ciphertext."""
-    return DIGEST_BYTES + key.ring.width
+def check_bytes(keys: KeyUse, key: PublicKey) -> int:
+    """Return how long an opening's check is: a digest, for an authority with a ciphertext; none with legacy keys."""
+    return {"authority": DIGEST_BYTES + key.ring.width, "threshold": DIGEST_BYTES, "shared": 0}[keys]
 
 
 def told_of(borne: int, key: PublicKey) -> bytes:
@@ -71,23 +73,25 @@ class Check:
 
     Attributes:
         seed: what the server drew; the authority must not know it.
+        asked: the hash of what clients are asked for, see :func:`tacit.wire.bound_to`.
     """
 
     seed: bytes = field(repr=False)
+    asked: bytes
 
     def __post_init__(self) -> None:
         if len(self.seed) != SEED_BYTES:
             raise CipherError(f"Expected a seed of {SEED_BYTES} bytes with the task, got {len(self.seed)}.")
 
     @classmethod
-    def drawn(cls) -> Check:
+    def drawn(cls, asked: bytes) -> Check:
         """Return a new one."""
-        return cls(seed=system_bytes(SEED_BYTES))
+        return cls(seed=system_bytes(SEED_BYTES), asked=asked)
 
     @property
     def digest(self) -> bytes:
         """What the authority knows the check by, and masks are made with."""
-        return hashlib.sha256(b"tacit paillier check 1\n" + self.seed).digest()
+        return hashlib.sha256(b"tacit paillier check 2\n" + self.seed + self.asked).digest()
 
     def of(self, rows: Rows, summands: int, key: PublicKey) -> int:
         """Return what the sum of ``summands`` packed vectors has to bear."""

@@ -24,6 +24,7 @@ from tacit.protocols.paillier.binding import (
     RUN_BYTES,
     SECRET_BYTES,
     KeyUse,
+    Occasion,
     Rules,
     check_key,
     laid_out,
@@ -52,6 +53,7 @@ class ClientHalf:
         layout: makes the layout for a vector's length and a key's bits; it has the clip and the number of summands.
         keys: who holds the private key: an authority, several by shares, or (legacy) all clients.
         insecure_key_size: whether keys below 2048 bits are accepted.
+        settings: the hash of what all parties have to agree on; replies by other settings are not opened together.
         pin: on a client, the identity of the key that its operator trusts; empty to trust the first.
         identity: on a client, its lasting identity, where it has one.
         own: the client's own source of noise, on a client that has the private key; never on the server.
@@ -64,6 +66,7 @@ class ClientHalf:
     layout: Callable[[int, int], Layout]
     keys: KeyUse = "authority"
     insecure_key_size: bool = False
+    settings: bytes = b""
     pin: bytes = b""
     identity: Ed25519PrivateKey | None = field(default=None, repr=False)
     own: Noise | None = None
@@ -110,8 +113,7 @@ class ClientHalf:
             member = Member.from_bytes(state)
             layout = self.laid_out(len(vector), member.key.bits)
             noise = pool_of(member.key, self.keys) if self.own is None else self.own
-            check = Check(seed=wire.unpack_task(request).told) if self.keys == "authority" else None
-            body = member.reply(vector, layout, turn, self.keys, self.rules, noise, check)
+            body = member.reply(vector, layout, request, self.keys, self.rules, noise, self.settings)
         except TacitError:  # whose words may be about the client's numbers
             return state, wire.pack_failure(turn, wire.Failure.REFUSED)
         return state, wire.pack(wire.Kind.CIPHER, turn, body)
@@ -187,19 +189,24 @@ class Member:
         self,
         vector: Contribution,
         layout: Layout,
-        turn: wire.Turn,
+        request: wire.Frame,
         keys: KeyUse,
         rules: Rules,
         noise: Noise,
-        check: Check | None = None,
+        settings: bytes = b"",
     ) -> bytes:
-        """Return the client's vector, encrypted and bound to the turn: seal, ciphertext, and an encrypted check.
+        """Return the client's vector, encrypted and bound to the task: seal, ciphertext, and an encrypted check.
 
         The check is for an authority alone, and binds its answer. Holders of shares get a proof in the seal, which
         takes noise with its exponents (:func:`tacit.protocols.paillier.binding.noise_of`).
         """
         packed, _ = layout.encode(vector, beyond="refuse" if layout.step is None else "clip")
-        if check is not None:
+        turn = request.turn
+        if keys == "shared":
+            return self._vector(layout, self.key.encrypt_rows(packed, noise=noise))
+        asked = wire.bound_to(request, settings)
+        if keys == "authority":
+            check = Check(seed=wire.unpack_task(request).told, asked=asked)
             stated = binding.statement(self.run, self.number, rules)
             agreed = binding.Agreement.of(self.secret, self.key, stated).secret
             nonce = system_bytes(NONCE_BYTES)
@@ -207,16 +214,14 @@ class Member:
             borne = from_integers([check.of(packed, 1, self.key)], packed.shape[1])
             rows = self.key.encrypt_rows(np.concatenate([packed, borne]), noise=noise, shift=masks)
             return nonce + self._vector(layout, rows[:-1]) + rows[-1:].tobytes()
-        if keys == "shared":
-            return self._vector(layout, self.key.encrypt_rows(packed, noise=noise))
-        rows, proof = encrypted(self.key, packed, binding.made_for(self.run, self.number, turn), noise=noise)
+        occasion = Occasion(run=self.run, client=self.number, turn=turn, asked=asked)
+        rows, proof = encrypted(self.key, packed, occasion.to_bytes(), noise=noise)
         ciphertext, shown = self._vector(layout, rows), proof.to_bytes(self.key)
-        return self.signature(turn, shown, ciphertext) + shown + ciphertext
+        return self.signature(occasion, shown, ciphertext) + shown + ciphertext
 
-    def signature(self, turn: wire.Turn, proof: bytes, ciphertext: bytes) -> bytes:
-        """Return the client's signature of a ciphertext and its proof, for a turn."""
-        signed = binding.contribution(self.run, self.number, turn, proof, ciphertext)
-        return binding.signing_key(self._seed).sign(signed)
+    def signature(self, occasion: Occasion, proof: bytes, ciphertext: bytes) -> bytes:
+        """Return the client's signature of a ciphertext and its proof, for an occasion."""
+        return binding.signing_key(self._seed).sign(occasion.signed(proof, ciphertext))
 
     def _vector(self, layout: Layout, rows: Rows) -> bytes:
         return CiphertextVector(key=self.key, layout=layout, summands=1, rows=rows).to_bytes()

@@ -21,6 +21,7 @@ from tacit.protocols.paillier import binding
 from tacit.protocols.paillier.binding import (
     Admission,
     KeyUse,
+    Occasion,
     Public,
     Rules,
     encryption_key,
@@ -96,7 +97,8 @@ class Opening:
         seals: the clients in the sum, with the nonce of each one's masks, or its signature and proof; none with legacy
             keys.
         vectors: the encrypted sum; for holders of shares every client's ciphertext, in the order of the seals.
-        check: for an authority the digest of the check and the sum of what clients sent of it, encrypted.
+        check: for an authority the digest of the check and the sum of what clients sent of it, encrypted; for holders
+            of shares the hash of what the clients were asked.
     """
 
     seals: Mapping[ClientId, bytes]
@@ -203,7 +205,7 @@ class Holder(ABC):
         opening = Opening.from_bytes(
             frame.body,
             seal_bytes=seal_bytes(self.keys, self._key),
-            check_bytes=check_bytes(self._key) if self.keys == "authority" else 0,
+            check_bytes=check_bytes(self.keys, self._key),
             each=self.keys == "threshold",
         )
         vector = self._sum(opening, frame.turn)
@@ -294,11 +296,15 @@ class ShareHolder(Holder):
         publics, run = self._register.listed(opening.seals), self._register.run
         vectors, claims = [], []
         for (client, seal), body in zip(opening.seals.items(), opening.vectors, strict=True):
+            occasion = Occasion(run=run, client=client, turn=turn, asked=opening.check)
             signature, proof = seal[:SIGNATURE_BYTES], seal[SIGNATURE_BYTES:]
-            if not verified(publics[client], signature, binding.contribution(run, client, turn, proof, body)):
-                raise CipherError(f"client {client} has not signed its ciphertext for this round: nothing was opened")
+            if not verified(publics[client], signature, occasion.signed(proof, body)):
+                raise CipherError(
+                    f"client {client} has not signed its ciphertext for this round, or was asked for something else "
+                    "than was said: nothing was opened"
+                )
             vectors.append(CiphertextVector.from_bytes(body, self._key, units=False))
-            claims.append(binding.claim(run, client, turn, proof, vectors[-1]))
+            claims.append(occasion.claim(proof, vectors[-1]))
         if any(vector.summands != 1 for vector in vectors):
             raise CipherError("a client's ciphertext claims to be a sum, and nothing was opened")
         product = total(vectors, check_units=True, workers=self._workers)

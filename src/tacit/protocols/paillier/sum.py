@@ -22,10 +22,9 @@ from tacit.protocols.paillier.binding import (
     CHALLENGE_BYTES,
     Admission,
     KeyUse,
+    Occasion,
     Public,
     check_key,
-    claim,
-    contribution,
     encryption_key,
     run_of,
     seal_bytes,
@@ -130,9 +129,10 @@ class PaillierSum(ClientHalf):
         layout = self.laid_out(length, session.key.bits)
         if len(cohort) > layout.summands:
             raise DropoutError(f"The cohort has {len(cohort)} clients, and the layout room for {layout.summands}.")
-        check = Check.drawn() if self.keys == "authority" else None
-        gathered = RunningSum(turn=task.turn, layout=layout, session=session, cohort=cohort, check=check)
+        asked = wire.bound_to(task, self.settings)
+        check = Check.drawn(asked) if self.keys == "authority" else None
         request = wire.pack_task(task if check is None else replace(task, told=check.seed))
+        gathered = RunningSum(turn=task.turn, asked=asked, layout=layout, session=session, cohort=cohort, check=check)
         yield Gather(dict.fromkeys(session.members(cohort), request), gathered.receive)
         encrypted = gathered.finish()
         clients = tuple(gathered.clients)
@@ -306,11 +306,11 @@ class Session:
         """Return those of a cohort whose replies can be opened: enough key holders have admitted them."""
         return [client for client in cohort if client in self.enrolments and self._accepted(client)]
 
-    def signed(self, client: ClientId, turn: wire.Turn, seal: bytes, ciphertext: bytes | memoryview) -> bool:
-        """Return whether an enrolled client has signed a ciphertext and its proof for this turn."""
+    def signed(self, occasion: Occasion, seal: bytes, ciphertext: bytes | memoryview) -> bool:
+        """Return whether an enrolled client has signed a ciphertext and its proof for an occasion."""
         signature, proof = seal[:SIGNATURE_BYTES], seal[SIGNATURE_BYTES:]
-        signed = contribution(self.run, client, turn, proof, ciphertext)
-        return verified(self.enrolments[client][:PUBLIC_BYTES], signature, signed)
+        public = self.enrolments[occasion.client][:PUBLIC_BYTES]
+        return verified(public, signature, occasion.signed(proof, ciphertext))
 
     def told(self) -> tuple[str, ...]:
         """Return the remarks, once."""
@@ -421,12 +421,13 @@ class RunningSum:
         self,
         *,
         turn: wire.Turn,
+        asked: bytes,
         layout: Layout,
         session: Session,
         cohort: Iterable[ClientId],
         check: Check | None = None,
     ) -> None:
-        self._turn, self._layout, self._session, self._check = turn, layout, session, check
+        self._turn, self._asked, self._layout, self._session, self._check = turn, asked, layout, session, check
         self._borne: Rows | None = None  # the product of what clients sent of the check
         self._lock = threading.Lock()
         self._waiting: dict[ClientId, tuple[CiphertextVector, Claim | None]] = {}
@@ -471,7 +472,7 @@ class RunningSum:
         """Return what key holders are asked: to open the sum, or the replies that holders of shares add themselves."""
         seals = {client: self._seals[client] for client in self.clients if client in self._seals}
         shown = [self._shown[client] for client in self.clients if client in self._shown]
-        check = b""
+        check = self._asked if self._session.keys == "threshold" else b""
         if self._check is not None and self._borne is not None:
             key = encrypted.key
             check = self._check.digest + key.ring.multiply(self._borne, key.take(1)).tobytes()
@@ -505,6 +506,7 @@ class RunningSum:
         size = seal_bytes(keys, self._session.key)
         seal, ciphertext = bytes(body[:size]), body[size:]
         borne, claimed = None, None
+        occasion = Occasion(run=self._session.run, client=client, turn=self._turn, asked=self._asked)
         try:
             if self._check is not None:
                 width = self._session.key.ring.width
@@ -512,11 +514,11 @@ class RunningSum:
                 borne = check_row(tail, self._session.key)
             vector = CiphertextVector.from_bytes(ciphertext, self._session.key)
             if keys == "threshold":
-                claimed = claim(self._session.run, client, self._turn, seal[SIGNATURE_BYTES:], vector)
+                claimed = occasion.claim(seal[SIGNATURE_BYTES:], vector)
         except CipherError as error:
             raise self._blame(client, str(error)) from error
-        if keys == "threshold" and not self._session.signed(client, self._turn, seal, ciphertext):
-            raise self._blame(client, "It is not signed by this client for this round.")
+        if keys == "threshold" and not self._session.signed(occasion, seal, ciphertext):
+            raise self._blame(client, "It is not signed by this client for this round and what it was asked.")
         if vector.layout != self._layout or vector.summands != 1:
             raise self._blame(
                 client,
