@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+from flwr.app import Context, Message, RecordDict
+
 from tacit.config.resolved import Resolved
 from tacit.flow import ClientId
+from tacit.flower import envelope
+from tacit.flower.relay import relay
+from tacit.flower.simulation import Simulation
 from tacit.flower.trial import prepare
 from tacit.holder.process import KeyHolder
 from tacit.parties.trial import folder_of, socket_of
@@ -18,6 +24,7 @@ from tacit.site.contract import LEDGER
 from tacit.site.ledger import Ledger
 from tacit.site.process import Site, Workshop
 from tacit.site.trial import Trial
+from tests.flower.grid import grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +67,14 @@ def answering(config: Resolved, folder: Path) -> Iterator[Inside]:
         finally:
             services[0].stop()
             thread.join()
+
+
+def carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a simulation have one node, which is called in this process: all is as it is but for Ray."""
+    monkeypatch.setattr(envelope, "in_simulation", lambda: True)
+    app = envelope.client_app(relay)
+
+    def respond(message: Message) -> list[Message]:
+        return [app(message, Context(5, 100, {}, RecordDict(), {}))]
+
+    monkeypatch.setattr(Simulation, "_nodes", lambda *_: nullcontext(grid({100: respond})))

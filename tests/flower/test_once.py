@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tacit.flower.node import Own
 from tacit.flower.serve import Serving, serve
 from tacit.runs.run import run
 from tests.flower.grid import Respond, grid
+from tests.flower.inside import carried
 from tests.runs.common import Watching, digits
 from tests.runs.counted import ONCE, counted
 
@@ -54,10 +54,8 @@ def test_a_deployment_is_checked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert counts == ONCE
 
 
-@pytest.mark.xdist_group("flower")
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_simulation_plans_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = counted(monkeypatch)
+    carried(monkeypatch)
     run(digits(engine="flower", federate={"clients": 2, "rounds": 1}, mode="dp", dp={"epsilon": 8.0}))
     assert counts == ONCE
-    gc.collect()  # of what Ray left open, while the warnings are ignored

@@ -20,14 +20,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid
 
 from tacit.config.run_config import RunConfig, from_mapping
 from tacit.crypto import keyfile
 from tacit.crypto.paillier import PrivateKey
 from tacit.errors import DropoutError, RunError
-from tacit.flower import envelope
 from tacit.flower.deploy.watchdog import marked
 from tacit.flower.envelope import client_app
 from tacit.flower.relay import relay
@@ -45,11 +43,11 @@ from tacit.runs import job as jobs
 from tacit.runs.job import Job
 from tacit.runs.observer import Silent
 from tacit.runs.result import RoundRecord
-from tacit.runs.run import execute
+from tacit.runs.run import execute, run
 from tacit.service import Message, ServiceError, call
 from tacit.site.contract import read
 from tacit.site.trial import Trial
-from tests.flower.grid import grid
+from tests.flower.inside import carried
 from tests.runs.common import Watching, digits
 
 pytestmark = [
@@ -219,22 +217,12 @@ def test_what_sites_said_of_a_run_that_failed_is_kept_for_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sites are processes, and the nodes are called in this one."""
-    monkeypatch.setattr(envelope, "in_simulation", lambda: True)
+    carried(monkeypatch)
     steps = {"lr": 1e6, "weight_decay": 1e6}  # which overflow
     config = digits(engine="flower", out=tmp_path / "run", federate={"clients": 2, "retries": 0}, optimizer=steps)
-    carrier, watching, randomness = client_app(relay), Watching(), Randomness.of(seed=1)
-
-    def respond(message: Any) -> list[Any]:
-        return [carrier(message, Context(5, 100, {}, RecordDict(), {}))]
-
+    watching = Watching()
     with pytest.raises(DropoutError, match="Client 0 failed in round 1: its training diverged"):
-        execute(
-            lambda: jobs.build(resolve(config), randomness, Silent()),
-            randomness,
-            config.out,
-            watching,
-            connect=lambda job: Simulation(job, grid({100: respond})),
-        )
+        run(config, observer=watching)
     log = tmp_path / "run" / "sites.log"
     assert any(str(log) in note for note in watching.notes)
     assert "DIVERGED" in log.read_text()
