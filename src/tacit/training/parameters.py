@@ -9,8 +9,9 @@ layers in which nothing trains stay outside too: tables and masks of the base ar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 
 _PLAIN = {bool, int, float, str}
+_OF_TORCH = frozenset(vars(nn.Module()))  # where a module keeps its parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,23 @@ def held_by(parts: Sequence[nn.Module]) -> list[bool | int | float | str]:
     >>> before == held_by([layer.eval()])
     False
     """
-    return [value for part in parts for value in vars(part).values() if type(value) in _PLAIN]
+    found: list[bool | int | float | str] = []
+    for part in parts:
+        for name, value in vars(part).items():
+            if type(value) in _PLAIN:
+                found.append(value)
+            elif name not in _OF_TORCH:
+                found += _plain_in(value)
+    return found
+
+
+def _plain_in(value: Any) -> Iterator[bool | int | float | str]:
+    """Yield the numbers and texts in lists, tuples and dictionaries."""
+    if type(value) in _PLAIN:
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for own in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+            yield from _plain_in(own)
 
 
 def hooked(parts: Sequence[nn.Module]) -> bool:

@@ -7,20 +7,24 @@ that: the same operations in the same order, and so the same numbers, bit for bi
 beside it need not wait for Python's lock.
 
 Following a step takes some tenths of a second, as long as some hundred steps. It is done between rounds, for shapes
-that keep coming. A program whose numbers differ from those of the step it was made of is not used.
+that keep coming. A program whose numbers differ from those of the step it was made of is not used, and there is none of
+a step in which anybody asks a tensor for its numbers: a program would go on by the answer, whatever it is given.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.jit._fuser import optimized_execution
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.training.parameters import held_by, hooked
 
@@ -30,6 +34,7 @@ Step = Callable[..., list[Tensor]]
 _USES = 16  # steps of a shape before a program is made for it
 _MOST_PROGRAMS, _MOST_SHAPES = 8, 64  # a ragged federation has many shapes
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}  # another name for their input
+_ASKS = {"item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
 
 
 @dataclass(kw_only=True)
@@ -102,9 +107,10 @@ class StraightStep:
         parts = list(self._module.modules())
         if hooked(parts):
             return None
-        before = held_by(parts)
-        graph = make_fx(followed)(*present)
-        if held_by(parts) != before:
+        before = held_by(parts), _versions(parts)
+        with unasked():
+            graph = make_fx(followed)(*present)
+        if (held_by(parts), _versions(parts)) != before:
             return None
         program = compiled(graph)
         plain = followed(*present)
@@ -112,6 +118,52 @@ class StraightStep:
             bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(program(present), plain, strict=True)
         )
         return program if same else None
+
+
+class _AskedError(RuntimeError):
+    """A step has asked a tensor for its numbers."""
+
+
+@contextmanager
+def unasked() -> Iterator[None]:
+    """While it is on, whoever asks a tensor of this thread for its numbers, or how many of a kind there are, fails.
+
+    Following a step takes such an answer for granted: of an input a program would do forever what the batch that was
+    followed said, which is wrong for any other batch, and would let an example into steps that it has no part in. Torch
+    refuses some of the questions; lists, arrays, buffers' numbers and lengths of selections it answers.
+    """
+    with _NoLists(), _NoSelections():  # type: ignore[no-untyped-call]  # torch gives it no types
+        yield
+
+
+class _NoLists(TorchFunctionMode):
+    """Refuses what reads a tensor's memory without an operation."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in _ASKS:
+            raise _AskedError(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class _NoSelections(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
+    """Refuses operations whose result is a number of Python's, or as long as the numbers say."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        by_numbers = torch.Tag.dynamic_output_shape in func.tags
+        if func is torch.ops.aten.index.Tensor:  # the places are counted where they are given as a mask
+            by_numbers = any(own is not None and own.dtype in (torch.bool, torch.uint8) for own in args[1])
+        if by_numbers or torch.Tag.data_dependent_output in func.tags:
+            raise _AskedError(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _versions(parts: Sequence[nn.Module]) -> list[tuple[int, int]]:
+    """Return which buffers there are, and how often each was changed: a pass that changes one is no program."""
+    return [(id(own), own._version) for part in parts for own in part._buffers.values() if own is not None]
 
 
 def _copied(part: Tensor) -> Tensor:

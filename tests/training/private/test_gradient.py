@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -366,6 +367,80 @@ def test_a_program_of_a_tiny_step_gives_what_the_step_gives(case: Case) -> None:
 @pytest.mark.usefixtures("soon")
 def test_what_a_program_can_not_do_is_computed_plainly() -> None:
     plainly("cpu")
+
+
+def by_a_list(value: Tensor) -> Tensor:
+    return torch.tensor([2.0 if first > 0.0 else 1.0 for first in value[:, 0].tolist()])
+
+
+def by_an_array(value: Tensor) -> Tensor:
+    return torch.from_numpy(np.where(value[:, 0].numpy() > 0.0, 2.0, 1.0).astype(np.float32))
+
+
+def by_a_selection(value: Tensor) -> Tensor:
+    factors = torch.ones(len(value))
+    chosen = value[value[:, 0] > 0.0]
+    return factors.masked_scatter(value[:, 0] > 0.0, torch.full((len(chosen),), 2.0))
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("factors", [by_a_list, by_an_array, by_a_selection])
+def test_no_program_goes_on_by_what_an_earlier_batch_held(factors: Callable[[Tensor], Tensor]) -> None:
+    """An example would have its say in every step after the one that was followed, beyond any clipping."""
+
+    class Asking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, CLASSES)
+
+        def forward(self, value: Tensor) -> Tensor:
+            output: Tensor = self.layer(value * factors(value.detach())[:, None])
+            return output
+
+    torch.manual_seed(0)
+    model, features, labels = Asking(), torch.randn(8, 4), torch.randint(0, CLASSES, (8,))
+    asked = gradient(model, features, labels)
+    for own in (features, features, features, -features, features.roll(1, 0)):
+        for a, b in zip(asked.sums(own, labels)[0], asked._form.sums(own, labels)[0], strict=True):
+            torch.testing.assert_close(a, b)
+    assert graphs(asked) == 0
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_program_is_made_anew_for_another_number_in_a_dictionary_or_in_the_loss() -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.held = nn.Linear(4, CLASSES), {"scale": [1.0]}
+
+        def forward(self, value: Tensor) -> Tensor:
+            output: Tensor = self.layer(value) * self.held["scale"][0]
+            return output
+
+    class Focal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gamma = 1.0
+
+        def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+            losses = cross_entropy(outputs, labels)
+            return losses * (1.0 - torch.exp(-losses)) ** self.gamma
+
+    torch.manual_seed(0)
+    model, loss, features, labels = Listed(), Focal(), torch.randn(8, 4), torch.randint(0, CLASSES, (8,))
+    asked = PrivateGradient(model=model, loss=loss, clipping=Clipping(bound=0.5), example=(features, labels))
+
+    def agree() -> None:
+        for _ in range(4):
+            for a, b in zip(asked.sums(features, labels)[0], asked._form.sums(features, labels)[0], strict=True):
+                torch.testing.assert_close(a, b)
+
+    agree()
+    model.held["scale"][0] = 2.0
+    agree()
+    loss.gamma = 2.0
+    agree()
+    assert graphs(asked) == 3
 
 
 @pytest.mark.usefixtures("soon")

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from tacit.training.dropout import watched_generators
 from tacit.training.parameters import held_by, hooked
 from tacit.training.private.double import blind
+from tacit.training.settings import Loss
 from tacit.training.straight import StraightStep
 
 _SEEN = 2  # steps of a shape before a graph is made for it
@@ -49,10 +50,10 @@ class Form(Protocol):
 class Repeated:
     """Sums of a form with room for Poisson batches, by graphs or programs once there are any."""
 
-    def __init__(self, form: Form, model: nn.Module, lay_out: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, form: Form, model: nn.Module, loss: Loss, lay_out: Callable[[Tensor], Tensor]) -> None:
         self._form = form
         self._model = model
-        self._parts = list(model.modules())
+        self._parts = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
         self._lay_out = lay_out
         self._states: dict[tuple[Any, ...], _Graphs | _Programs] = {}
 
@@ -213,6 +214,7 @@ def _filled(part: Tensor, room: int) -> Tensor:
 def _state(parts: Sequence[nn.Module]) -> tuple[Any, ...]:
     """Return what a graph takes for granted: modes, numbers and texts of all parts, and where tensors lie."""
     products: Any = torch.backends.cuda.matmul
-    switches = torch.is_autocast_enabled("cuda"), torch.backends.cudnn.allow_tf32, products.allow_tf32
+    autocast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
+    switches = *autocast, torch.backends.cudnn.allow_tf32, products.allow_tf32
     tensors = [own for part in parts for own in (*part._parameters.values(), *part._buffers.values())]
     return (*switches, *(None if own is None else own.data_ptr() for own in tensors), *held_by(parts))

@@ -92,7 +92,7 @@ class PrivateGradient:
             self._form = self._functional(features, labels)
         usual = features[:1].expand(_USUAL, *features.shape[1:])
         repeats = features.is_cuda or cost_of(copy.deepcopy(batchable(model)), usual).tiny
-        self._repeated = Repeated(self._form, model, _laid_out) if repeats else None
+        self._repeated = Repeated(self._form, model, loss, _laid_out) if repeats else None
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the sum of clipped gradients, tensor by tensor, and each example's loss; an empty batch sums to zero.
