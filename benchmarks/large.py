@@ -3,7 +3,7 @@
     python benchmarks/large.py [--case "plain 25M x 20"]... [--workers 16] [--page-only]
 
 Results go to benchmarks/results/large.json, case by case, and into the table of docs/benchmarks.md; those that were not
-asked for stay as they are there. Ten million parameters under Paillier, and 25 million on Flower, take minutes on two
+asked for stay as they are there. Ten million parameters under Paillier, and large models on Flower, take minutes on two
 cores, and are run only where they are asked for.
 """
 

@@ -137,9 +137,11 @@ class ExactSum:
             np.subtract(after, back, out=back)
             np.subtract(high, back, out=back)
             np.add(own, back, out=own)
-            self._low[part] += own
+            if own.any():  # which is rare: then the second vector takes memory
+                self._low[part] += own
             high[:] = after
 
     def value(self) -> NDArray[np.float64]:
-        """Return the sum."""
-        return self._high + self._low
+        """Return the sum; nothing is added to it any more."""
+        self._high += self._low
+        return self._high

@@ -4,7 +4,10 @@ import io
 import threading
 
 import pytest
+import torch
+from torch import nn
 
+from tacit import Federation
 from tacit.runs.observer import Computing, Lines
 from tests.runs.common import Watching
 
@@ -61,3 +64,24 @@ def test_lines_say_now_and_then_how_far_a_long_computation_is(monkeypatch: pytes
     lines.doing("training")
     lines.doing("encrypting", 1.0)
     assert stream.getvalue().splitlines()[1:] == ["round 1/3: encrypting, 11%", "round 1/3: encrypting, 30%"]
+
+
+def test_a_run_tells_how_far_its_clients_and_its_key_holder_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.crypto.ring.BLOCK", 2)
+    monkeypatch.setattr("tacit.runs.observer._LONG", 0.0)
+    monkeypatch.setattr("tacit.runs.observer._PAUSE", 0.0)
+    own = (torch.eye(8), torch.arange(8) % 2)
+    federation = Federation(
+        model=nn.Linear(8, 32),
+        clients=[own, own],
+        mode="paillier",
+        paillier={"bits": 512, "insecure_key_size": True},
+        seed=1,
+        evaluate={"train": False},
+    )
+    watching = Watching()
+    federation.fit(rounds=1, observer=watching)
+    told = {what: [share for name, share in watching.computed if name == what] for what, _ in watching.computed}
+    assert told.keys() == {"encrypting", "blinding the sum", "decrypting"}
+    assert all(shares[-1] == 1.0 and len(shares) > 5 for shares in told.values())
+    assert told["decrypting"] == sorted(told["decrypting"])

@@ -70,15 +70,18 @@ CASES: dict[str, Case] = {
     "dp 25M x 20": Case(model="wide_25m", clients=20, settings=_DP),
     "masks 25M x 20": Case(model="wide_25m", clients=20, settings=_MASKS),
     "masks with dp 25M x 20": Case(model="wide_25m", clients=20, settings=_MASKED_DP, rounds=1),
-    "plain 1M x 200": Case(model="wide_1m", clients=200),
+    "plain 1M x 32": Case(model="wide_1m", clients=32),
+    "plain 1M x 400": Case(model="wide_1m", clients=400),
     "dp 1M x 200": Case(model="wide_1m", clients=200, settings=_DP),
     "masks 1M x 200": Case(model="wide_1m", clients=200, settings=_MASKS),
     "paillier 1M x 5": Case(model="wide_1m", clients=5, settings=_PAILLIER, rounds=1),
     "paillier 10M x 5": Case(model="wide_10m", clients=5, settings=_PAILLIER, rounds=1),
     "flower 25M x 5": Case(model="wide_25m", clients=5, settings=_FLOWER, rounds=1),
+    "flower 10M x 4": Case(model="wide_10m", clients=4, settings=_FLOWER, rounds=1),
+    "flower 10M x 16": Case(model="wide_10m", clients=16, settings=_FLOWER, rounds=1),
     "plain 10k x 20": Case(model="wide_10k", clients=20),
 }
-LONG = ("paillier 10M x 5", "flower 25M x 5")  # minutes each on two cores
+LONG = ("paillier 10M x 5", "flower 25M x 5", "flower 10M x 4", "flower 10M x 16")  # minutes each on two cores
 
 
 def run(case: Case, workers: int | None) -> dict[str, Any]:
@@ -178,8 +181,8 @@ def measure(name: str, *, workers: int | None = None) -> dict[str, Any]:
 def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a page with the table of results between its marks."""
     rows = [
-        "| a run | peak of memory | in copies of the model | journal | seconds per round |",
-        "| --- | --- | --- | --- | --- |",
+        "| a run | peak of memory | in copies of the model | journal |",
+        "| --- | --- | --- | --- |",
         *(_row(name, results[name]) for name in CASES if name in results),
     ]
     return between(text, MARKS, "\n".join(rows))
@@ -188,14 +191,13 @@ def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 def _row(name: str, found: Mapping[str, Any]) -> str:
     peak, copies = found["peak_bytes"] / 1e9, found["peak_bytes"] / found["model_bytes"]
     beside = f"; {found['node_bytes'] / 1e9:.2f} GB at a node" if found["node_bytes"] else ""
-    told = f"{copies:.0f}" if copies < 1_000 else "–"
-    cores = "" if found["cores"] == 2 else f" ({found['cores']} cores)"
+    cores = "" if found["cores"] == 2 else f", {found['cores']} cores"
+    told = f"{copies:.0f}" if copies < 100 else "–"
     cells = (
-        f"{name.replace(' x ', ' × ')} clients",
+        f"{name.replace(' x ', ' × ')} clients{cores}",
         f"{peak:.2f} GB{beside}",
         told,
         f"{found['journal_bytes']:,} bytes",
-        f"{found['round_seconds']:.1f}{cores}",
     )
     return f"| {' | '.join(cells)} |"
 
