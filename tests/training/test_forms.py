@@ -235,6 +235,26 @@ def test_a_client_that_has_run_out_of_examples_stands_still(form: Form) -> None:
     Run(module, holdings, chosen, form=form).equals(Run(module, holdings, chosen, form="loop"))
 
 
+class Twice(nn.Module):
+    """Two parameters whose gradient is one and the same tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, CLASSES)
+        self.one, self.two = nn.Parameter(torch.randn(CLASSES)), nn.Parameter(torch.randn(CLASSES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x) + (self.one + self.two)
+        return output
+
+
+@pytest.mark.parametrize("changes", [{"weight_decay": 0.5}, {"mu": 2.0}], ids=["weight decay", "proximal"])
+def test_what_one_parameter_adds_to_its_gradient_is_not_anothers(changes: dict[str, Any]) -> None:
+    module, holdings = _make(Twice), make_holdings((4,), [6, 2, 5, 6])
+    loop = Run(module, holdings, settings(**changes), form="loop")
+    Run(module, holdings, settings(**changes), form="vmap").equals(loop)
+
+
 @pytest.mark.parametrize("changes", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_loop_is_plain_torch(changes: dict[str, Any]) -> None:
     """The reference of all forms, against a loop written out here."""

@@ -478,12 +478,13 @@ class StackedTrainer:
         return [losses.detach(), *torch.autograd.grad(losses.sum(), parameters)]
 
     def _move(self, state: Stack, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
+        """Move the models; gradients stay as they are, as two parameters may have one and the same tensor."""
         settings, axis, parameters = self._settings, self.network.client_axis, state.parameters
         if settings.mu:
             away = torch._foreach_sub(
                 parameters, [o.expand_as(p) for o, p in zip(state.origin, parameters, strict=True)]
             )
-            torch._foreach_add_(gradients, away, alpha=settings.mu)
+            gradients = list(torch._foreach_add(gradients, away, alpha=settings.mu))
         if settings.grad_clip is not None:
             norms = torch.stack([_per_client(g, axis).square().sum(1) for g in gradients]).sum(0).sqrt()
             scale = (settings.grad_clip / (norms + 1e-6)).clamp(max=1.0)
@@ -492,7 +493,7 @@ class StackedTrainer:
             self._adapt(state, gradients, active, rate)
             return
         if settings.weight_decay:
-            torch._foreach_add_(gradients, parameters, alpha=settings.weight_decay)
+            gradients = list(torch._foreach_add(gradients, parameters, alpha=settings.weight_decay))
         if active is not None:  # a client that has run out of examples stands still, its momentum too
             gradients = [g * _spread(active, g, axis) for g in gradients]
         if settings.momentum:
