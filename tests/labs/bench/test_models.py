@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tacit.errors import ConfigError
-from tacit_labs.bench.documented.models import page, rounds, run
+from tacit_labs.bench.documented.models import page, rounds, run, steps
 from tacit_labs.bench.documented.models.zoo import ZOO
 
 CPU = torch.device("cpu")
@@ -29,6 +29,7 @@ def test_every_model_takes_its_data(name: str) -> None:
 def test_a_round_and_a_step_are_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     size = rounds.Size(clients=4, examples=4, batch=2, timed=2)
     monkeypatch.setattr(rounds, "sizes", lambda *_, **__: {"small": size})
+    monkeypatch.setattr(steps, "_BEFORE", 2)  # no program is made
     seen: list[Any] = []
     results = run.measure(
         models=["adult"], parts=["rounds", "steps"], quick=True, so_far=lambda found: seen.append(len(found["rounds"]))

@@ -30,6 +30,7 @@ from tacit_labs.bench.documented.models.zoo import Entry
 
 _RATE = 0.05
 _WARM_UPS = 3
+_SHORT, _MORE = 0.1, 5  # rounds of less than so many seconds are repeated so many times as often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,8 @@ def measure(entry: Entry, size: Size, device: torch.device, *, repeats: int) -> 
         loop.round(1)
         best: dict[str, float] = {}
         work: dict[str, float] = {}
-        for _ in range(repeats):
+        short = _seconds(lambda: ours(size.clients), device) < _SHORT
+        for _ in range(_MORE * repeats if short else repeats):
             spent = time.process_time()
             _keep(best, "tacit", _seconds(lambda: ours(size.clients), device))
             _keep(work, "tacit", time.process_time() - spent)

@@ -3,6 +3,7 @@
 A plain step is forward, backward and SGD on a batch that lies ready. A step of Tacit's has everything a private one
 needs: gathering the batch, clipping, noise from the system's generator, the optimiser. Opacus's steps have its own
 noise (torch's generator) and optimiser; it has layers of its own for recurrent and attention layers, as it asks for.
+All are warmed up alike, until what Tacit repeats (graphs, programs) is made.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import copy
 import functools
 import gc
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +35,7 @@ from tacit_labs.bench.documented.models.zoo import Entry
 Step = Callable[[], object]
 _RATE, _CLIP, _NOISE = 0.05, 1.0, 1.1
 _MODES = ("hooks", "functorch", "ghost")
-_STEPS = 4  # until a graph is captured and replayed
+_STEPS, _BEFORE = 4, 72  # until a graph is captured and replayed, and until a program is made of a tiny model's step
 
 
 def measure(entry: Entry, device: torch.device, *, batch: int, repeats: int) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def measure(entry: Entry, device: torch.device, *, batch: int, repeats: int) -> 
         for name, make in makers.items():
             try:
                 step = make()
-                step()
+                _warm_up(step)
                 steps[name] = step
             except Exception as error:
                 if not name.startswith("opacus"):
@@ -65,11 +67,10 @@ def measure(entry: Entry, device: torch.device, *, batch: int, repeats: int) -> 
                 # It may not be installed, or not know the model; the others still count.
                 missing[name] = (str(error) or type(error).__name__).splitlines()[0][:120]
         best: dict[str, float] = {}
-        for turn in range(repeats + _STEPS):  # the first warm up
+        for _ in range(repeats):
             for name, step in steps.items():
                 taken = 1e3 * _seconds(step, device)
-                if turn >= (_STEPS if device.type == "cuda" else 1):
-                    best[name] = min(best.get(name, taken), taken)
+                best[name] = min(best.get(name, taken), taken)
     return {
         "batch": batch,
         "form": form,
@@ -79,6 +80,15 @@ def measure(entry: Entry, device: torch.device, *, batch: int, repeats: int) -> 
         "memory": {name: own / memory["plain"] for name, own in memory.items()},
         "missing": missing,
     }
+
+
+def _warm_up(step: Step) -> None:
+    """Take as many steps as come before a program is made of a tiny model's, or as three seconds have."""
+    begin = time.perf_counter()
+    for number in range(_BEFORE):
+        step()
+        if number >= _STEPS and time.perf_counter() - begin > 3.0:
+            return
 
 
 def _plain(entry: Entry, features: Tensor, labels: Tensor) -> Step:
