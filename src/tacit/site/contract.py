@@ -7,6 +7,7 @@ writes one with comments, :func:`read` reads it. Paths in it start in its own fo
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import stat
 import textwrap
@@ -160,8 +161,9 @@ class Contract(Section):
         return "\n".join(said) + "\n"
 
 
-def _comment(text: str) -> list[str]:
-    return [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 100)]
+@functools.cache
+def _comment(text: str) -> tuple[str, ...]:
+    return tuple(f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 100))
 
 
 def _line(key: str, value: Any) -> str:
@@ -181,7 +183,7 @@ def read(folder: Path) -> Contract:
         raise ConfigError(f"{path} does not work. {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"Expected {path} to hold named values, as `tacit site init` writes them.")
-    return _placed(made(values, where=str(path)), folder.absolute())
+    return placed(made(values, where=str(path)), folder)
 
 
 def check_private(folder: Path) -> None:
@@ -240,17 +242,18 @@ def _keys() -> list[str]:
     return [*Contract.model_fields, *inner]
 
 
-def _placed(contract: Contract, folder: Path) -> Contract:
-    """Return the contract with paths that no longer depend on where a process was started."""
+def placed(contract: Contract, folder: Path) -> Contract:
+    """Return the contract in a folder with paths that no longer depend on where a process was started."""
+    folder = folder.absolute()
     data, keys = contract.data, contract.keys
 
-    def placed(section: Section, *names: str) -> dict[str, Any]:
+    def whole(section: Section, *names: str) -> dict[str, Any]:
         return {name: folder / path for name in names if (path := getattr(section, name)) is not None}
 
     return contract.model_copy(
         update={
             "socket": folder / contract.socket,
-            "data": data.model_copy(update=placed(data, "file", "columns", "folder")),
-            "keys": keys.model_copy(update=placed(keys, "pin", "identity", "clients", "shared")),
+            "data": data.model_copy(update=whole(data, "file", "columns", "folder")),
+            "keys": keys.model_copy(update=whole(keys, "pin", "identity", "clients", "shared")),
         }
     )

@@ -9,7 +9,7 @@ from typing import Any
 from tacit.errors import RunError
 from tacit.modes.catalogue import MODES
 from tacit.site import data as datas
-from tacit.site.contract import CONTRACT, LEDGER, Contract, made, read
+from tacit.site.contract import CONTRACT, LEDGER, Contract, made, placed
 from tacit.site.ledger import Ledger
 from tacit.storage import make_folder, write_atomically
 from tacit.tasks.tables import is_file
@@ -46,6 +46,6 @@ def init(folder: Path, source: str, values: Mapping[str, Any]) -> Contract:
     make_folder(folder, mode=0o700, advice=_ADVICE)
     folder.chmod(0o700)
     write_atomically(folder / CONTRACT, contract.to_yaml().encode(), mode=0o600, replace=False, advice=_ADVICE)
-    contract = read(folder)
+    contract = placed(contract, folder)
     Ledger.create(folder / LEDGER, contract)
     return contract
