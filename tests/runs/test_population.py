@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tacit.accounting import accountant
+from tacit.accounting.ledger import Ledger
 from tacit.config.run_config import RunConfig
 from tacit.federated.examples import ExampleLevel, ExamplePlan, Most
 from tacit.federated.plan import Claim
@@ -24,7 +26,7 @@ from tacit.wire import Turn
 from tests.federated.common import make_plan
 from tests.runs.common import lines
 
-POPULATION, COHORT, ROUNDS = 150_000, 5, 3
+POPULATION, COHORT, ROUNDS = 101_000, 5, 2
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
     "dp": {"dp": {"noise": 1.0}},
@@ -86,7 +88,7 @@ def test_an_account_of_examples_goes_through_its_cohorts_alone(monkeypatch: pyte
 
     monkeypatch.setattr(ExamplePlan, "most", watched)
     account, again = ExampleAccount(plan, claim), ExampleAccount(plan, claim)
-    for number in range(1, 6):
+    for number in range(1, 4):
         charged = account.charge(chance.sample(range(40), 5), round_number=number)
         again.add(charged)
         assert passes == 2  # one where each account was opened
@@ -105,3 +107,36 @@ def test_a_large_cohort_is_counted_in_the_journal_and_not_named() -> None:
         assert told.round(record, cohort, cohort[1:]).dropped == (0,)
     everyone = told.attempt(Turn(round_number=1), range(5_000), population=5_000, charge=None, example_charges=None)
     assert everyone.asked == "all"
+
+
+@pytest.mark.parametrize("mode", ["dp", "local-dp"])
+def test_a_round_is_composed_and_written_like_the_one_before(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed: list[int] = []
+    whole = accountant.epsilon
+
+    def watched(ledger: Ledger, delta: float) -> accountant.PrivacyCost:
+        composed.append(len(ledger.charges))
+        return whole(ledger, delta)
+
+    monkeypatch.setattr(accountant, "epsilon", watched)
+    run(
+        RunConfig(
+            mode=mode,
+            out=tmp_path / "run",
+            seed=1,
+            data={"name": "synthetic:90"},
+            federate={"per_round": 5, "rounds": 20},
+            evaluate={"train": False},
+            dp={"noise": 50.0},
+        ),
+        quiet=True,
+    )
+    assert 20 <= len(composed) <= 35  # once for each round, and a few times before and after them
+    assert set(composed) == {1}  # equal releases are one charge, of whichever client has most of them
+    written = [line for line in lines(tmp_path / "run" / JOURNAL) if line["type"] in ("attempt", "round")]
+    for kind in ("attempt", "round"):
+        sizes = [len(str(line)) for line in written if line["type"] == kind]
+        assert len(sizes) == 20
+        assert max(sizes) - min(sizes) < 60
