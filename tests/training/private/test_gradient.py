@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.grid import within
+from tacit.training.dropout import KeyedDropout, use_keys
 from tacit.training.private import captured
 from tacit.training.private.captured import _Graphs
 from tacit.training.private.clipping import RULES, Clipping, Rule
@@ -362,6 +363,24 @@ FOLLOWED = ("attention", "linear of few positions", "convolution", "embedding wi
 @pytest.mark.parametrize("case", [*(CASES[name] for name in FOLLOWED), *GATE.values()], ids=[*FOLLOWED, *GATE])
 def test_a_program_of_a_tiny_step_gives_what_the_step_gives(case: Case) -> None:
     repeats(case, "cpu")
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_program_drops_by_the_key_of_the_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))
+    use_keys(model)
+    features, labels = torch.randn(8, 4), torch.randint(0, CLASSES, (8,))
+    asked = gradient(model, features, labels, bound=0.3)
+    dropout = model[1]
+    assert isinstance(dropout, KeyedDropout)
+    found = []
+    for step in range(5):
+        dropout.key.fill_(1_000_003 * step)
+        found.append(asked.sums(features, labels)[0][0])
+        torch.testing.assert_close(found[-1], asked._form.sums(features, labels)[0][0])
+    assert graphs(asked) == 1
+    assert not torch.allclose(found[3], found[4])
 
 
 @pytest.mark.usefixtures("soon")
