@@ -213,6 +213,21 @@ def test_sites_that_can_not_start_say_why() -> None:
     assert not there.folder.exists()
 
 
+def test_nobody_waits_for_a_site_that_has_ended_while_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = time.monotonic() + 60.0
+
+    def patient(_: float) -> None:
+        assert time.monotonic() < end, "it waits for a site that is gone"
+        _until(lambda: False, 0.02)
+
+    monkeypatch.setattr("tacit.flower.trial.time", SimpleNamespace(sleep=patient))
+    there = LocalParties(resolve(_config()), at_once=1)
+    (there.folder / "site-1" / "in the way").mkdir(parents=True)
+    with pytest.raises(RunError, match=r"(?s)client 1 ended before all answered.*a ledger is for life"), there.up():
+        there.wait()
+    assert not there.folder.exists()
+
+
 def test_what_sites_said_of_a_run_that_failed_is_kept_for_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

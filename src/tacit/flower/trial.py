@@ -33,7 +33,7 @@ from tacit.modes.keys import write_keys
 from tacit.parties.trial import folder_of, socket_of
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.signatures import new_identity
-from tacit.site.trial import Trial, identity_name
+from tacit.site.trial import LOST, Trial, identity_name
 from tacit.storage import write_atomically
 
 ALONE = 16  # sites have a process each; of more, several share one
@@ -91,6 +91,9 @@ class LocalParties:
         for party in self.numbers:
             while not self.socket(party).exists():
                 self.check()
+                if (self.folder / LOST).exists():
+                    name = (self.folder / LOST).read_text()
+                    raise RunError(f"The process of {name} ended before all answered. What it said:\n{self.said()}")
                 time.sleep(_PAUSE)
 
     def check(self) -> None:

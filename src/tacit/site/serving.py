@@ -76,11 +76,12 @@ def answer(folders: Sequence[Path], *, ready: Ready, workshop: Workshop | None =
         services[0].run(*services[1:])
 
 
-def parted(works: Mapping[str, Callable[[], None]]) -> None:
+def parted(works: Mapping[str, Callable[[], None]], *, lost: Callable[[str], None] = lambda _: None) -> None:
     """Do each work in a process of its own, until all have ended; signals are passed on to them.
 
     Args:
         works: what is to be done, by the name under which its end is told of where that is an error.
+        lost: is called with that name at once, while the others go on.
     """
     children: dict[int, str] = {}
 
@@ -109,6 +110,7 @@ def parted(works: Mapping[str, Callable[[], None]]) -> None:
             sys.stderr.write(f"The process of {name} ended {how}.\n")
             sys.stderr.flush()
             ended.append(name)
+            lost(name)
     if ended:
         raise RunError(f"The process of {', '.join(ended)} ended with an error; its words are above.")
 

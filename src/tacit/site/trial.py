@@ -38,6 +38,7 @@ from tacit.site.serving import answer, parted
 from tacit.storage import write_atomically
 
 FILE = "trial.json"
+LOST = "lost"  # who has ended with an error while the others answer, for whoever still waits for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,10 @@ def serve(folder: Path) -> None:
                 told.site(folder, config, number)
         answer([folder_of(folder, number) for number in numbers], ready=lambda _: None, workshop=workshop)
 
-    parted({_named(group): partial(live, group) for group in groups})
+    def lost(name: str) -> None:
+        write_atomically(folder / LOST, name.encode(), mode=0o600)
+
+    parted({_named(group): partial(live, group) for group in groups}, lost=lost)
 
 
 def _named(numbers: Sequence[ClientId]) -> str:

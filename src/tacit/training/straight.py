@@ -34,7 +34,8 @@ Step = Callable[..., list[Tensor]]
 _USES = 16  # steps of a shape before a program is made for it
 _MOST_PROGRAMS, _MOST_SHAPES = 8, 64  # a ragged federation has many shapes
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}  # another name for their input
-_ASKS = {"item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
+_ASKS = {"item", "tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__"}
+_ASKS |= {"__bool__", "__int__", "__float__", "__index__", "__complex__"}
 
 
 @dataclass(kw_only=True)
