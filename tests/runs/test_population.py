@@ -32,6 +32,7 @@ MODES: dict[str, dict[str, Any]] = {
     "dp": {"dp": {"noise": 1.0}},
     "local-dp": {"dp": {"noise": 9.0}},
     "masks": {},
+    "paillier": {"paillier": {"bits": 512, "insecure_key_size": True}},
     "dp-sgd": {"dp": {"noise": 3.0}},
 }
 
