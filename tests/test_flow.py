@@ -121,6 +121,24 @@ def test_gathered_replies_are_taken_one_by_one_and_counted_once(engine: Engine) 
     assert (traffic.bytes_down, traffic.bytes_up, traffic.bytes_holders) == (6, 12, 9)
 
 
+def test_a_gathered_reply_from_somebody_who_was_not_asked_is_refused() -> None:
+    class Inventing:
+        name = "inventing"
+
+        def exchange(self, requests: Frames) -> Frames:
+            assert isinstance(requests, Gather)
+            requests.receive(99, b"me too")
+            return {}
+
+    def flow() -> Flow[None]:
+        yield Gather({1: b"ab"}, taken.__setitem__)
+
+    taken: dict[int, bytes] = {}
+    with pytest.raises(WireError, match="Client 99 answered"):
+        drive(flow(), Inventing())
+    assert not taken
+
+
 def test_some_of_gathered_requests_are_still_gathered() -> None:
     taken: dict[int, bytes] = {}
     some = only(Gather({1: b"a", 2: b"b", 3: b"c"}, taken.__setitem__), [1, 3])

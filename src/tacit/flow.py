@@ -185,6 +185,8 @@ def drive(flow: Flow[Result], engine: Engine, traffic: Traffic | None = None) ->
 
 def _counted(requests: Gather, traffic: Traffic) -> Gather:
     def receive(client: ClientId, reply: bytes) -> None:
+        if client not in requests:
+            raise WireError(f"Client {client} answered, though nobody asked it.")
         traffic.received({client: reply})
         requests.receive(client, reply)
 

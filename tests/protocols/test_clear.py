@@ -65,7 +65,7 @@ def test_replies_are_added_as_they_arrive_in_any_order_to_the_same_bits() -> Non
 def test_of_two_replies_of_a_client_the_first_counts_and_no_reply_after_a_refused_one() -> None:
     good, other = (wire.pack_vector(TASK.turn, np.full(2, number, np.float32)) for number in (1.0, 5.0))
     bad = wire.pack_vector(TASK.turn, np.array([1.0, np.nan], np.float32))
-    total = _summed([(1, good), (1, other), (2, bad), (2, good), (3, good[:-1])])
+    total = _summed([(1, good), (1, other), (1, bad), (2, bad), (2, good), (3, good[:-1])])
     assert (total.vector.tolist(), total.clients) == ([1.0, 1.0], (1,))
     assert len(total.notes) == 2
     assert "Client 2 failed in round 3: its update is not finite" in total.notes[0]

@@ -129,7 +129,8 @@ class RunningSum:
             vector = _vector(client, self._task.turn, reply, self._length)
         except ClientError as error:
             with self._lock:
-                self.refusals.add(client, error)
+                if client not in self.clients:
+                    self.refusals.add(client, error)
             return
         if self._accepted is not None:
             vector = self._accepted(self._task.extras, vector)

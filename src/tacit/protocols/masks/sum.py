@@ -406,12 +406,10 @@ class RunningSum:
             body = wire.expect(wire.Kind.MASKED, round_.turn, client, reply)
             residues = self._field.unpack(body, self._length)
         except ClientError as error:
-            with self._lock:
-                round_.refusals.add(client, error)
+            self._refuse(client, error)
             return
         except WireError as error:
-            with self._lock:
-                round_.refusals.add(client, round_.blame(client, f"a vector that can't be added: {error}"))
+            self._refuse(client, round_.blame(client, f"a vector that can't be added: {error}"))
             return
         with self._lock:
             place = round_.place(client)
@@ -419,6 +417,11 @@ class RunningSum:
                 return
             self.arrived[place] = True
             self.residues += residues
+
+    def _refuse(self, client: ClientId, error: ClientError) -> None:
+        with self._lock:
+            if not self.arrived[self._round.place(client)]:
+                self._round.refusals.add(client, error)
 
 
 def _places(members: Members) -> list[int]:

@@ -444,6 +444,8 @@ class RunningSum:
             vector, seal, ciphertext, borne, claimed = self._parsed(client, reply)
         except ClientError as error:
             with self._lock:
+                if client in self.clients:
+                    return
                 self.refusals.add(client, error)
                 if error.failure is wire.Failure.NOT_ENROLLED:
                     self._session.forget(client)
