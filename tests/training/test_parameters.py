@@ -8,7 +8,7 @@ from torch import nn
 
 from tacit.errors import ConfigError
 from tacit.tasks import models
-from tacit.training.parameters import Parameters
+from tacit.training.parameters import Parameters, held_by
 
 
 def _net() -> Any:
@@ -96,3 +96,16 @@ def test_a_model_without_anything_to_train_is_refused(module: nn.Module) -> None
 def test_other_precisions_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"float32 in '1.weight', got torch.float64"):
         Parameters.of(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
+
+
+def test_what_a_part_holds_in_lists_is_looked_at_unless_it_is_a_table() -> None:
+    layer: Any = nn.Linear(2, 2)
+    layer.held, layer.words = {"scale": [1.0]}, {str(number): number for number in range(1000)}
+    before = held_by([layer])
+    assert len(before) < 10
+    layer.held["scale"][0] = 2.0
+    assert held_by([layer]) != before
+    layer.held["scale"][0] = 1.0
+    assert held_by([layer]) == before
+    layer.words["more"] = 0
+    assert held_by([layer]) != before

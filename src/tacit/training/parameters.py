@@ -20,6 +20,7 @@ from tacit.errors import ConfigError
 
 _PLAIN = {bool, int, float, str}
 _OF_TORCH = frozenset(vars(nn.Module()))  # where a module keeps its parts
+_SHORT = 64  # entries; what is longer is a table, such as a vocabulary, and to look at all of it would slow every step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +135,14 @@ def held_by(parts: Sequence[nn.Module]) -> list[bool | int | float | str]:
 
 
 def _plain_in(value: Any) -> Iterator[bool | int | float | str]:
-    """Yield the numbers and texts in lists, tuples and dictionaries."""
+    """Yield the numbers and texts in lists, tuples and dictionaries that are short, and the lengths of all."""
     if type(value) in _PLAIN:
         yield value
     elif isinstance(value, (dict, list, tuple)):
-        for own in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
-            yield from _plain_in(own)
+        yield len(value)
+        if len(value) <= _SHORT:
+            for own in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+                yield from _plain_in(own)
 
 
 def hooked(parts: Sequence[nn.Module]) -> bool:
