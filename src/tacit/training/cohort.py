@@ -104,8 +104,7 @@ class Moved:
         total = torch.zeros(self.updates.shape[1], dtype=torch.float64, device=self.updates.device)
         for part, own in zip(torch.split(self.updates, self._few), torch.split(each, self._few), strict=True):
             total += torch.where(own == 0.0, 0.0, part.double() * own).float().sum(0, dtype=torch.float64)
-        summed: NDArray[np.float64] = total.cpu().numpy()
-        return summed
+        return on_host(total)
 
     def row(self, place: int) -> Vector:
         """Return one update."""
@@ -117,7 +116,7 @@ class Moved:
         return max(1, _AT_ONCE // max(self.updates.shape[1], 1))
 
 
-def on_host(values: Tensor) -> NDArray[np.float32]:
+def on_host(values: Tensor) -> NDArray[Any]:
     """Return values as an array; those on a GPU come into pinned memory, which torch keeps and gives out again.
 
     Into fresh memory a copy waits for the system to find every page: for a large model as long as its steps take.
