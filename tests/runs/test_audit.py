@@ -124,7 +124,7 @@ def observe(
         remarks=(),
         plan=plan,
         config=RunConfig(mode="dp", federate={"rounds": ROUNDS}),
-        holdings=SimpleNamespace(rows=[[0]] * clients),
+        holdings=SimpleNamespace(sizes=np.ones(clients, np.int64)),
         test=None,
         examples=None,
         trainer=SimpleNamespace(layout=SimpleNamespace(size=1)),
