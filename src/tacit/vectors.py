@@ -117,8 +117,8 @@ class ExactSum:
     >>> total = ExactSum(1)
     >>> for number in (1e20, 1.0, -1e20):
     ...     total.add(np.array([number], np.float32))
-    >>> total.value()
-    array([1.])
+    >>> total.value(), total.value()
+    (array([1.]), array([1.]))
     """
 
     def __init__(self, length: int) -> None:
@@ -142,6 +142,7 @@ class ExactSum:
             high[:] = after
 
     def value(self) -> NDArray[np.float64]:
-        """Return the sum; nothing is added to it any more."""
+        """Return the sum so far, which goes on being this object's: copy it to keep it while more is added."""
         self._high += self._low
+        self._low = np.zeros(len(self._high))  # untouched it takes no memory
         return self._high
