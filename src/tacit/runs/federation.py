@@ -48,6 +48,7 @@ class Federation:
     a mapping from the clients' names; or one data frame with a column of clients. They are brought into memory once.
     :meth:`fit` trains ``model`` in place.
 
+    >>> import numpy as np
     >>> federation = Federation(
     ...     model=nn.Linear(2, 2),
     ...     clients={"north": (np.eye(2), ["ill", "well"]), "south": (np.eye(2), ["ill", "well"])},
