@@ -115,22 +115,28 @@ def settled(*, key_bits: int, lengths: list[int], by: str, repeats: int) -> dict
     return {"seconds": [statistics.median(times) for times in found]}
 
 
-def exercise(*, key_bits: int, bits: int, mode: str, count: int, by: str) -> dict[str, Any]:
-    """Return the seconds of ``count`` times 003's operation, each on other integers, and how many were wrong.
+def exercise(*, key_bits: int, lengths: list[int], count: int, by: str) -> dict[str, Any]:
+    """Return, by operation and length, the seconds of ``count`` times 003's operations, and how many were wrong.
 
-    For ``enc_add`` that is two encryptions, the sum and its decryption; for ``enc_add_const`` one encryption, the sum
-    with a known number and its decryption.
+    ``enc_add`` is two encryptions, the sum and its decryption; ``enc_add_const`` one encryption, the sum with a known
+    number and its decryption. Each is on other integers, and lengths and operations take turns, so that all share luck.
     """
-    key, wrong = scheme(key_bits, by), 0
-    cases = [(number(bits), number(bits)) for _ in range(count)]
+    key = scheme(key_bits, by)
+    operations: dict[str, Callable[[int, int], int]] = {
+        "enc_add": lambda a, b: key.dec(key.enc_add(key.enc(a), key.enc(b))),
+        "enc_add_const": lambda a, b: key.dec(key.enc_add_const(key.enc(a), b)),
+    }
     key.dec(key.enc(1))
-    start = time.process_time()
-    if mode == "enc_add":
-        results = [key.dec(key.enc_add(key.enc(a), key.enc(b))) for a, b in cases]
-    else:
-        results = [key.dec(key.enc_add_const(key.enc(a), b)) for a, b in cases]
-    seconds = time.process_time() - start
-    wrong = sum(result != (a + b) % key.n for result, (a, b) in zip(results, cases, strict=True))
+    seconds = {mode: [0.0] * len(lengths) for mode in operations}
+    wrong = {mode: [0] * len(lengths) for mode in operations}
+    for _ in range(count):
+        for place, bits in enumerate(lengths):
+            for mode, operate in operations.items():
+                a, b = number(bits), number(bits)
+                start = time.process_time()
+                result = operate(a, b)
+                seconds[mode][place] += time.process_time() - start
+                wrong[mode][place] += result != (a + b) % key.n
     return {"seconds": seconds, "wrong": wrong}
 
 

@@ -8,7 +8,7 @@ is not clipped, and the noise is one number per tensor, of standard deviation si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class Sizes:
     rounds: int = quoted.ROUNDS  # of the run that it prints
     elsewhere: int = 3  # of the other settings, of which the report has the first round
     clients: int = quoted.CLIENTS
-    seeds: int = 3  # first rounds by the public code, each from other first weights
+    seeds: int = 10  # first rounds by the public code, each from other first weights
     table: tuple[Line, ...] = quoted.TABLE
 
 
@@ -120,6 +120,7 @@ class Private:
     plain: Result
     runs: Mapping[tuple[Line, str], Result]  # by line and reading
     first: Mapping[Line, tuple[float, ...]]  # test accuracy of the first round by seed, by the public code
+    last_epochs: Sequence[float] = ()  # training loss by round, of the clients' last local epoch
 
     def curve(self) -> Result:
         """Return the run whose rounds the report prints."""
@@ -138,6 +139,7 @@ class Private:
                 for (line, reading), result in self.runs.items()
             ],
             "costs": [vars(line) | vars(costs(line)) for line in self.sizes.table],
+            "last_epochs_loss": list(self.last_epochs),
             "first_round_by_seed": [vars(line) | {"test_accuracy": list(found)} for line, found in self.first.items()],
         }
 
@@ -149,7 +151,7 @@ def measure(sizes: Sizes, settings: Settings, folder: Path, progress: Progress) 
     for line in sizes.table:
         for reading in READINGS:
             shown = line == sizes.table[0] and reading == CODE  # the run whose rounds the report prints
-            values = _noise(line, reading) | ({} if shown else {"evaluate.train": False})
+            values = noise(line, reading) | ({} if shown else {"evaluate.train": False})
             if not shown:
                 values["federate.rounds"] = min(reading.most or sizes.elsewhere, sizes.rounds)
             ways[f"{line.sigma} {line.clip} {reading.name}"] = with_values(base, values)
@@ -158,7 +160,7 @@ def measure(sizes: Sizes, settings: Settings, folder: Path, progress: Progress) 
     keys = [(line, reading.name) for line in sizes.table for reading in READINGS]
     one = {"federate.rounds": 1, "evaluate.train": False}
     seeds = {
-        f"{line.sigma} {line.clip} seed {seed}": with_values(base, _noise(line, CODE) | one | {"seed": seed})
+        f"{line.sigma} {line.clip} seed {seed}": with_values(base, noise(line, CODE) | one | {"seed": seed})
         for line in sizes.table
         for seed in range(1, sizes.seeds + 1)
     }
@@ -176,7 +178,8 @@ def measure(sizes: Sizes, settings: Settings, folder: Path, progress: Progress) 
     )
 
 
-def _noise(line: Line, reading: Reading) -> dict[str, Any]:
+def noise(line: Line, reading: Reading) -> dict[str, Any]:
+    """Return the settings of clip and noise of one line under one reading, by dotted keys."""
     return averaging.settings(
         clip=line.clip,
         std=reading.std(line.sigma, line.clip),
@@ -187,7 +190,7 @@ def _noise(line: Line, reading: Reading) -> dict[str, Any]:
 
 
 def _base(sizes: Sizes, settings: Settings) -> dict[str, Any]:
-    return {
+    shared: dict[str, Any] = {
         "mode": "plain",
         "seed": settings.seed,
         "gpu": settings.gpu,
@@ -195,8 +198,18 @@ def _base(sizes: Sizes, settings: Settings) -> dict[str, Any]:
         | ({} if settings.data_dir is None else {"folder": str(settings.data_dir)}),
         "model": {"name": sizes.model},
         "federate": {"rounds": sizes.rounds, "clients": sizes.clients, "weighting": "uniform"},
-        "train": {"local_epochs": sizes.local_epochs, "batch_size": quoted.BATCH},
-        "optimizer": {"lr": quoted.RATE, "momentum": quoted.MOMENTUM, "schedule": "constant"},
         "server": {"lr": 1.0},
         "evaluate": {"train": True},
+    }
+    return with_values(shared, training(sizes.local_epochs))
+
+
+def training(local_epochs: int) -> dict[str, Any]:
+    """Return how clients train in the author's public code, by dotted keys."""
+    return {
+        "train.local_epochs": local_epochs,
+        "train.batch_size": quoted.BATCH,
+        "optimizer.lr": quoted.RATE,
+        "optimizer.momentum": quoted.MOMENTUM,
+        "optimizer.schedule": "constant",
     }

@@ -45,6 +45,32 @@ class Exercise:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exercises:
+    """Both operations at all lengths by one side, measured in turn."""
+
+    by: str
+    key_bits: int
+    lengths: Sequence[int]
+    count: int
+    seconds: Mapping[str, Sequence[float]]  # by operation, a value per length
+    wrong: Mapping[str, Sequence[int]]
+
+    def each(self) -> Iterator[Exercise]:
+        """Yield them one by one."""
+        for mode, values in self.seconds.items():
+            for bits, seconds, wrong in zip(self.lengths, values, self.wrong[mode], strict=True):
+                yield Exercise(
+                    by=self.by,
+                    key_bits=self.key_bits,
+                    bits=bits,
+                    mode=mode,
+                    count=self.count,
+                    seconds=seconds,
+                    wrong=wrong,
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timed:
     """All timings."""
 
@@ -101,8 +127,6 @@ def jobs(sizes: Sizes, backends: Sequence[str]) -> Iterator[Job]:
         sides = {GMPY2.name: (GMPY2.name, count)} | dict.fromkeys(backends, (TACIT, count))
         if place == 0:
             sides[PYTHON.name] = (PYTHON.name, sizes.slow)
-        for mode in MODES:
-            for bits in sizes.lengths:
-                for by, (side, many) in sides.items():
-                    asked = {"key_bits": key_bits, "bits": bits, "mode": mode, "count": many, "by": side}
-                    yield Job(makes=Exercise, by=by, name="exercise", arguments=asked, words=f"{mode}, {key_bits} bits")
+        for by, (side, many) in sides.items():
+            asked = {"key_bits": key_bits, "lengths": list(sizes.lengths), "count": many, "by": side}
+            yield Job(makes=Exercises, by=by, name="exercise", arguments=asked, words=f"operations, {key_bits} bits")
