@@ -176,14 +176,18 @@ def read(folder: Path) -> Contract:
     try:
         values = foreign.yaml_value(foreign.read_plain(path, largest=foreign.LARGEST))
     except OSError as error:
-        raise ConfigError(
-            f"{path} can't be read: {error.strerror or error}. `tacit site init` makes the folder of a site."
-        ) from error
+        raise _unreadable(path, error) from error
     except WireError as error:
         raise ConfigError(f"{path} does not work. {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"Expected {path} to hold named values, as `tacit site init` writes them.")
     return placed(made(values, where=str(path)), folder)
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path} can't be read: {error.strerror or error}. `tacit site init` makes the folder of a site."
+    )
 
 
 def check_private(folder: Path) -> None:
@@ -192,7 +196,7 @@ def check_private(folder: Path) -> None:
         try:
             found = path.stat()
         except OSError as error:
-            raise ConfigError(f"{path} can't be read: {error.strerror or error}.") from error
+            raise _unreadable(path, error) from error
         mode = stat.S_IMODE(found.st_mode)
         if mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.getuid()):
             raise ConfigError(
