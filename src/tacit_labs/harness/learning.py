@@ -66,6 +66,17 @@ def learned(
     return {name: done[name] for name in ways}
 
 
+def local_sgd(*, epochs: int, batch: int, rate: float, momentum: float) -> dict[str, Any]:
+    """Return how clients train by plain SGD at a constant rate, by dotted keys."""
+    return {
+        "train.local_epochs": epochs,
+        "train.batch_size": batch,
+        "optimizer.lr": rate,
+        "optimizer.momentum": momentum,
+        "optimizer.schedule": "constant",
+    }
+
+
 def upload(result: Result) -> float:
     """Return the bytes that a client sent up in a round, in the mean."""
     replies = sum(record.senders for record in result.rounds)

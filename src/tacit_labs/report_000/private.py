@@ -17,7 +17,7 @@ from tacit.runs.result import Result
 from tacit.studies.plan import with_values
 from tacit_labs.harness import epsilons
 from tacit_labs.harness.experiment import Progress, Settings
-from tacit_labs.harness.learning import by_round, learned
+from tacit_labs.harness.learning import by_round, learned, local_sgd
 from tacit_labs.report_000 import quoted
 
 PLAIN, MEANT, CODED = "plain", "meant", "coded"
@@ -148,10 +148,4 @@ def _base(sizes: Sizes, settings: Settings) -> dict[str, Any]:
 
 def training(local_epochs: int) -> dict[str, Any]:
     """Return how clients train in the author's public code, by dotted keys."""
-    return {
-        "train.local_epochs": local_epochs,
-        "train.batch_size": quoted.BATCH,
-        "optimizer.lr": quoted.RATE,
-        "optimizer.momentum": quoted.MOMENTUM,
-        "optimizer.schedule": "constant",
-    }
+    return local_sgd(epochs=local_epochs, batch=quoted.BATCH, rate=quoted.RATE, momentum=quoted.MOMENTUM)

@@ -19,7 +19,7 @@ from tacit.studies.plan import with_values
 from tacit_labs.baselines import averaging
 from tacit_labs.harness import epsilons
 from tacit_labs.harness.experiment import Progress, Settings
-from tacit_labs.harness.learning import by_round, learned
+from tacit_labs.harness.learning import by_round, learned, local_sgd
 from tacit_labs.report_003 import quoted
 from tacit_labs.report_003.quoted import Line
 
@@ -206,10 +206,4 @@ def _base(sizes: Sizes, settings: Settings) -> dict[str, Any]:
 
 def training(local_epochs: int) -> dict[str, Any]:
     """Return how clients train in the author's public code, by dotted keys."""
-    return {
-        "train.local_epochs": local_epochs,
-        "train.batch_size": quoted.BATCH,
-        "optimizer.lr": quoted.RATE,
-        "optimizer.momentum": quoted.MOMENTUM,
-        "optimizer.schedule": "constant",
-    }
+    return local_sgd(epochs=local_epochs, batch=quoted.BATCH, rate=quoted.RATE, momentum=quoted.MOMENTUM)

@@ -391,6 +391,11 @@ def shared(layers: Sequence[nn.Module], calls: Sequence[Sequence[Call]]) -> Laye
     return Shared(matrices=matrices, words=words, table=table, biases=biases)
 
 
+def _summed_over(value: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return each example's sum over all places that a norm's last axes, of ``shape``, stand at."""
+    return value.reshape(len(value), -1, *shape).sum(1)
+
+
 def rms_norm(layer: nn.RMSNorm, calls: Sequence[Call]) -> LayerGradients:
     """Return the gradients of the scale of a norm by root mean squares."""
     shape = layer.normalized_shape
@@ -398,10 +403,7 @@ def rms_norm(layer: nn.RMSNorm, calls: Sequence[Call]) -> LayerGradients:
     def normal(a: Tensor) -> Tensor:
         return F.rms_norm(a, shape, eps=layer.eps)
 
-    def summed(value: Tensor) -> Tensor:
-        return value.reshape(len(value), -1, *shape).sum(1)
-
-    return _scale_and_shift(layer, calls, normal, summed)
+    return _scale_and_shift(layer, calls, normal, lambda value: _summed_over(value, shape))
 
 
 def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> LayerGradients:
@@ -411,10 +413,7 @@ def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> LayerGradients:
     def normal(a: Tensor) -> Tensor:
         return F.layer_norm(a, shape, eps=layer.eps)
 
-    def summed(value: Tensor) -> Tensor:
-        return value.reshape(len(value), -1, *shape).sum(1)
-
-    return _scale_and_shift(layer, calls, normal, summed)
+    return _scale_and_shift(layer, calls, normal, lambda value: _summed_over(value, shape))
 
 
 def group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> LayerGradients:
