@@ -5,6 +5,7 @@ Without a C compiler the package installs without them: training runs on PyTorch
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -43,14 +44,14 @@ class Hardened(build_ext):
         return True
 
 
-def native(name: str, *sources: str, depends: list[str] | None = None) -> Extension:
+def native(name: str, *sources: str, depends: list[str] | None = None, options: Sequence[str] = ()) -> Extension:
     """Return an extension for the stable ABI that the installation can do without."""
     return Extension(
         name,
         sources=list(sources),
         depends=depends or [],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
-        extra_compile_args=["-std=gnu11", "-O3", "-g0", "-Wall", "-Wextra"],
+        extra_compile_args=["-std=gnu11", "-O3", "-g0", "-Wall", "-Wextra", *options],
         py_limited_api=True,
         optional=True,
     )
@@ -58,6 +59,8 @@ def native(name: str, *sources: str, depends: list[str] | None = None) -> Extens
 
 setup(
     ext_modules=[
+        # Square roots set no errno, and numbers trap nowhere: loops over them become vectors.
+        native("tacit._noise", "src/tacit/_noise.c", options=["-fno-math-errno", "-fno-trapping-math"]),
         native("tacit.training.lanes._kernels", "src/tacit/training/lanes/_kernels.c"),
         native(
             "tacit.crypto._native",

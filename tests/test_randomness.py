@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import math
+import os
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from tacit import randomness
 from tacit.errors import ConfigError
 from tacit.randomness import Randomness
+
+_SPECIAL = [0, 2**64 - 1, 1 << 11, 2**63, 2**62, 3 << 62, (1 << 53) - 1, 2**63 - 1]  # ends, halves and quarters
+built = pytest.mark.skipif(randomness._native is None, reason="this installation has no native noise")
 
 
 def _first(generator: np.random.Generator) -> list[int]:
@@ -146,3 +155,94 @@ def test_a_chance_that_is_tiny_is_not_none(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("tacit.randomness.secrets.randbits", lambda bits: int(1e-43 * 2**bits))
     assert Randomness.of(seed=None).chance(1.1e-43)
     assert not Randomness.of(seed=None).chance(0.9e-43)
+
+
+def _native() -> Any:
+    return randomness._native
+
+
+@built
+@pytest.mark.parametrize("count", [1, 2, 3, 99, 2047, 2048])
+def test_native_numbers_are_those_that_the_same_bits_make(count: int) -> None:
+    pairs = (count + 1) // 2
+    bits = np.random.default_rng(count).integers(2**64, size=(2, pairs), dtype=np.uint64)
+    for place, special in enumerate(_SPECIAL[:pairs]):
+        bits[0, place] = special
+        bits[1, (place + 3) % min(pairs, len(_SPECIAL))] = special
+    found = np.empty(count)
+    _native().of_bits(bits, found)
+    np.testing.assert_allclose(found, randomness._of_bits(bits)[:count], rtol=0.0, atol=2.0**-48)
+    truth = [
+        math.sqrt(-2.0 * math.log(((int(u) >> 11) + 0.5) / 2**53)) * math.cos(math.tau * ((int(v) >> 11) + 0.5) / 2**53)
+        for u, v in bits.T.tolist()
+    ]
+    np.testing.assert_allclose(found[:pairs], truth, rtol=0.0, atol=2.0**-48)
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=built), False])
+def test_the_systems_noise_is_normal_in_all_its_parts(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+    if not native:
+        monkeypatch.setattr(randomness, "_native", None)
+    count = (1 << 19) + 3  # several shares, and an odd rest
+    noise = Randomness.of(seed=None).normal(count, "noise")
+    assert len(np.unique(noise)) > count - 10  # no part is drawn twice or left as it was
+    for part in (noise, noise[: 1 << 14], noise[-((1 << 14) + 3) :], noise[1::2]):
+        few = 6.0 / math.sqrt(len(part))
+        assert abs(part.mean()) < few
+        assert abs(part.var() - 1.0) < 1.5 * few
+        assert abs((np.abs(part) < 0.6744897501960817).mean() - 0.5) < few  # half lie within the quartiles
+    neighbours = noise[:-1] @ noise[1:] / count
+    halves = noise[: 1 << 13] @ noise[1 << 13 : 1 << 14] / (1 << 13)  # cosines and sines of the same pairs
+    assert abs(neighbours) < 6.0 / math.sqrt(count)
+    assert abs(halves) < 6.0 / math.sqrt(1 << 13)
+    assert Randomness.of(seed=None).normal(0, "noise").tolist() == []
+
+
+def test_a_simulations_noise_is_the_same_in_parts() -> None:
+    root, count = Randomness.of(seed=3), (1 << 20) + 5
+    blocks = [root.stream("secret", "noise", 1, "block", number) for number in (0, 1)]
+    whole = np.concatenate([blocks[0].standard_normal(1 << 20), blocks[1].standard_normal(5)])
+    assert np.array_equal(root.normal(count, "noise", 1), whole)
+    assert np.array_equal(root.normal(7, "a"), root.stream("secret", "a").standard_normal(7))
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_parts_of_noise_cover_the_vector_once(seed: int | None) -> None:
+    count = (1 << 20) + 77
+    seen = np.zeros(count, np.int64)
+
+    def use(start: int, part: NDArray[np.float64]) -> None:
+        seen[start : start + len(part)] += 1
+
+    Randomness.of(seed=seed).normals(count, "noise", use=use)
+    assert (seen == 1).all()
+
+
+@built
+def test_a_forked_process_draws_its_own_bits() -> None:
+    """The state of the kernel's generator in a process is emptied for the child, which would draw the same else."""
+    _native().random(bytearray(64))
+    reads, writes = os.pipe()
+    child = os.fork()
+    drawn = bytearray(32)
+    _native().random(drawn)
+    if child == 0:
+        os.write(writes, drawn)
+        os._exit(0)
+    os.waitpid(child, 0)
+    with os.fdopen(reads, "rb") as pipe:
+        os.close(writes)
+        assert pipe.read() != bytes(drawn)
+
+
+@built
+def test_native_noise_refuses_what_it_can_not_fill() -> None:
+    with pytest.raises(ValueError, match="multiple of 8 bytes, got 9"):
+        _native().normal(bytearray(9))
+    with pytest.raises(BufferError):
+        _native().random(b"read only")
+    with pytest.raises(ValueError, match="contiguous"):
+        _native().normal(np.empty((4, 4))[:, :2])
+    for bits, numbers in ((2, 3), (4, 2), (2050, 2050)):
+        with pytest.raises(ValueError, match="16 bytes of bits per pair"):
+            _native().of_bits(np.zeros(bits, np.uint64), np.empty(numbers))

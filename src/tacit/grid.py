@@ -64,9 +64,10 @@ class Grid:
 
     def rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the nearest points of the grid."""
-        return self._round(np.array(values, np.float64))
+        return self.round(np.array(values, np.float64))
 
-    def _round(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def round(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bring values to the nearest points of the grid, in place, and return them."""
         values /= self.step
         np.rint(values, out=values)
         values *= self.step
@@ -82,7 +83,7 @@ class Grid:
                 f"Expected noise of a standard deviation up to {_WIDEST * self.step:.3g}, got {widest:.3g}: beyond it "
                 "floating point has gaps that would give the sum away. Lower the noise multiplier."
             )
-        return self._round(np.multiply(standard, std, out=standard if in_place else None))
+        return self.round(np.multiply(standard, std, out=standard if in_place else None))
 
 
 def fixed_point(*, clip: float, bits: int) -> tuple[int, float]:

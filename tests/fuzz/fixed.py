@@ -40,7 +40,7 @@ class _Drawn:
 @contextlib.contextmanager
 def determined(seed: int = 1) -> Iterator[None]:
     """Draw what the system would from a seed."""
-    with mock.patch.object(randomness, "secrets", _Drawn(seed)):
+    with mock.patch.object(randomness, "secrets", _Drawn(seed)), mock.patch.object(randomness, "_native", None):
         yield
 
 

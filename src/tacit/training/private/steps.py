@@ -164,7 +164,7 @@ class PrivateSteps:
         if self._canaries is not None:
             total = torch.cat([total, torch.from_numpy(self._canaries.added(step)).to(total.device)])
         if self._std > 0.0:
-            total = total.div_(self._grid.step).round_().mul_(self._grid.step).add_(self._noise.of_step(step))
+            self._noise.add(total, step)
         if self._canaries is not None:
             self._canaries.saw(total[sum(self._sizes) :].cpu().numpy())
             total = total[: sum(self._sizes)]
@@ -237,7 +237,8 @@ class PoissonBatches:
 class StepNoise:
     """Normal vectors of one standard deviation, one for each step, in double precision and on the grid.
 
-    They come from :meth:`tacit.randomness.Randomness.normal`, a step ahead where a GPU would wait for them.
+    They come from :meth:`tacit.randomness.Randomness.normals`: on a CPU while a cache holds both the noise and what it
+    is added to, beside a GPU a step ahead, which would wait for them.
     """
 
     def __init__(self, *, size: int, std: float, grid: Grid, randomness: Randomness, device: torch.device) -> None:
@@ -248,17 +249,31 @@ class StepNoise:
         self._device = device
         self._next: tuple[int, Future[Tensor]] | None = None
 
-    def of_step(self, step: int) -> Tensor:
-        """Return the noise of a step; in a simulation it depends on the step alone."""
-        if self._device.type != "cuda":
-            return self._draw(step)
+    def add(self, total: Tensor, step: int) -> None:
+        """Round a sum to the grid and add the noise of a step; in a simulation that depends on the step alone."""
+        if self._device.type == "cuda":
+            total.div_(self._grid.step).round_().mul_(self._grid.step).add_(self._drawn_ahead(step))
+            return
+        numbers = total.numpy()
+
+        def use(start: int, part: NDArray[np.float64]) -> None:
+            own = numbers[start : start + len(part)]
+            self._grid.round(own)
+            own += self._grid.noise(part, self._std, in_place=True)
+
+        self._randomness.normals(self._size, "noise", step, use=use)
+
+    def _drawn_ahead(self, step: int) -> Tensor:
         ready = self._next[1] if self._next is not None and self._next[0] == step else _ahead.submit(self._draw, step)
         self._next = (step + 1, _ahead.submit(self._draw, step + 1))
         return ready.result().to(self._device, non_blocking=True)
 
     def _draw(self, step: int) -> Tensor:
-        drawn = torch.from_numpy(self._randomness.normal(self._size, "noise", step, finish=self._scale))
-        return drawn.pin_memory() if self._device.type == "cuda" else drawn
+        drawn = torch.empty(self._size, dtype=torch.float64, pin_memory=True)
+        numbers = drawn.numpy()
 
-    def _scale(self, standard: NDArray[np.float64]) -> None:
-        self._grid.noise(standard, self._std, in_place=True)
+        def use(start: int, part: NDArray[np.float64]) -> None:
+            numbers[start : start + len(part)] = self._grid.noise(part, self._std, in_place=True)
+
+        self._randomness.normals(self._size, "noise", step, use=use)
+        return drawn
