@@ -62,6 +62,7 @@ setup(
         # Square roots set no errno, and numbers trap nowhere: loops over them become vectors.
         native("tacit._noise", "src/tacit/_noise.c", options=["-fno-math-errno", "-fno-trapping-math"]),
         native("tacit.training.lanes._kernels", "src/tacit/training/lanes/_kernels.c"),
+        native("tacit.training.images._kernels", "src/tacit/training/images/_kernels.c"),
         native(
             "tacit.crypto._native",
             "src/tacit/crypto/_native.c",

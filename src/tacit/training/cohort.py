@@ -389,6 +389,7 @@ class StackedTrainer:
         self._settings = settings
         self._adam = not settings.is_sgd
         self._loss = loss
+        self._alone: Stack | None = None  # of one client on a CPU, written over by the next
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
@@ -411,16 +412,26 @@ class StackedTrainer:
         return self.moved(model, state, total, plan)
 
     def start(self, model: Tensor, clients: int) -> Stack:
-        """Return K copies of the model, ready to train."""
-        axis = self.network.client_axis
-        stacked = [_stack(part, clients, axis) for part in self._trained_parts(model)]
-        return Stack(
+        """Return K copies of the model, ready to train; one client's on a CPU is the one before it, written over."""
+        axis, flat = self.network.client_axis, None
+        if clients == 1 and axis == 0 and not model.is_cuda:
+            if self._alone is not None:
+                self.restart(self._alone, model)
+                return self._alone
+            flat = model[: self._places[-1][0].stop].clone()
+            stacked = [part[None] for part in self._trained_parts(flat)]
+        else:
+            stacked = [_stack(part, clients, axis) for part in self._trained_parts(model)]
+        state = Stack(
+            flat=flat,
             momentum=[torch.zeros_like(p) for p in stacked] if self._settings.momentum or self._adam else [],
             second=[torch.zeros_like(p) for p in stacked] if self._adam else [],
             steps=torch.zeros(clients, device=model.device),
             origin=[p.select(axis, 0).unsqueeze(axis).clone() for p in stacked] if self._settings.mu else [],
             parameters=[p.requires_grad_() for p in stacked],
         )
+        self._alone = self._alone if flat is None else state
+        return state
 
     def restart(self, state: Stack, model: Tensor) -> None:
         """Write ``model`` over the copies in ``state``, in place."""
@@ -430,8 +441,8 @@ class StackedTrainer:
                 state.parameters[number].copy_(part.unsqueeze(axis))
                 if state.origin:
                     state.origin[number].copy_(part.unsqueeze(axis))
-            for momentum in state.momentum:
-                momentum.zero_()
+            for moment in (*state.momentum, *state.second, state.steps):
+                moment.zero_()
 
     def _trained_parts(self, model: Tensor) -> list[Tensor]:
         return [model[place].view(shape) for place, shape in self._places]
@@ -530,9 +541,14 @@ class StackedTrainer:
     def moved(self, model: Tensor, state: Stack, total: Tensor, plan: Schedule) -> Moved:
         """Return the updates and mean losses of a chunk."""
         axis, clients = self.network.client_axis, plan.rows.shape[1]
-        after = torch.cat([_per_client(p.detach(), axis)[:clients] for p in state.parameters], dim=1)
-        updates = torch.zeros(clients, len(model), device=model.device)
-        torch.sub(after, model[: after.shape[1]], out=updates[:, : after.shape[1]])
+        trained = self._places[-1][0].stop
+        if state.flat is not None:  # NumPy asks for large pages, which are there sooner
+            updates, after = torch.from_numpy(np.empty((1, len(model)), np.float32)), state.flat[None]
+        else:
+            updates = torch.empty(clients, len(model), device=model.device)
+            after = torch.cat([_per_client(p.detach(), axis)[:clients] for p in state.parameters], dim=1)
+        torch.sub(after, model[:trained], out=updates[:, :trained])
+        updates[:, trained:] = 0.0
         return Moved(updates=updates, losses=total.double().cpu().numpy() / plan.counts.sum(0))
 
 
@@ -545,6 +561,7 @@ class Stack:
     origin: list[Tensor]  # the model that was sent, with a client axis of one
     second: list[Tensor]  # Adam's second moments
     steps: Tensor  # (K,): how many steps each client has taken, for Adam
+    flat: Tensor | None  # the parameters of one client as one vector
 
 
 def _stack(part: Tensor, clients: int, axis: int) -> Tensor:

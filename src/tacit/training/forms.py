@@ -4,6 +4,7 @@
 form       for
 =========  ==========================================================================================
 lanes      convolutions, linear layers, pooling and pointwise layers on a CPU with the native kernels
+images     the same with wide convolutions of 3 x 3 on a CPU with the native kernels: one client after another
 grouped    models whose every layer has a rule (:mod:`tacit.training.program`), on any device
 vmap       other models without control flow on data or random numbers of their own
 loop       everything else, runs with hooks, and on CPUs models so large that one client fills a core
@@ -34,6 +35,7 @@ from tacit.training.cost import MAPPED, Cost, cost_of
 from tacit.training.dropout import use_keys, watched_generators
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.hooks import Hooks
+from tacit.training.images import network as images
 from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
 from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
@@ -45,7 +47,7 @@ from tacit.training.settings import LocalTraining, Loss
 from tacit.training.straight import StraightStep
 from tacit.training.vmapped import VmappedNetwork
 
-Form = Literal["auto", "lanes", "grouped", "vmap", "loop"]
+Form = Literal["auto", "lanes", "images", "grouped", "vmap", "loop"]
 
 _SHARE, _BESIDE, _COPIES = 0.5, 2.0, 6  # of free memory; activations and their gradients; weights, gradients, momenta
 _HELD = 8  # copies of the model that a worker holds: its own, gradient, update, what is sent, and on the way to that
@@ -54,6 +56,8 @@ _FEW = "there are too few clients per core to gain from training them at once"
 _BUSY = "one client's operations keep the GPU busy: many clients at once would gain nothing"
 _ALONE = "one client keeps the GPU busy: clients train one after another, by a captured graph"
 _HEAVY = "the model is so large that copies for many clients at once would cost more than they gain"
+_NATIVE = "one client's operations keep a core busy: clients train one after another, by native convolutions"
+_MOSTLY = 0.5  # of the arithmetic in convolutions is to be done by the native ones
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -162,7 +166,8 @@ class _Choice:
         """
         if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide):
             return 1
-        return min(self._workers, len(self._holdings.rows)) if self.form == "loop" else self._workers
+        alone = self.form in ("loop", "images")
+        return min(self._workers, len(self._holdings.rows)) if alone else self._workers
 
     @functools.cached_property
     def _wide(self) -> bool:
@@ -173,7 +178,7 @@ class _Choice:
 
     def at_once(self) -> int | None:
         """Return how many clients may train as one program, where a form or the memory sets a limit."""
-        if self.form == "loop" or self._alone:
+        if self.form in ("loop", "images") or self._alone:
             return 1
         if self._device.type == "cpu":
             return max(1, LANES * _LARGE // max(self.layout.size, 1))
@@ -219,9 +224,9 @@ class _Choice:
 
     def _stacked(self, straight: StraightStep | None = None) -> StackedTrainer:
         network: Network
-        if self.form == "grouped":
+        if self.form in ("grouped", "images"):
             assert self._program is not None
-            network = GroupedNetwork(self._program)
+            network = GroupedNetwork(self._program) if self.form == "grouped" else images.ImageNetwork(self._program)
         else:
             network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout)
         return StackedTrainer(
@@ -292,7 +297,10 @@ class _Choice:
 
     def _fastest(self, allowed: list[Form]) -> Form:
         """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
-        first = allowed[0]
+        if "images" in allowed and self._images >= _MOSTLY and not self._cost(self._module).small:
+            self.reason = _NATIVE
+            return "images"
+        first = next(form for form in allowed if form != "images")
         if self._device.type == "cpu" and self.layout.size > _LARGE and first != "loop":
             self.reason = _HEAVY
             return "loop"
@@ -328,6 +336,7 @@ class _Choice:
         """Return the forms that run the model's program, the faster first."""
         if self._program is None:
             return []
+        native: list[Form] = ["images"] if self._images else []
         if not self._settings.is_sgd:
             self.reason = f"the fast lanes know SGD, not {self._settings.name}"
         elif self._device.type == "cpu":
@@ -336,8 +345,15 @@ class _Choice:
             except NoProgram as error:
                 self.reason = str(error)
             else:
-                return ["lanes", "grouped"]
-        return ["grouped"]
+                return ["lanes", *native, "grouped"]
+        return [*native, "grouped"]
+
+    @functools.cached_property
+    def _images(self) -> float:
+        """Which share of the convolutions' arithmetic the native kernels for one client's images would do."""
+        if self._program is None or self._device.type != "cpu" or not images.available():
+            return 0.0
+        return images.share(self._program, [slot.shape for slot in self._mapped_layout.trained])
 
     def _can_vmap(self) -> bool:
         """Try one step of two clients, and whether an example's output depends on the rest of its batch."""

@@ -52,7 +52,7 @@ class GroupedNetwork:
         clients = features.shape[0]
         values = [_images(features) if len(self._program.input_shape) == 3 else features]
         for step in self._program.steps:
-            values.append(_run(step, [values[i] for i in step.inputs], parameters, keys, clients))
+            values.append(run_step(step, [values[i] for i in step.inputs], parameters, keys, clients))
         return values[-1]
 
 
@@ -63,9 +63,10 @@ def _images(features: Tensor) -> Tensor:
     return images if images.is_cuda else images.contiguous(memory_format=torch.channels_last)
 
 
-def _run(  # noqa: PLR0911 - a table of rules
+def run_step(  # noqa: PLR0911 - a table of rules
     step: ProgramStep, inputs: Sequence[Tensor], parameters: Sequence[Tensor], keys: Tensor | None, clients: int
 ) -> Tensor:
+    """Return the result of one step for K clients, of the results of earlier steps."""
     value = inputs[0]
     image = len(step.before) == 3
     match step.operation:

@@ -152,6 +152,12 @@ class Program:
         return frozenset(type(step.operation) for step in self.steps)
 
 
+def is_relu(step: ProgramStep) -> bool:
+    """Return whether a step is the rectifier."""
+    function = step.operation.function if isinstance(step.operation, Pointwise) else None
+    return isinstance(function, nn.ReLU) or function in (torch.relu, F.relu)
+
+
 _POINTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
     nn.Hardtanh, nn.Hardswish, nn.Identity,

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tacit.training.cohort import Chunk, Holdings, StackedTrainer, Trained
@@ -45,7 +45,7 @@ from tacit.training.program import (
     Pointwise,
     Pool,
     Program,
-    ProgramStep,
+    is_relu,
 )
 from tacit.training.settings import LocalTraining, Loss
 
@@ -221,7 +221,7 @@ def _fuse(program: Program) -> list[_Instruction]:
             following = steps[0][1]
             if isinstance(following.operation, Pool) and isinstance(step.operation, Convolution) and pool == 1:
                 pool = following.operation.kernel[0]
-            elif _is_relu(following):
+            elif is_relu(following):
                 relu = True
             elif isinstance(following.operation, Dropout) and following.operation.per_channel and dropout is None:
                 dropout = following.operation
@@ -235,11 +235,6 @@ def _fuse(program: Program) -> list[_Instruction]:
         if dropout is not None:
             instructions.append(_Instruction(operation=dropout, inputs=(output,), output=last, before=shape))
     return instructions
-
-
-def _is_relu(step: ProgramStep) -> bool:
-    function = step.operation.function if isinstance(step.operation, Pointwise) else None
-    return isinstance(function, nn.ReLU) or function in (torch.relu, F.relu)
 
 
 def available() -> bool:

@@ -1,0 +1,710 @@
+/* Convolutions of 3 x 3 and group norms for one model, channels last.
+ *
+ * A convolution is done by Winograd's method F(4x4, 3x3): a tile of 4 x 4
+ * outputs takes 36 products per pair of channels where the plain sum takes 144.
+ * With d the 6 x 6 inputs of a tile, g the kernel and y its outputs,
+ *
+ *     y = A' [(G g G') * (B' d B)] A,
+ *
+ * so the work is 36 matrix products of (tiles x inputs) by (inputs x outputs).
+ * The gradient of the inputs is the same convolution of the outputs' gradient e
+ * with kernels turned round; that of the kernel is G' [(B' d B) * (A e A')] G,
+ * 36 products of (inputs x tiles) by (tiles x outputs).
+ *
+ * The interpolation points are 0, 3/4, -3/4, 3/2, -3/2 and infinity: with the
+ * usual 0, 1, -1, 2, -2 rounding errors are twice as large. As it is they are
+ * those of a plain sum in a weight's gradient and a few times those of one in
+ * an output, about a millionth of it.
+ *
+ * The unit of work is a block of tiles whose 36 matrices stay in the cache.
+ * Transformed kernels of large layers would not: they are made in blocks, each
+ * just before it is used. Channels are multiples of 16.
+ *
+ * The loops are compiled once per instruction set: the file includes itself
+ * with LEVEL defined, and the widest level the processor has is chosen when
+ * the module is loaded. */
+
+#ifndef LEVEL
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef ptrdiff_t idx;
+
+#define POINTS 36   /* products per tile */
+#define SIDE 64     /* channels per block of kernels */
+#define GAP 16      /* floats between matrices, so that they don't share cache sets */
+#define LARGE 16384 /* pairs of channels above which kernels are made in blocks */
+#define SMALL 2048  /* pairs of channels whose sums over tiles are few enough to be written often */
+#define FEW 4096    /* floats per point that a block of tiles takes, of inputs and outputs */
+#define MANY 16384  /* the same where kernels are made in blocks, or tiles are summed over */
+
+/* Images (n, h, w, c) to (n, oh, ow, o). */
+typedef struct {
+    idx n, h, w, c, oh, ow, o, pad;
+    idx high, wide, tiles; /* tiles per column and row of an image, and in all */
+} convolution;
+
+typedef struct {
+    const char *name;
+    int (*convolve)(const convolution *, const float *, const float *, idx, idx, int, const float *, float *);
+    int (*kernel)(const convolution *, const float *, const float *, float *);
+    int (*norm)(const float *, const float *, const float *, const float *, float *, float *, idx, idx, idx, idx,
+                double, int);
+    int (*norm_back)(const float *, const float *, const float *, const float *, const float *, float *, float *,
+                     float *, float *, idx, idx, idx, idx, int);
+} kernels;
+
+static inline idx ceil_div(idx a, idx b) { return (a + b - 1) / b; }
+static inline idx least(idx a, idx b) { return a < b ? a : b; }
+static inline idx most(idx a, idx b) { return a > b ? a : b; }
+
+static float *scratch(idx floats)
+{
+    return aligned_alloc(64, (size_t)ceil_div(floats, 16) * 16 * sizeof(float));
+}
+
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+#define NAME(f) JOIN(f, LEVEL)
+#define STRING_(a) #a
+#define STRING(a) STRING_(a)
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+#define A 0.75f
+#define B 1.5f
+#define A2 (A * A)
+#define B2 (B * B)
+#define G0 (1.0f / (A2 * B2))
+#define G1 (1.0f / (2.0f * A2 * (A2 - B2)))
+#define G2 (1.0f / (2.0f * B2 * (B2 - A2)))
+
+/* B' d, of six values a step apart. */
+#define ENTER(d, s, t, u) \
+    do { \
+        const vec e1 = d[4 * s] - B2 * d[2 * s], o1 = A * (d[3 * s] - B2 * d[s]); \
+        const vec e2 = d[4 * s] - A2 * d[2 * s], o2 = B * (d[3 * s] - A2 * d[s]); \
+        t[0] = A2 * B2 * d[0] - (A2 + B2) * d[2 * s] + d[4 * s]; \
+        t[u] = e1 + o1, t[2 * u] = e1 - o1, t[3 * u] = e2 + o2, t[4 * u] = e2 - o2; \
+        t[5 * u] = A2 * B2 * d[s] - (A2 + B2) * d[3 * s] + d[5 * s]; \
+    } while (0)
+
+/* A' m, six values to four. */
+#define LEAVE(m, s, t, u) \
+    do { \
+        const vec p = m[s] + m[2 * s], q = m[s] - m[2 * s], r = m[3 * s] + m[4 * s], v = m[3 * s] - m[4 * s]; \
+        t[0] = m[0] + p + r, t[u] = A * q + B * v, t[2 * u] = A2 * p + B2 * r; \
+        t[3 * u] = A2 * A * q + B2 * B * v + m[5 * s]; \
+    } while (0)
+
+/* A e, four values to six. */
+#define SPREAD(d, s, t, u) \
+    do { \
+        const vec e1 = d[0] + A2 * d[2 * s], o1 = A * d[s] + A2 * A * d[3 * s]; \
+        const vec e2 = d[0] + B2 * d[2 * s], o2 = B * d[s] + B2 * B * d[3 * s]; \
+        t[0] = d[0], t[u] = e1 + o1, t[2 * u] = e1 - o1, t[3 * u] = e2 + o2, t[4 * u] = e2 - o2; \
+        t[5 * u] = d[3 * s]; \
+    } while (0)
+
+/* G g, three values to six. */
+#define WIDEN(g, s, t, u) \
+    do { \
+        const vec e1 = G1 * (g[0] + A2 * g[2 * s]), o1 = G1 * A * g[s]; \
+        const vec e2 = G2 * (g[0] + B2 * g[2 * s]), o2 = G2 * B * g[s]; \
+        t[0] = G0 * g[0], t[u] = e1 + o1, t[2 * u] = e1 - o1, t[3 * u] = e2 + o2, t[4 * u] = e2 - o2; \
+        t[5 * u] = g[2 * s]; \
+    } while (0)
+
+/* G' m, six values to three. */
+#define NARROW(m, s, t, u) \
+    do { \
+        const vec p = G1 * (m[s] + m[2 * s]), r = G2 * (m[3 * s] + m[4 * s]); \
+        t[0] = G0 * m[0] + p + r; \
+        t[u] = G1 * A * (m[s] - m[2 * s]) + G2 * B * (m[3 * s] - m[4 * s]); \
+        t[2 * u] = A2 * p + B2 * r + m[5 * s]; \
+    } while (0)
+
+#ifdef __x86_64__
+#define LEVEL avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#define V 8
+#define UMAX 2
+#include "_kernels.c"
+
+#define LEVEL avx512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define V 16
+#define UMAX 4
+#include "_kernels.c"
+#endif
+
+static const kernels *const levels[] = {
+#ifdef __x86_64__
+    &kernels_avx2,
+    &kernels_avx512,
+#endif
+    NULL,
+};
+static int usable;
+static const kernels *active;
+
+static int detect(PyObject *module)
+{
+    (void)module;
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        usable = 1;
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+            usable = 2;
+    }
+#endif
+    active = usable ? levels[usable - 1] : NULL;
+    return 0;
+}
+
+/* Reads `count` integers: addresses first, then sizes. */
+static int integers(PyObject *const *args, Py_ssize_t given, Py_ssize_t count, idx *to)
+{
+    if (given != count)
+        return PyErr_Format(PyExc_TypeError, "expected %zd integers, got %zd", count, given) != NULL;
+    if (!active)
+        return PyErr_Format(PyExc_RuntimeError, "this processor has none of the levels: ask levels() first") != NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if ((to[i] = PyLong_AsSsize_t(args[i])) == -1 && PyErr_Occurred())
+            return 0;
+    return 1;
+}
+
+static convolution read_convolution(const idx *v)
+{
+    convolution q = {v[0], v[1], v[2], v[3], v[1] + 2 * v[5] - 2, v[2] + 2 * v[5] - 2, v[4], v[5], 0, 0, 0};
+    q.high = ceil_div(q.oh, 4), q.wide = ceil_div(q.ow, 4);
+    q.tiles = q.n * q.high * q.wide;
+    return q;
+}
+
+static PyObject *answer(int done)
+{
+    if (!done)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[13];
+    if (!integers(args, given, 13, v))
+        return NULL;
+    const convolution q = read_convolution(v + 4);
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->convolve(&q, (float *)v[0], (float *)v[1], v[10], v[11], (int)v[12], (float *)v[2], (float *)v[3]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[9];
+    if (!integers(args, given, 9, v))
+        return NULL;
+    const convolution q = read_convolution(v + 3);
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *norm(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[11];
+    const double epsilon = given == 12 ? PyFloat_AsDouble(args[11]) : 0.0;
+    if (PyErr_Occurred() || !integers(args, given - (given == 12), 11, v))
+        return NULL;
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->norm((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5], v[6],
+                        v[7], v[8], v[9], epsilon, (int)v[10]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *norm_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[14];
+    if (!integers(args, given, 14, v))
+        return NULL;
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->norm_back((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5],
+                             (float *)v[6], (float *)v[7], (float *)v[8], v[9], v[10], v[11], v[12], (int)v[13]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *level_names(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < usable; i++) {
+        PyObject *name = PyUnicode_FromString(levels[i]->name);
+        if (!name || PyList_Append(list, name))
+            Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
+static PyObject *use_level(PyObject *self, PyObject *index)
+{
+    (void)self;
+    long i = PyLong_AsLong(index);
+    if (i == -1 && PyErr_Occurred())
+        return NULL;
+    if (i < 0 || i >= usable)
+        return PyErr_Format(PyExc_ValueError, "level %ld: this processor has 0 to %d", i, usable - 1);
+    active = levels[i];
+    Py_RETURN_NONE;
+}
+
+#define FAST(f) ((PyCFunction)(void (*)(void))(f))
+static PyMethodDef methods[] = {
+    {"convolve", FAST(convolve), METH_FASTCALL,
+     "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned)"},
+    {"kernel", FAST(kernel), METH_FASTCALL, "kernel(x, grad, grad_weight, n, h, w, c, o, pad)"},
+    {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, eps)"},
+    {"norm_back", FAST(norm_back), METH_FASTCALL,
+     "norm_back(grad, x, out, weight, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, relu)"},
+    {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
+    {"use_level", use_level, METH_O, "use_level(index into levels())"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)detect}, {0, NULL}};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_kernels", .m_size = 0, .m_methods = methods, .m_slots = slots};
+
+PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
+
+#else /* LEVEL: the loops of one instruction set */
+
+typedef float NAME(vec) __attribute__((vector_size(4 * V), aligned(4), may_alias));
+typedef int32_t NAME(ivec) __attribute__((vector_size(4 * V), aligned(4), may_alias));
+#define vec NAME(vec)
+#define UNLESS(no, v) ((vec)(~(NAME(ivec))(no) & (NAME(ivec))(v)))
+#define LOAD(p) (*(const vec *)(p))
+#define STORE(p, v) (*(vec *)(p) = (v))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+#define RMAX 6
+
+/* out[r][u] = (more ? out[r][u] : 0) + sum over j of x[r][j] w[j][u], R rows by U vectors. */
+INLINE void NAME(tile)(const float *x, idx xr, idx xj, const float *w, idx wj, float *out, idx or, idx count, int more,
+                       const int R, const int U)
+{
+    vec acc[RMAX][UMAX];
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int u = 0; u < U; u++)
+            acc[r][u] = more ? LOAD(out + r * or + u * V) : (vec){0};
+    for (idx j = 0; j < count; j++, x += xj, w += wj) {
+        vec wv[UMAX];
+        UNROLL for (int u = 0; u < U; u++)
+            wv[u] = LOAD(w + u * V);
+        UNROLL for (int r = 0; r < R; r++) {
+            const float own = x[r * xr];
+            UNROLL for (int u = 0; u < U; u++)
+                acc[r][u] += own * wv[u];
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int u = 0; u < U; u++)
+            STORE(out + r * or + u * V, acc[r][u]);
+}
+
+#define TILE(r, u) \
+    static TARGET void NAME(tile_##r##u)(const float *x, idx xr, idx xj, const float *w, idx wj, float *out, idx or, \
+                                         idx count, int more) \
+    { \
+        NAME(tile)(x, xr, xj, w, wj, out, or, count, more, r, u); \
+    }
+#if UMAX == 4
+#define TILES(r) TILE(r, 1) TILE(r, 2) TILE(r, 3) TILE(r, 4)
+#define ROW(r) {NAME(tile_##r##1), NAME(tile_##r##2), NAME(tile_##r##3), NAME(tile_##r##4)}
+#else
+#define TILES(r) TILE(r, 1) TILE(r, 2)
+#define ROW(r) {NAME(tile_##r##1), NAME(tile_##r##2)}
+#endif
+TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
+
+/* A matrix product of `rows` by `columns` floats. */
+static TARGET void NAME(product)(const float *x, idx xr, idx xj, const float *w, idx wj, float *out, idx or, idx rows,
+                                 idx columns, idx count, int more)
+{
+    static void (*const tiles[RMAX][UMAX])(const float *, idx, idx, const float *, idx, float *, idx, idx, int) = {
+        ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)};
+    for (idx c = 0; c < columns; c += UMAX * V)
+        for (idx r = 0; r < rows; r += RMAX)
+            tiles[least(RMAX, rows - r) - 1][least(UMAX, (columns - c) / V) - 1](x + r * xr, xr, xj, w + c, wj,
+                                                                                out + r * or + c, or, count, more);
+}
+
+/* The first pixel of a tile. */
+static inline TARGET void NAME(place)(const convolution *q, idx tile, idx *n, idx *y, idx *x)
+{
+    *x = tile % q->wide * 4;
+    *y = tile / q->wide % q->high * 4;
+    *n = tile / (q->wide * q->high);
+}
+
+/* B' d B of `count` tiles: to[point][tile][channel]. */
+static TARGET void NAME(enter)(const convolution *q, const float *from, idx first, idx count, float *to, idx step)
+{
+    for (idx i = 0; i < count; i++, to += q->c) {
+        idx n, y, x;
+        NAME(place)(q, first + i, &n, &y, &x);
+        y -= q->pad, x -= q->pad;
+        const idx row = q->w * q->c;
+        const float *at = from + n * q->h * row + y * row + x * q->c;
+        const int inside = y >= 0 && x >= 0 && y + 6 <= q->h && x + 6 <= q->w;
+        for (idx c = 0; c < q->c; c += V) {
+            vec d[36], t[36];
+            if (inside) {
+                UNROLL for (int j = 0; j < 6; j++) {
+                    vec own[6];
+                    UNROLL for (int k = 0; k < 6; k++)
+                        own[k] = LOAD(at + k * row + j * q->c + c);
+                    ENTER(own, 1, (t + j), 6);
+                }
+            } else {
+                for (int k = 0; k < 6; k++)
+                    for (int j = 0; j < 6; j++)
+                        d[k * 6 + j] = y + k >= 0 && y + k < q->h && x + j >= 0 && x + j < q->w
+                                           ? LOAD(at + k * row + j * q->c + c)
+                                           : (vec){0};
+                UNROLL for (int j = 0; j < 6; j++)
+                    ENTER((d + j), 6, (t + j), 6);
+            }
+            UNROLL for (int k = 0; k < 6; k++) {
+                vec own[6];
+                ENTER((t + 6 * k), 1, own, 1);
+                UNROLL for (int j = 0; j < 6; j++)
+                    STORE(to + (6 * k + j) * step + c, own[j]);
+            }
+        }
+    }
+}
+
+/* A' m A of `count` tiles, and the bias: `channels` of the outputs. */
+static TARGET void NAME(leave)(const convolution *q, const float *from, idx first, idx count, idx step, idx channels,
+                               const float *bias, float *to)
+{
+    for (idx i = 0; i < count; i++, from += channels) {
+        idx n, y, x;
+        NAME(place)(q, first + i, &n, &y, &x);
+        const idx row = q->ow * q->o, high = least(4, q->oh - y), wide = least(4, q->ow - x);
+        float *at = to + n * q->oh * row + y * row + x * q->o;
+        for (idx c = 0; c < channels; c += V) {
+            vec t[24];
+            UNROLL for (int j = 0; j < 6; j++) {
+                vec own[6];
+                UNROLL for (int k = 0; k < 6; k++)
+                    own[k] = LOAD(from + (6 * k + j) * step + c);
+                LEAVE(own, 1, (t + j), 6);
+            }
+            const vec more = bias ? LOAD(bias + c) : (vec){0};
+            for (int k = 0; k < high; k++) {
+                vec own[4];
+                LEAVE((t + 6 * k), 1, own, 1);
+                UNROLL for (int j = 0; j < 4; j++)
+                    if (j < wide)
+                        STORE(at + k * row + j * q->o + c, own[j] + more);
+            }
+        }
+    }
+}
+
+/* A e A' of `count` tiles. */
+static TARGET void NAME(spread)(const convolution *q, const float *from, idx first, idx count, float *to, idx step)
+{
+    for (idx i = 0; i < count; i++, to += q->o) {
+        idx n, y, x;
+        NAME(place)(q, first + i, &n, &y, &x);
+        const idx row = q->ow * q->o, high = least(4, q->oh - y), wide = least(4, q->ow - x);
+        const float *at = from + n * q->oh * row + y * row + x * q->o;
+        for (idx c = 0; c < q->o; c += V) {
+            vec t[24];
+            UNROLL for (int j = 0; j < 4; j++) {
+                vec own[4];
+                UNROLL for (int k = 0; k < 4; k++)
+                    own[k] = k < high && j < wide ? LOAD(at + k * row + j * q->o + c) : (vec){0};
+                SPREAD(own, 1, (t + j), 4);
+            }
+            UNROLL for (int k = 0; k < 6; k++) {
+                vec own[6];
+                SPREAD((t + 4 * k), 1, own, 1);
+                UNROLL for (int j = 0; j < 6; j++)
+                    STORE(to + (6 * k + j) * step + c, own[j]);
+            }
+        }
+    }
+}
+
+/* G g G' of a block of kernels: to[point][input][output]; `in` and `out` floats lie between neighbours. */
+static TARGET void NAME(widen)(const float *w, idx in, idx out, int turned, idx inputs, idx outputs, float *to,
+                               idx step, idx line)
+{
+    for (idx o = 0; o < outputs; o += V)
+        for (idx c = 0; c < inputs; c++) {
+            const float *at = w + c * in + o * out;
+            float own[9][V];
+            for (int l = 0; l < V; l++)
+                UNROLL for (int k = 0; k < 9; k++)
+                    own[k][l] = at[l * out + k];
+            vec g[9], t[18];
+            UNROLL for (int k = 0; k < 9; k++)
+                g[k] = LOAD(own[turned ? 8 - k : k]);
+            UNROLL for (int j = 0; j < 3; j++)
+                WIDEN((g + j), 3, (t + j), 3);
+            UNROLL for (int k = 0; k < 6; k++) {
+                vec u[6];
+                WIDEN((t + 3 * k), 1, u, 1);
+                UNROLL for (int j = 0; j < 6; j++)
+                    STORE(to + (6 * k + j) * step + c * line + o, u[j]);
+            }
+        }
+}
+
+static TARGET int NAME(convolve)(const convolution *q, const float *x, const float *w, idx in, idx out, int turned,
+                                 const float *bias, float *y)
+{
+    const int whole = q->c * q->o <= LARGE;
+    const idx cb = whole ? q->c : least(q->c, SIDE), ob = whole ? q->o : least(q->o, SIDE);
+    const idx room = whole ? FEW / (q->c + q->o) : MANY / q->c;
+    const idx block = least(q->tiles, most(room - room % RMAX, 2 * RMAX));
+    const idx vs = block * q->c + GAP, ms = block * ob + GAP, us = cb * ob + GAP;
+    float *v = scratch(POINTS * (vs + ms + us));
+    if (!v)
+        return 0;
+    float *m = v + POINTS * vs, *u = m + POINTS * ms;
+    if (whole)
+        NAME(widen)(w, in, out, turned, q->c, q->o, u, us, ob);
+    for (idx first = 0; first < q->tiles; first += block) {
+        const idx count = least(block, q->tiles - first);
+        NAME(enter)(q, x, first, count, v, vs);
+        for (idx o = 0; o < q->o; o += ob) {
+            const idx outputs = least(ob, q->o - o);
+            for (idx c = 0; c < q->c; c += cb) {
+                const idx inputs = least(cb, q->c - c);
+                if (!whole)
+                    NAME(widen)(w + c * in + o * out, in, out, turned, inputs, outputs, u, us, ob);
+                for (int p = 0; p < POINTS; p++)
+                    NAME(product)(v + p * vs + c, q->c, 1, u + p * us, ob, m + p * ms, outputs, count, outputs, inputs,
+                                  c > 0);
+            }
+            NAME(leave)(q, m, first, count, ms, outputs, bias ? bias + o : NULL, y + o);
+        }
+    }
+    free(v);
+    return 1;
+}
+
+static TARGET int NAME(kernel)(const convolution *q, const float *x, const float *e, float *gw)
+{
+    const idx room = q->c * q->o < SMALL ? FEW : 2 * MANY;
+    const idx block = least(q->tiles, most(room / (q->c + q->o), 16));
+    const idx cb = least(q->c, SIDE), ob = least(q->o, SIDE);
+    const idx vs = block * q->c + GAP, es = block * q->o + GAP, us = cb * ob + GAP;
+    float *v = scratch(POINTS * (vs + es + us));
+    if (!v)
+        return 0;
+    float *d = v + POINTS * vs, *u = d + POINTS * es;
+    for (idx first = 0; first < q->tiles; first += block) {
+        const idx count = least(block, q->tiles - first);
+        NAME(enter)(q, x, first, count, v, vs);
+        NAME(spread)(q, e, first, count, d, es);
+        for (idx o = 0; o < q->o; o += ob)
+            for (idx c = 0; c < q->c; c += cb) {
+                const idx inputs = least(cb, q->c - c), outputs = least(ob, q->o - o);
+                for (int p = 0; p < POINTS; p++)
+                    NAME(product)(v + p * vs + c, 1, q->c, d + p * es + o, q->o, u + p * us, ob, inputs, outputs, count,
+                                  0);
+                for (idx i = 0; i < inputs; i++)
+                    for (idx k = 0; k < outputs; k += V) {
+                        vec t[18], g[9];
+                        UNROLL for (int j = 0; j < 6; j++) {
+                            vec own[6];
+                            UNROLL for (int l = 0; l < 6; l++)
+                                own[l] = LOAD(u + (6 * l + j) * us + i * ob + k);
+                            NARROW(own, 1, (t + j), 6);
+                        }
+                        UNROLL for (int l = 0; l < 3; l++)
+                            NARROW((t + 6 * l), 1, (g + 3 * l), 1);
+                        float own[9][V];
+                        UNROLL for (int l = 0; l < 9; l++)
+                            STORE(own[l], g[l]);
+                        float *to = gw + ((o + k) * q->c + c + i) * 9;
+                        for (int l = 0; l < V; l++, to += q->c * 9)
+                            UNROLL for (int s = 0; s < 9; s++)
+                                to[s] = first ? to[s] + own[s][l] : own[s][l];
+                    }
+            }
+    }
+    free(v);
+    return 1;
+}
+
+/* y = [max(0,] (x - mean) / deviation * weight + bias [+ added] [)], mean and deviation over a group of channels of
+ * one image; moments[n][group] = mean, 1 / deviation. */
+static TARGET int NAME(norm)(const float *x, const float *added, const float *weight, const float *bias, float *y,
+                             float *moments, idx n, idx pixels, idx channels, idx groups, double epsilon, int relu)
+{
+    const idx own = channels / groups;
+    float *sums = scratch(3 * channels), *scale = sums + channels, *shift = scale + channels;
+    if (!sums)
+        return 0;
+    for (idx i = 0; i < n; i++, x += pixels * channels, y += pixels * channels, moments += 2 * groups) {
+        for (int second = 0; second < 2; second++) { /* squares of what is left without the mean: no cancellation */
+            for (idx c = 0; c < channels; c += V) {
+                vec acc[4] = {{0}, {0}, {0}, {0}};
+                const vec one = (vec){0} + 1.0f, mean = second ? LOAD(shift + c) : (vec){0};
+                const float *at = x + c;
+                idx p = 0;
+                for (; p + 4 <= pixels; p += 4, at += 4 * channels)
+                    UNROLL for (int k = 0; k < 4; k++) {
+                        const vec d = LOAD(at + k * channels) - mean;
+                        acc[k] += d * (second ? d : one);
+                    }
+                for (; p < pixels; p++, at += channels) {
+                    const vec d = LOAD(at) - mean;
+                    acc[0] += d * (second ? d : one);
+                }
+                STORE(sums + c, (acc[0] + acc[1]) + (acc[2] + acc[3]));
+            }
+            for (idx g = 0; g < groups; g++) {
+                double total = 0.0;
+                for (idx c = g * own; c < (g + 1) * own; c++)
+                    total += sums[c];
+                total /= (double)(own * pixels);
+                moments[2 * g + second] = (float)(second ? 1.0 / sqrt(total + epsilon) : total);
+                for (idx c = g * own; c < (g + 1) * own; c++)
+                    if (second) {
+                        scale[c] = (weight ? weight[c] : 1.0f) * moments[2 * g + 1];
+                        shift[c] = (bias ? bias[c] : 0.0f) - scale[c] * moments[2 * g];
+                    } else
+                        shift[c] = moments[2 * g];
+            }
+        }
+        for (idx p = 0; p < pixels; p++)
+            for (idx c = 0; c < channels; c += V) {
+                vec v = LOAD(x + p * channels + c) * LOAD(scale + c) + LOAD(shift + c);
+                if (added)
+                    v += LOAD(added + (i * pixels + p) * channels + c);
+                if (relu)
+                    v = UNLESS(v < 0.0f, v); /* NaN stays */
+                STORE(y + p * channels + c, v);
+            }
+    }
+    free(sums);
+    return 1;
+}
+
+/* The gradients of x, of what was added (if asked for), of weight and bias (added up over images). */
+static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y, const float *weight,
+                                  const float *moments, float *gx, float *ga, float *gw, float *gb, idx n, idx pixels,
+                                  idx channels, idx groups, int relu)
+{
+    const idx own = channels / groups, size = pixels * channels;
+    float *mean = scratch(7 * channels), *inverse = mean + channels, *first = inverse + channels;
+    if (!mean)
+        return 0;
+    float *second = first + channels, *scale = second + channels, *along = scale + channels, *shift = along + channels;
+    memset(gw, 0, (size_t)channels * sizeof *gw);
+    memset(gb, 0, (size_t)channels * sizeof *gb);
+    for (idx i = 0; i < n; i++, e += size, x += size, y += size, gx += size, moments += 2 * groups) {
+        for (idx c = 0; c < channels; c++)
+            mean[c] = moments[2 * (c / own)], inverse[c] = moments[2 * (c / own) + 1];
+        for (idx c = 0; c < channels; c += V) {
+            vec a[2] = {{0}, {0}}, b[2] = {{0}, {0}};
+            const vec m = LOAD(mean + c);
+            idx p = 0;
+            for (; p + 2 <= pixels; p += 2)
+                UNROLL for (int k = 0; k < 2; k++) {
+                    const idx at = (p + k) * channels + c;
+                    vec g = LOAD(e + at);
+                    if (relu)
+                        g = UNLESS(LOAD(y + at) <= 0.0f, g);
+                    a[k] += g, b[k] += g * (LOAD(x + at) - m);
+                }
+            for (; p < pixels; p++) {
+                const idx at = p * channels + c;
+                vec g = LOAD(e + at);
+                if (relu)
+                    g = UNLESS(LOAD(y + at) <= 0.0f, g);
+                a[0] += g, b[0] += g * (LOAD(x + at) - m);
+            }
+            const vec sum = a[0] + a[1], product = (b[0] + b[1]) * LOAD(inverse + c);
+            STORE(first + c, sum);
+            STORE(second + c, product);
+            STORE(gw + c, LOAD(gw + c) + product);
+            STORE(gb + c, LOAD(gb + c) + sum);
+        }
+        for (idx g = 0; g < groups; g++) {
+            double sum = 0.0, product = 0.0;
+            for (idx c = g * own; c < (g + 1) * own; c++) {
+                const double factor = weight ? weight[c] : 1.0;
+                sum += factor * first[c], product += factor * second[c];
+            }
+            sum /= (double)(own * pixels), product /= (double)(own * pixels);
+            for (idx c = g * own; c < (g + 1) * own; c++) { /* gx = inverse (weight g - sum - normal x product) */
+                scale[c] = inverse[c] * (weight ? weight[c] : 1.0f);
+                along[c] = (float)(-product * inverse[c] * inverse[c]);
+                shift[c] = (float)(-sum * inverse[c]) - along[c] * mean[c];
+            }
+        }
+        for (idx p = 0; p < pixels; p++)
+            for (idx c = 0; c < channels; c += V) {
+                const idx at = p * channels + c;
+                vec g = LOAD(e + at);
+                if (relu)
+                    g = UNLESS(LOAD(y + at) <= 0.0f, g);
+                if (ga)
+                    STORE(ga + i * size + at, g);
+                STORE(gx + at, g * LOAD(scale + c) + LOAD(x + at) * LOAD(along + c) + LOAD(shift + c));
+            }
+    }
+    free(mean);
+    return 1;
+}
+
+static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back)};
+
+#undef vec
+#undef UNLESS
+#undef LOAD
+#undef STORE
+#undef INLINE
+#undef RMAX
+#undef TILE
+#undef TILES
+#undef ROW
+#undef LEVEL
+#undef TARGET
+#undef V
+#undef UMAX
+
+#endif

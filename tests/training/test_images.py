@@ -1,0 +1,191 @@
+"""Native convolutions and group norms of one client's images against PyTorch in float64, and as a form of training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.training.dropout import use_keys
+from tacit.training.images import network
+from tacit.training.images.network import available, conv3x3, group_norm
+from tacit.training.parameters import Parameters
+from tacit.training.program import graph_of, trace
+from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
+
+pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built, or the CPU has no AVX2")
+
+LEVELS: list[str] = network._kernels.levels() if available() else []
+
+
+@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[None]:
+    network._kernels.use_level(request.param)
+    yield
+    network._kernels.use_level(len(LEVELS) - 1)
+
+
+def normal(*shape: int, last: bool = False, seed: int = 0) -> Tensor:
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return (drawn.contiguous(memory_format=torch.channels_last) if last else drawn).requires_grad_()
+
+
+def close(actual: Tensor, expected: Tensor, *inputs: Tensor) -> None:
+    """Compare outputs, and the gradients of a sum with random weights; ``inputs`` are leaves of both."""
+    weights = normal(*actual.shape, seed=9).detach()
+    own = torch.autograd.grad(actual, inputs, weights)
+    right = torch.autograd.grad(expected, inputs, weights.double())
+    for a, b in zip((actual.detach(), *own), (expected.detach(), *right), strict=True):
+        assert a.dtype == torch.float32
+        assert (a.double() - b.double()).norm() <= 5e-6 * b.double().norm()
+
+
+SHAPES = {  # batch, inputs, outputs, height, width, padding
+    "whole tiles": (2, 16, 32, 8, 8, 1),
+    "a block of tiles and some more": (9, 32, 16, 32, 32, 1),
+    "odd sides": (3, 16, 48, 13, 7, 0),
+    "padded twice": (2, 48, 16, 5, 9, 2),
+    "kernels in blocks": (3, 144, 160, 6, 6, 1),
+    "one output": (1, 16, 16, 3, 3, 0),
+}
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_convolution(shape: tuple[int, ...], biased: bool) -> None:
+    n, inputs, outputs, high, wide, padding = shape
+    x, weight = normal(n, inputs, high, wide, last=biased), normal(outputs, inputs, 3, 3, seed=1)
+    bias = normal(outputs, seed=2) if biased else None
+    expected = F.conv2d(x.double(), weight.double(), None if bias is None else bias.double(), padding=padding)
+    close(conv3x3(x, weight, bias, padding=padding), expected, x, weight, *([] if bias is None else [bias]))
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize(("groups", "shape"), [(8, (3, 16, 5, 7)), (1, (2, 48, 1, 1)), (32, (2, 32, 4, 4))])
+def test_a_group_norm(groups: int, shape: tuple[int, ...], added: bool, relu: bool) -> None:
+    x, more = normal(*shape, last=added), normal(*shape, last=relu, seed=1) if added else None
+    weight, bias = normal(shape[1], seed=2), normal(shape[1], seed=3)
+    expected = F.group_norm(x.double(), groups, weight.double(), bias.double(), 1e-3)
+    expected = expected if more is None else expected + more.double()
+    expected = expected.relu() if relu else expected
+    inputs = (x, weight, bias) if more is None else (x, weight, bias, more)
+    close(group_norm(x, groups, weight, bias, 1e-3, added=more, relu=relu), expected, *inputs)
+
+
+@pytest.mark.usefixtures("level")
+def test_a_group_norm_of_values_far_from_zero() -> None:
+    x = (1e3 + normal(2, 16, 8, 8).detach()).requires_grad_()
+    own, right = group_norm(x, 4, None, None, 1e-5), F.group_norm(x.double(), 4, None, None, 1e-5)
+    assert (own.double() - right).norm() <= 1e-3 * right.norm()
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_stays_in_its_example_and_stays(bad: float) -> None:
+    images, weight = normal(3, 16, 8, 8).detach(), normal(16, 16, 3, 3).detach()
+    images[1, 3, 4, 4] = bad
+    out = group_norm(conv3x3(images, weight, padding=1), 4, None, None, 1e-5, relu=True)
+    finite = out.isfinite().flatten(1).all(1)
+    assert finite.tolist() == [True, False, True]
+    assert out[1].isnan().any()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x, weight = normal(1, 16, 8, 8), normal(16, 16, 3, 3)
+    refused: tuple[tuple[Callable[[], Tensor], str], ...] = (
+        (lambda: conv3x3(x, normal(16, 32, 3, 3), padding=1), "don't fit"),
+        (lambda: conv3x3(x, normal(8, 16, 3, 3), padding=1), "multiples of 16"),
+        (lambda: conv3x3(x, weight, padding=3), "padding 3"),
+        (lambda: conv3x3(x[:, :, :1], weight, padding=0), "no output"),
+        (lambda: conv3x3(x, weight, normal(3), padding=1), "bias"),
+        (lambda: conv3x3(x.double(), weight, padding=1), "float64"),
+        (lambda: group_norm(x, 3, None, None, 1e-5), "multiple of 16 and of 3"),
+        (lambda: group_norm(x, 4, normal(3), None, 1e-5), "weight and bias"),
+        (lambda: group_norm(x, 4, None, None, 1e-5, added=x[:, :, :1]), "added"),
+    )
+    for call, word in refused:
+        with pytest.raises(ValueError, match=word):
+            call()
+
+
+class _Network(nn.Module):
+    """A small residual network: strides, shortcuts with and without a norm, dropout, a norm that two layers use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(1, 16, 3, padding=1), nn.GroupNorm(4, 16)
+        self.first, self.norm1 = nn.Conv2d(16, 16, 3, padding=1), nn.GroupNorm(2, 16)
+        self.second, self.norm2 = nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.GroupNorm(8, 32, affine=False)
+        self.short, self.norm3 = nn.Conv2d(16, 32, 1), nn.GroupNorm(8, 32)
+        self.down, self.norm4 = nn.Conv2d(32, 16, 3, stride=2, padding=1), nn.GroupNorm(4, 16)
+        self.drop, self.out = nn.Dropout2d(0.3), nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.stem(x)))
+        x = torch.relu(x + self.norm1(self.first(x)))
+        x = torch.relu(self.norm2(self.second(x)) + self.norm3(self.short(x)))
+        x = self.norm4(self.drop(self.down(x)))
+        x = x + torch.tanh(x)
+        return self.out(x.mean((2, 3)))  # type: ignore[no-any-return]  # torch gives it no types
+
+
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"momentum": 0.9, "weight_decay": 0.1, "mu": 0.5, "grad_clip": 0.2},
+    {"name": "adam", "lr": 1e-3, "eps": 1e-2, "epochs": 2},  # which tells no noise in a gradient of nearly 0
+)
+
+
+@pytest.fixture(scope="module")
+def module() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return _Network()
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=["sgd", "adam"])
+def test_clients_train_as_in_a_loop(module: nn.Module, changes: dict[str, Any]) -> None:
+    holdings, chosen = make_holdings((1, 8, 8), [10, 3, 1]), settings(**changes)
+    own = Run(module, holdings, chosen, form="images")
+    own.equals(Run(module, holdings, chosen, form="loop"))
+    for client in range(3):  # nothing of one client is left for the next
+        alone = Run(module, holdings, chosen, form="images", clients=[client])
+        assert (alone.updates[client] == own.updates[client]).all()
+
+
+def test_the_form_is_taken_where_a_client_keeps_a_core_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = Custom(
+        lambda m, x: m.out(torch.relu(m.b(torch.relu(m.a(x)))).mean((2, 3))),
+        a=nn.Conv2d(1, 64, 3, padding=1, stride=2),
+        b=nn.Conv2d(64, 64, 3, padding=1),
+        out=nn.Linear(64, CLASSES),
+    )
+    holdings = make_holdings((1, 32, 32), [8, 8])
+    run = Run(wide, holdings, settings(batch_size=8))
+    assert (run.form, "native" in run.reason) == ("images", True)
+    assert Run(wide, make_holdings((1, 8, 8), [8, 8]), settings(batch_size=1)).form != "images"
+    monkeypatch.setattr(network, "_kernels", None)
+    without = Run(wide, holdings, settings(batch_size=8))
+    assert without.form == "loop"
+    run.equals(without)
+
+
+def test_a_norm_is_joined_with_what_is_behind_it_once(module: nn.Module) -> None:
+    keyed = copy.deepcopy(module)
+    use_keys(keyed)
+    program = trace(graph_of(keyed), Parameters.of(keyed), torch.zeros(1, 8, 8))
+    fused = [i for i in network._fuse(program) if i.fused is not None]
+    assert [(len(i.inputs), i.fused.relu) for i in fused if i.fused] == [
+        (1, True),  # norm
+        (2, True),  # norm1, and the shortcut
+        (1, False),  # norm3
+        (2, True),  # norm2, and norm3
+        (1, False),  # norm4, which two steps use
+    ]
