@@ -15,8 +15,8 @@ CIPHER     one encrypted vector
 KEY        a request for the public key, with the run's rules, and the answer: a challenge and the key
 ENROL      a run and its key, which a client is asked to enrol with, and the client's enrolment
 ADMIT      clients' enrolments, which a key holder is told, and whom it did not admit
-OPEN       whose replies a key holder is asked to open the sum of, and the ciphertexts
-OPENED     the sum, or a share of its decryption
+OPEN       whose replies a key holder is asked to open the sum of, and the ciphertexts, or a block of each
+OPENED     the sum, or a share of the decryption of a block
 SIGNS      a set of coordinates as one number, their common sign and a bit
 HELLO      who one is and what one was set up for, before the first round
 SHARE      a cohort and the keys of a client's neighbours, and the shares of its secrets that it sealed for them

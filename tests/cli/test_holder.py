@@ -7,7 +7,7 @@ import pytest
 from tacit import wire
 from tacit.holder.process import KeyHolder
 from tacit.protocols.paillier import Rules
-from tacit.protocols.paillier.sum import SETUP
+from tacit.protocols.paillier.session import SETUP
 from tests.cli.common_crypto import INSECURE, Tacit
 
 KEY = ("keys", "new", "paillier", "--bits", "512", INSECURE)

@@ -19,7 +19,7 @@ from tacit.parties.hello import GREETING, Introduction
 from tacit.protocols.paillier import Rules
 from tacit.protocols.paillier.binding import Admission, noise_of, unpack_clients
 from tacit.protocols.paillier.client import Member
-from tacit.protocols.paillier.sum import SETUP
+from tacit.protocols.paillier.session import SETUP
 from tacit.protocols.signatures import new_identity, read_identity
 from tests.holder.common import PEOPLE, RULES, People, Remote, Serving, code_of, last_refusal, made, run_with, why
 from tests.protocols.paillier.run import LENGTH, Run, enrol, less, opens, passed_off, proof_of, refused
@@ -201,7 +201,7 @@ def test_a_wrong_product_is_refused(target: Target) -> None:
     opening = run.opening(replies)
     bodies = [replies[0][1], replies[1][1], replies[3][1], replies[3][1]]
     if target.keys == "threshold":
-        assert refused(run.ask(replace(opening, vectors=bodies)), "client 2 has not signed its ciphertext")
+        assert refused(run.ask(replace(opening, vectors=bodies)), "client 2 has not signed its ciphertexts")
         return
     assert refused(run.ask(replace(opening, vectors=[run.added(bodies).to_bytes()])), "nothing of it is told")
 
@@ -241,7 +241,7 @@ def test_a_proof_that_was_made_for_something_else_is_refused(target: Target, who
     run = run_with(target.keys, target.remote, target.people, identities=identities)
     replies, key = run.replies(2), run.session.key
     stranger = paillier.generate(bits=256, insecure_key_size=True)[0]
-    context = run.occasion(3, 2).to_bytes()
+    context = run.occasion(3, 2).of_block(0)
     zeros = np.zeros((layout(LENGTH, 256).rows, 32), np.uint8)
     rows = run.added([replies[3][1]]).rows
     answer = {"message": 5, "noise": 7}  # and a commitment that fits a challenge of its own choice

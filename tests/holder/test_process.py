@@ -22,13 +22,15 @@ from tacit.errors import ConfigError, KeysError, StorageError, TacitError
 from tacit.holder.memory import Memory
 from tacit.holder.process import KeyHolder
 from tacit.holder.settings import FILE, MEMORY, Settings
-from tacit.protocols.paillier import Caution, Rules, ShareHolder
-from tacit.protocols.paillier.sum import SETUP
+from tacit.protocols.paillier import Caution, Rules, ShareHolder, blocks
+from tacit.protocols.paillier.session import SETUP
 from tacit.protocols.signatures import read_identities
 from tacit.service import ServiceError
 from tests.holder.common import RULES, WORDS, People, Serving, code_of, made, memory_of, run_with
-from tests.protocols.paillier.run import Run, opens, refused
+from tests.protocols.paillier.run import LENGTH, Run, opens, refused
 from tests.protocols.test_conformance import key_shares, layout
+
+TURN = wire.Turn(round_number=1)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,26 @@ def test_where_the_disk_is_full_nothing_is_told_and_the_sum_is_counted_later(tmp
     assert memory_of(inside.folder).opened == []
     opens(run.ask(opening), run.exact(range(4)))
     assert len(memory_of(inside.folder).opened) == 1
+
+
+def test_a_sum_that_is_opened_in_blocks_counts_once_and_is_of_one_list_of_clients(
+    tmp_path: Path, people: People, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(blocks, "FRAME_BYTES", 1)
+    monkeypatch.setattr(blocks, "LEAST_ROWS", 1)
+    caplog.set_level("INFO", "tacit.holder")
+    inside = _inside(tmp_path, people, "threshold")
+    run = run_with("threshold", inside, people)
+    replies = run.replies()
+    whole, part = run.opening(replies), run.opening({client: replies[client] for client in range(3)})
+    first, *others = (wire.pack(wire.Kind.OPEN, TURN, one.to_bytes(n)) for one in (whole, part) for n in range(3))
+    assert wire.unpack(inside.holder.answer(first)).kind is wire.Kind.OPENED
+    anew = KeyHolder(inside.folder, lambda _: WORDS)
+    kinds = [wire.unpack(anew.answer(request)).kind for request in others]
+    assert kinds == [wire.Kind.OPENED] * 2 + [wire.Kind.FAILURE] * 3
+    opens(run.ask(whole), run.exact(range(4)))
+    assert [opened.numbers for opened in memory_of(inside.folder).opened] == [LENGTH]
+    assert sum("opened a sum" in record.message for record in caplog.records) == 1
 
 
 def test_of_two_sums_that_are_asked_for_at_once_and_differ_by_one_client_one_is_opened(

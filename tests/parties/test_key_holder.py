@@ -19,12 +19,12 @@ from tacit.errors import KeysError
 from tacit.flow import ClientId
 from tacit.parties import key_holder as holder
 from tacit.parties.operator import clients_of, floor_of, identity_of, private_file
-from tacit.protocols.paillier import Rules
-from tacit.protocols.paillier.holders import Opening
+from tacit.protocols.paillier import Caution, Rules, ShareHolder, blocks
 from tests.protocols.paillier.run import Run, opens, refused
 from tests.protocols.test_conformance import key_pair, key_shares
 
 RULES = Rules(minimum_clients=3, rounds=6)
+TURN = wire.Turn(round_number=1)
 
 
 class OnDisk:
@@ -121,7 +121,7 @@ def test_a_damaged_memory_opens_nothing(key: Path) -> None:
 
 def test_of_many_requests_at_once_one_is_opened(key: Path) -> None:
     run = _run({-1: OnDisk(key)})
-    asked: list[Opening] = [run.opening(run.replies()) for _ in range(6)]
+    asked = [run.opening(run.replies()) for _ in range(6)]
     given: list[Any] = []
     threads = [threading.Thread(target=lambda one=one: given.append(run.ask(one))) for one in asked]
     for thread in threads:
@@ -138,6 +138,28 @@ def test_shares_give_their_parts(tmp_path: Path) -> None:
         on_disk[-share.index] = OnDisk(tmp_path / f"share-{share.index}.key", keys="threshold")
     run = _run(on_disk, "threshold")
     opens(run.open(range(4)), run.exact(range(4)))
+
+
+def test_a_sum_in_blocks_is_fixed_on_disk_by_the_first_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block is answered by a process that starts anew: it knows the sum by what the first one wrote."""
+    monkeypatch.setattr(blocks, "FRAME_BYTES", 1)
+    monkeypatch.setattr(blocks, "LEAST_ROWS", 1)
+    keyfile.save(tmp_path / "share.key", key_shares()[0])
+    first = OnDisk(tmp_path / "share.key", keys="threshold")
+    rest = {-s.index: ShareHolder(share=s, caution=Caution(rules=RULES)) for s in key_shares()[1:]}
+    run = _run({-1: first, **rest}, "threshold")  # type: ignore[dict-item]
+    replies = run.replies()
+    whole, part = run.opening(replies), run.opening({client: replies[client] for client in range(3)})
+    asked = [wire.unpack(wire.pack(wire.Kind.OPEN, TURN, one.to_bytes(n))) for one in (whole, part) for n in range(3)]
+    enrolled = first.memory
+    kinds = [wire.unpack(first.answer(asked[0])).kind]
+    fixed = first.memory
+    written = tmp_path.joinpath("share.key.opened-5").stat().st_ino
+    kinds += [wire.unpack(first.answer(one)).kind for one in asked[1:]]
+    assert kinds == [wire.Kind.OPENED] * 3 + [wire.Kind.FAILURE] * 3
+    assert enrolled != fixed == first.memory
+    assert tmp_path.joinpath("share.key.opened-5").stat().st_ino == written  # later blocks write nothing
+    opens(run.ask(whole), run.exact(range(4)))
 
 
 # What the holder's operator decides

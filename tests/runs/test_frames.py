@@ -19,19 +19,19 @@ KEYS: dict[str, dict[str, Any]] = {"authority": {}, "threshold": {"shares": "2/3
 def test_every_frame_is_read_once_by_its_party(keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
     frames: Counter[wire.Kind] = Counter()
     vectors: list[int] = []
-    unpack, from_bytes = wire.unpack, CiphertextVector.from_bytes
+    unpack, of = wire.unpack, CiphertextVector.of
 
     def counted(data: bytes) -> wire.Frame:
         frame = unpack(data)
         frames[frame.kind] += 1
         return frame
 
-    def read(data: bytes, *given: Any, **options: Any) -> CiphertextVector:
+    def read(data: memoryview, *given: Any, **options: Any) -> CiphertextVector:
         vectors.append(len(data))
-        return from_bytes(data, *given, **options)
+        return of(data, *given, **options)
 
     monkeypatch.setattr(wire, "unpack", counted)
-    monkeypatch.setattr(CiphertextVector, "from_bytes", read)
+    monkeypatch.setattr(CiphertextVector, "of", read)
     tacit.run(
         tacit.RunConfig(
             mode="paillier",

@@ -110,10 +110,12 @@ class KeyHolder:
 
     def _stepped(self, frame: wire.Frame) -> bytes:
         with self._memory.step() as step:
-            holder = self._holder(step)
+            before, holder = step.run, self._holder(step)
             reply = holder.answer(frame)
-            step.keep(holder.memory)
-            self._tell(frame, reply, step)
+            after = holder.memory
+            if after != before:  # it stays as it is while the blocks of a sum are opened
+                step.keep(after)
+            self._tell(frame, reply, step, new=after != before)
         return reply
 
     def close(self) -> None:
@@ -139,15 +141,15 @@ class KeyHolder:
 
         return Introduction(parties=(self.number,)).to_frame()
 
-    def _tell(self, frame: wire.Frame, reply: bytes, step: Step) -> None:
-        """Leave in log and memory what was done."""
+    def _tell(self, frame: wire.Frame, reply: bytes, step: Step, *, new: bool) -> None:
+        """Leave in log and memory what was done; of the blocks of a sum the first is told."""
         answer = wire.unpack(reply)
         kind = frame.kind.name
         if answer.kind is wire.Kind.FAILURE:
             _, reason = wire.unpack_failure(answer)
             step.refused(kind, reason)
             _LOG.warning("refused %s of round %d: %s", kind, frame.turn.round_number, reason)
-        elif frame.kind is wire.Kind.OPEN:
+        elif frame.kind is wire.Kind.OPEN and new:
             _LOG.info("opened a sum of round %d; %d in this key's life", frame.turn.round_number, step.openings)
         elif frame.kind is wire.Kind.KEY:
             _LOG.info("a run begins")

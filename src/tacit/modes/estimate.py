@@ -30,6 +30,7 @@ from tacit.modes.estimate_masks import estimate as masked_estimate
 from tacit.modes.keys import holder_numbers, key_options
 from tacit.protocols.paillier import PaillierSum
 from tacit.protocols.paillier.binding import noise_of, seal_bytes
+from tacit.protocols.paillier.blocks import Blocks, shown_bytes
 from tacit.protocols.paillier.check import DIGEST_BYTES, SEED_BYTES
 from tacit.randomness import system_bytes
 from tacit.wire import Kind, Task, Turn, pack, pack_task
@@ -108,15 +109,18 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
     rows, width = layout.rows, public.ring.width
     speed = _measure(public, private, settings, min(rows, _SAMPLE))
     cohort = round(plan.sampler.expected)
+    blocks = Blocks(layout=layout).count
     checked = settings.keys == "authority"  # its answers bear a check
-    vector = _upload(public, layout) + seal_bytes(settings.keys, public) + checked * width
-    shown = cohort if settings.keys == "threshold" else 1  # ciphertexts that a key holder is shown
+    vector = _upload(public, layout) + seal_bytes(settings.keys, public, blocks) + checked * width
+    shown = vector  # to a key holder
     holders, needed = holder_numbers(settings)
     answer = 8 * length + checked * DIGEST_BYTES
     proofs = cohort * rows * speed.check  # all of a round's
     if settings.keys == "threshold":
         spare = spare_bits(len(holders), needed)
-        answer = partial_bytes(public, rows, proved=settings.prove, spare_bits=spare)
+        beside = partial_bytes(public, 0, proved=settings.prove, spare_bits=spare)  # the numbers in each answer
+        answer = rows * public.residues.width + blocks * beside
+        shown = shown_bytes(layout, public, cohort)
     return Estimate(
         parameters=parameters,
         clients=clients,
@@ -129,8 +133,8 @@ def estimate(config: RunConfig, *, parameters: int, clients: int) -> Estimate:
         recover_seconds=rows * speed.open,
         upload_bytes=vector,
         download_bytes=_download(parameters) + checked * SEED_BYTES,
-        holder_bytes=needed * (shown * vector + answer) if holders else 0,
-        memory_bytes=(cohort + shown + _BATCH + 4) * rows * width + 24 * length,
+        holder_bytes=needed * (shown + answer) if holders else 0,
+        memory_bytes=(cohort + 1 + _BATCH + 4) * rows * width + 24 * length,
     )
 
 

@@ -43,16 +43,17 @@ def answer(
     """
     memory = key.with_name(f"{key.name}.opened-{run_id}")
     with _alone(memory):
+        before = memory.read_bytes() if memory.exists() else b""
         caution = Caution(
             rules=protocol.rules,
             layout=protocol.layout,
             floor=floor_of(node),
             clients=clients_of(node),
-            memory=memory.read_bytes() if memory.exists() else b"",
+            memory=before,
         )
         holder = holder_of(read_key(private_file(key), settings), settings, caution)
         reply = holder.answer(request)
-        if holder.memory:
+        if holder.memory != before:  # which stays as it is while the blocks of a sum are opened
             write_atomically(memory, holder.memory, mode=0o600, advice="Nothing was opened. Free some space.")
     return reply
 

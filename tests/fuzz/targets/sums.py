@@ -169,9 +169,7 @@ def _asked(data: bytes) -> None:
     if reply.kind is wire.Kind.ADMIT:
         unpack_clients(reply.body)
     if reply.kind is wire.Kind.OPENED and keys == "authority":
-        opening = Opening.from_bytes(
-            request.body, seal_bytes=16, check_bytes=check_bytes("authority", PUBLIC), each=False
-        )
+        opening = Opening.from_bytes(request.body, seal_bytes=16, check_bytes=check_bytes("authority", PUBLIC))
         assert len(opening.seals) >= RULES.minimum_clients
         sums = np.frombuffer(reply.body[:-DIGEST_BYTES], "<i8") * (_layout(_LENGTH, PUBLIC.bits).step or 1.0)
         assert np.allclose(sums, _exact(opening.seals), atol=1e-5)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,18 @@ from numpy.typing import NDArray
 
 from tacit import wire
 from tacit.crypto import paillier
-from tacit.crypto.paillier.knowledge import encrypted
+from tacit.crypto.paillier import Layout
+from tacit.crypto.paillier.knowledge import encrypted, proof_bytes
+from tacit.crypto.paillier.vector import HEADER_BYTES, LAYOUT_BYTES
 from tacit.crypto.threshold import PartialDecryption, ThresholdPublic
 from tacit.flow import ClientId, Frames, InProcessEngine, drive
 from tacit.protocols.paillier import Authority, Caution, KeyCopy, PaillierSum, Rules, ShareHolder
 from tacit.protocols.paillier.binding import Admission, Occasion, noise_of, seal_bytes
+from tacit.protocols.paillier.blocks import HASH_BYTES, BlockOpening, Blocks, Commitment, Part, tree_of
 from tacit.protocols.paillier.check import Check
 from tacit.protocols.paillier.client import Member, pack_invitation
 from tacit.protocols.paillier.holders import Holder, Opening
-from tacit.protocols.paillier.sum import SETUP, Session
+from tacit.protocols.paillier.session import SETUP, Session
 from tacit.protocols.signatures import SIGNATURE_BYTES
 from tests.protocols.test_conformance import key_pair, key_shares, layout
 
@@ -36,6 +40,55 @@ def holders_of(keys: str, caution: Caution) -> dict[ClientId, Holder]:
         return {-share.index: ShareHolder(share=share, caution=caution) for share in key_shares()}
     kind = Authority if keys == "authority" else KeyCopy
     return {-1: kind(private=key_pair()[1], caution=caution)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a server makes of replies, or of whatever it likes, for key holders.
+
+    Attributes:
+        seals: nonces, or signatures with the proofs of all blocks.
+        vectors: the encrypted sum, or each client's ciphertexts.
+        check: an authority's, or the hash of what clients were asked.
+        key: where ciphertexts of each client are shown.
+    """
+
+    seals: Mapping[ClientId, bytes]
+    vectors: Sequence[bytes]
+    check: bytes
+    key: paillier.PublicKey | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """What the first vector says its layout is."""
+        return Layout.from_bytes(bytes(self.vectors[0][HEADER_BYTES - 16 - LAYOUT_BYTES : HEADER_BYTES - 16]))
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are to ask for."""
+        return 1 if self.key is None else Blocks(layout=self.layout).count
+
+    def to_bytes(self, number: int = 0) -> bytes:
+        """Return the body of the request for a block, or for all."""
+        if self.key is None:
+            return Opening(seals=self.seals, vector=self.vectors[0], check=self.check).to_bytes()
+        return self.block(number).to_bytes()
+
+    def block(self, number: int = 0) -> BlockOpening:
+        """Return the request for a block."""
+        key, blocks = self.key, Blocks(layout=self.layout)
+        assert key is not None
+        seals, parts = {client: seal[:SIGNATURE_BYTES] + bytes(HASH_BYTES) for client, seal in self.seals.items()}, []
+        for (client, seal), body in zip(self.seals.items(), self.vectors, strict=False):  # a liar's may be fewer
+            each = proof_bytes(key)
+            proofs = [seal[at : at + each] for at in range(SIGNATURE_BYTES, len(seal), each)]
+            rows = np.frombuffer(body, np.uint8, offset=HEADER_BYTES).reshape(-1, key.ring.width)
+            tree = tree_of(self.layout, proofs, rows)
+            seals[client] = seal[:SIGNATURE_BYTES] + tree.root
+            some = rows[blocks.rows(number)].tobytes()
+            parts.append(Part(way=tree.way(number), proof=proofs[number], rows=some))
+        commitment = Commitment(seals=seals, asked=self.check, layout=self.layout)
+        return BlockOpening(commitment=commitment, number=number, parts=parts)
 
 
 class Run:
@@ -117,7 +170,8 @@ class Run:
 
     def parted(self, body: bytes) -> tuple[bytes, bytes]:
         """Return the seal and the ciphertext of a reply; what it bears of the check is kept."""
-        size, end = seal_bytes(self.protocol.keys, self.session.key), len(body)
+        form = self.protocol.layout(len(self.vectors[0]), self.session.key.bits)
+        size, end = seal_bytes(self.protocol.keys, self.session.key, Blocks(layout=form).count), len(body)
         if self.keys == "authority":
             end -= self.session.key.ring.width
             BORNE[body[:size]] = body[end:]
@@ -127,13 +181,13 @@ class Run:
         """Return what all clients send for a turn."""
         return {client: self.reply(client, round_number, attempt) for client in range(len(self.vectors))}
 
-    def opening(self, replies: Mapping[ClientId, tuple[bytes, bytes]]) -> Opening:
+    def opening(self, replies: Mapping[ClientId, tuple[bytes, bytes]]) -> Shown:
         """Return what an honest server asks to open of replies."""
         seals = {client: seal for client, (seal, _) in replies.items()}
         bodies = [body for _, body in replies.values()]
         if self.keys == "threshold":
-            return Opening(seals=seals, vectors=bodies, check=self.asked)
-        return Opening(seals=seals, vectors=[self.added(bodies).to_bytes()], check=self.borne_by(seals.values()))
+            return Shown(seals=seals, vectors=bodies, check=self.asked, key=self.session.key)
+        return Shown(seals=seals, vectors=[self.added(bodies).to_bytes()], check=self.borne_by(seals.values()))
 
     def borne_by(self, nonces: Iterable[bytes]) -> bytes:
         """Return the check of some replies, as a server asks an authority for it."""
@@ -147,21 +201,36 @@ class Run:
         """Return the sum of ciphertexts."""
         return paillier.total([paillier.CiphertextVector.from_bytes(body, self.session.key) for body in bodies])
 
-    def ask(self, opening: Opening, round_number: int = 1, attempt: int = 0) -> Numbers | str:
-        """Return what the key holders open, or why they don't."""
+    def ask(self, opening: Shown, round_number: int = 1, attempt: int = 0) -> Numbers | str:
+        """Return what the key holders open, all blocks in turn, or why they don't."""
         turn = wire.Turn(round_number=round_number, attempt=attempt)
-        request = wire.pack(wire.Kind.OPEN, turn, opening.to_bytes())
+        found = []
+        for number in range(opening.count):
+            given = self.ask_for(opening.to_bytes(number), turn, functools.partial(self.block, opening, number))
+            if isinstance(given, str):
+                return given
+            found.append(given)
+        return np.concatenate(found)
+
+    def ask_for(self, body: bytes, turn: wire.Turn, product: Callable[[], paillier.CiphertextVector]) -> Numbers | str:
+        """Return what the key holders open of a request, whose sum is ``product``, or why they don't."""
+        request = wire.pack(wire.Kind.OPEN, turn, body)
         frames = {party: wire.unpack(holder.answer(wire.unpack(request))) for party, holder in self.holders.items()}
         parts = [bytes(frame.body) for frame in frames.values() if frame.kind is wire.Kind.OPENED]
         if len(parts) < self.protocol.needed:
             return next(wire.unpack_failure(f)[1] for f in frames.values() if f.kind is wire.Kind.FAILURE)
         public = self.session.public
         if isinstance(public, ThresholdPublic):
-            product = self.added([bytes(body) for body in opening.vectors])
-            partials = [PartialDecryption.from_bytes(part, public) for part in parts[:2]]
-            return np.asarray(public.combine(product, partials).value, np.float64)
+            partials = [PartialDecryption.from_bytes(part, public) for part in parts[: public.threshold]]
+            return np.asarray(public.combine(product(), partials).value, np.float64)
         units = np.frombuffer(parts[0][: 8 * LENGTH], "<i8").astype(np.int64)
         return np.asarray(layout(LENGTH, 256).worth(units), np.float64)
+
+    def block(self, opening: Shown, number: int = 0) -> paillier.CiphertextVector:
+        """Return the sum of what is shown in a block."""
+        added = self.added([bytes(body) for body in opening.vectors])
+        blocks = Blocks(layout=added.layout)
+        return replace(added, layout=blocks.layout_of(number), rows=added.rows[blocks.rows(number)])
 
     def open(self, clients: Sequence[ClientId], round_number: int = 1) -> Numbers | str:
         """Return the sum of some clients' fresh replies of a round, as key holders open it."""
@@ -206,7 +275,7 @@ def less(run: Run, theirs: Sequence[bytes], times: int = 1) -> tuple[bytes, byte
     """Return the ciphertext of zeros less what others sent, and a proof of all that its maker knows: the zeros."""
     key, form = run.session.key, layout(LENGTH, run.session.key.bits)
     packed = form.packed(np.zeros(LENGTH, np.int64), len(theirs) * times + 1)
-    zeros, proof = encrypted(key, packed, run.occasion(3, 2).to_bytes(), noise=noise_of(key, "threshold"))
+    zeros, proof = encrypted(key, packed, run.occasion(3, 2).of_block(0), noise=noise_of(key, "threshold"))
     away = key.ring.inverse(key.ring.power(run.added(theirs).rows, times, secret=False))
     forged = paillier.CiphertextVector(key=key, layout=form, summands=1, rows=key.ring.multiply(zeros, away))
     return forged.to_bytes(), proof.to_bytes(key)
@@ -214,8 +283,14 @@ def less(run: Run, theirs: Sequence[bytes], times: int = 1) -> tuple[bytes, byte
 
 def passed_off(run: Run, replies: Replies, forged: bytes, proof: bytes) -> Replies:
     """Return replies with what client 3 signs for the server in place of its own."""
-    signature = Member.from_bytes(run.states[3]).signature(run.occasion(3, 2), proof, forged)
-    return {**replies, 3: (signature + proof, forged)}
+    return {**replies, 3: (signed(run, 3, 2, proof, forged) + proof, forged)}
+
+
+def signed(run: Run, client: ClientId, round_number: int, proof: bytes, body: bytes) -> bytes:
+    """Return a client's signature of a vector of one block, of whatever is in it."""
+    member = Member.from_bytes(run.states[client])
+    vector = paillier.CiphertextVector.from_bytes(body, run.session.key)
+    return member.signature(run.occasion(client, round_number), vector.layout, [proof], vector.rows)
 
 
 def proof_of(reply: tuple[bytes, bytes]) -> bytes:

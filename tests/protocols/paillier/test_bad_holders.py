@@ -16,7 +16,7 @@ from tacit.crypto.threshold import PartialDecryption, combination
 from tacit.errors import DropoutError, TacitError
 from tacit.flow import ClientId, Frames
 from tacit.protocols.paillier import Caution, PaillierSum, Rules, ShareHolder
-from tacit.protocols.paillier.sum import SETUP
+from tacit.protocols.paillier.session import SETUP
 from tests.protocols.paillier.test_sum import TURN, Federation, _only
 from tests.protocols.test_conformance import Parts, encrypted, layout
 

@@ -176,11 +176,9 @@ def test_the_sum_that_is_opened_can_not_be_linked_with_its_summands() -> None:
     key = key_pair()[0]
     vectors = [paillier.CiphertextVector.from_bytes(f.body[16:-64], key) for f in frames if f.kind is wire.Kind.CIPHER]
     (asked,) = [
-        Opening.from_bytes(f.body, seal_bytes=16, check_bytes=32 + 64, each=False)
-        for f in frames
-        if f.kind is wire.Kind.OPEN
+        Opening.from_bytes(f.body, seal_bytes=16, check_bytes=32 + 64) for f in frames if f.kind is wire.Kind.OPEN
     ]
-    opened = paillier.CiphertextVector.from_bytes(asked.vectors[0], key)
+    opened = paillier.CiphertextVector.from_bytes(asked.vector, key)
     assert opened.summands == len(vectors) == 4
     assert not (opened.rows == paillier.total(vectors).rows).all(axis=1).any()
 
@@ -378,7 +376,8 @@ def test_clients_that_have_not_proved_what_they_know_are_left_out_and_named() ->
     """One of the first eight, which are looked at together, and one of the rest; key holders open the others' sum."""
 
     def exchanged(replies: Frames) -> Frames:
-        size = seal_bytes("threshold", key_shares()[0].public.key)
+        key, form = key_shares()[0].public.key, layout(LENGTH, 256)
+        size = seal_bytes("threshold", key)
         bodies = {client: bytes(wire.unpack(reply).body) for client, reply in replies.items()}
         changed = dict(replies)
         for client in (5, 9):
@@ -386,7 +385,8 @@ def test_clients_that_have_not_proved_what_they_know_are_left_out_and_named() ->
             member = Member.from_bytes(federation.states[client])
             asked = wire.bound_to(TASK, b"")
             occasion = Occasion(run=member.run, client=client, turn=TURN, asked=asked)
-            signature = member.signature(occasion, proof, ciphertext)
+            rows = paillier.CiphertextVector.from_bytes(ciphertext, key).rows
+            signature = member.signature(occasion, form, [proof], rows)
             changed[client] = wire.pack(wire.Kind.CIPHER, TURN, signature + proof + ciphertext)
         return changed
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Beyond = Literal["clip", "refuse"]
 
 _FIELDS = struct.Struct(">QQQIdB")  # of a layout
+LAYOUT_BYTES = _FIELDS.size
 _SLOT_BITS = 63  # sums are taken out as signed 64-bit integers
 _WORD = 64
 _MAGIC = b"TCTC"
@@ -132,7 +133,7 @@ class Layout:
 
         def packed(part: slice) -> Rows:
             nonlocal outside
-            integers, beyond_here = self._integers(array, self._numbers(part))
+            integers, beyond_here = self._integers(array, self.numbers(part))
             outside += beyond_here
             return self._packed(integers, 1)
 
@@ -146,10 +147,14 @@ class Layout:
 
     def packed(self, sums: NDArray[np.int64], summands: int) -> Rows:
         """Return the packed rows whose :meth:`sums` these are."""
-        return in_blocks(self.rows, lambda part: self._packed(sums[self._numbers(part)], summands))
+        return in_blocks(self.rows, lambda part: self._packed(sums[self.numbers(part)], summands))
 
-    def _numbers(self, rows: slice) -> slice:
-        """Return which numbers of a vector some of its rows hold."""
+    def numbers(self, rows: slice) -> slice:
+        """Return which numbers of a vector some of its rows hold.
+
+        >>> Layout.floats(length=200, clip=1.0, key_bits=2048).numbers(slice(1, 4))
+        slice(66, 200, None)
+        """
         return slice(rows.start * self.slots, min(rows.stop * self.slots, self.length))
 
     def _packed(self, sums: NDArray[np.int64], summands: int) -> Rows:
@@ -173,7 +178,7 @@ class Layout:
         sums = np.empty(self.length, np.int64)
         largest = 2 * self.bound * summands
         for some in row_blocks(len(rows)):
-            place = self._numbers(some)
+            place = self.numbers(some)
             numbers = unpack_slots(rows[some], self.slot_bits, self.slots).reshape(-1)
             used, unused = numbers[: place.stop - place.start], numbers[place.stop - place.start :]
             over = np.nonzero(used > np.uint64(largest))[0]
@@ -197,8 +202,8 @@ class Layout:
     @classmethod
     def from_bytes(cls, data: bytes) -> Layout:
         """Read a layout that travelled."""
-        if len(data) != _FIELDS.size:
-            raise CipherError(f"Expected a layout of {_FIELDS.size} bytes, got {len(data)}.")
+        if len(data) != LAYOUT_BYTES:
+            raise CipherError(f"Expected a layout of {LAYOUT_BYTES} bytes, got {len(data)}.")
         length, bound, summands, key_bits, step, floats = _FIELDS.unpack(data)
         if floats > 1 or (not floats and data[-9:-1] != bytes(8)):
             raise CipherError(f"Expected 0 (and no step) or 1 for whether a layout is of floats, got {floats}.")
@@ -388,14 +393,26 @@ class CiphertextVector:
             raise CipherError(
                 "The vector's bytes do not have the digest they came with: it is damaged. Ask for it again."
             )
-        rows = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).reshape(-1, width)
-        for wrong, what in ((zeros(rows), "0"), (not_below(rows, key.square), "not below n^2")):
-            if len(wrong):
-                raise CipherError(f"Ciphertext {wrong[0]} of {len(rows)} is {what}, which no encryption gives.")
-        vector = cls(key=key, layout=layout, summands=summands, rows=rows)
+        vector = cls.of(view[HEADER_BYTES:], key, layout, summands)
         if units:
             vector.check_units()
         return vector
+
+    @classmethod
+    def of(cls, data: memoryview, key: PublicKey, layout: Layout, summands: int = 1) -> CiphertextVector:
+        """Return a vector of bare ciphertexts, of which each is checked to be one: 0 < c < n^2.
+
+        Whether one has a divisor in common with n is left to :meth:`check_units`, or to :func:`total`, which looks at
+        the sum of all at once.
+        """
+        width = key.ring.width
+        if len(data) != layout.rows * width:
+            raise CipherError(f"Expected {layout.rows} ciphertexts of {width} bytes, got {len(data)} bytes.")
+        rows = np.frombuffer(data, np.uint8).reshape(-1, width)
+        for wrong, what in ((zeros(rows), "0"), (not_below(rows, key.square), "not below n^2")):
+            if len(wrong):
+                raise CipherError(f"Ciphertext {wrong[0]} of {len(rows)} is {what}, which no encryption gives.")
+        return cls(key=key, layout=layout, summands=summands, rows=rows)
 
     def check_units(self) -> None:
         """Raise CipherError where a ciphertext has a divisor in common with n; one gcd for all."""

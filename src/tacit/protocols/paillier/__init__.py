@@ -19,9 +19,13 @@ Before the first round::
 and in every round::
 
     server -> clients       TASK     the model
-    server <- clients       CIPHER   a nonce and the masked vector, or a signature, a proof and the vector, encrypted
-    server -> key holders   OPEN     whose replies, with their nonces, and the sum; or signatures, proofs, ciphertexts
-    server <- key holders   OPENED   the sum, or a part of its decryption
+    server <- clients       CIPHER   a nonce and the masked vector, or a signature, proofs and the vector, encrypted
+    server -> key holders   OPEN     whose replies, with their nonces, and the sum; or with their signatures, and
+                                     a block of each one's ciphertexts with its proof
+    server <- key holders   OPENED   the sum, or a part of the decryption of the block
+
+the last two once for each block (:mod:`tacit.protocols.paillier.blocks`), of which a model of a hundred thousand
+parameters has one where twenty clients are summed.
 """
 
 from tacit.protocols.paillier.binding import KeyUse, Rules

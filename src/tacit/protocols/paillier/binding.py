@@ -20,14 +20,15 @@ worth reading is a ciphertext of this key: enrolments are none, else a server co
 encrypt nothing else. Masks cost no byte per number, and a thousandth of the time that encryption takes.
 
 **Signatures** (``paillier.keys=threshold``). No holder of a share can read anything alone, so each is shown the
-ciphertexts themselves. A client signs run, round, attempt, its number, the hash of what it was asked and its
-ciphertext's digest; a holder checks all signatures, for the one hash that the server names, forms the product itself
-and gives its part of that product alone.
+ciphertexts themselves, a block at a time (:mod:`tacit.protocols.paillier.blocks`). A client signs run, round, attempt,
+its number, the hash of what it was asked, the key, the layout and the root of the hashes of its blocks; a holder checks
+all signatures, for the one hash that the server names, forms the product of each block itself and gives its part of
+that product alone.
 
 **Proofs** go with signatures, which don't show that a client knows what it has encrypted. One that sides with the
 server could sign :math:`E(0) \prod_{j \ne i} c_j^{-1}`, of this round or of an earlier one, and take all but client i
-out of the sum. So each vector comes with a proof that its maker knows what is in it
-(:mod:`tacit.crypto.paillier.knowledge`), for the same run, round, attempt and client. Then a sum is
+out of the sum. So each block comes with a proof that its maker knows what is in it
+(:mod:`tacit.crypto.paillier.knowledge`), for the same run, round, attempt, client and place. Then a sum is
 :math:`\sum_i m_i + M` over its honest clients, with an M that those who side with the server know: whatever they send,
 they learn the sum of all honest clients on the list, and nothing else. Masks need no proofs: of whatever else is taken
 out of a sum, or put in, masks are left over.
@@ -72,7 +73,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from tacit import foreign
-from tacit.crypto.paillier import CiphertextVector, Layout, NoisePool, PrivateKey, PublicKey
+from tacit.crypto.paillier import Layout, NoisePool, PrivateKey, PublicKey
 from tacit.crypto.paillier.knowledge import Claim, KnownNoise, Proof, proof_bytes
 from tacit.crypto.paillier.public import Noise
 from tacit.crypto.ring import Rows
@@ -94,6 +95,7 @@ _IDENTIFIED_BYTES = PUBLIC_BYTES + SIGNATURE_BYTES
 _RULES = struct.Struct(">QQ")
 _STATEMENT = struct.Struct(">32sQQQ")  # run, client, minimum, rounds
 _OCCASION = struct.Struct(">32sQIH32s")  # run, client, round, attempt, what was asked
+_NUMBER = struct.Struct(">Q")  # of a block
 _COUNT = struct.Struct(">I")
 _ENTRY = struct.Struct(">QI")  # client, length
 _CLIENT = struct.Struct(">Q")
@@ -154,24 +156,27 @@ class Occasion:
     turn: Turn
     asked: bytes
 
-    def to_bytes(self) -> bytes:
-        """Return what a proof is bound to."""
+    def of_block(self, number: int) -> bytes:
+        """Return what the proof of a block is bound to."""
+        return self._to_bytes() + _NUMBER.pack(number)
+
+    def signed(self, key: PublicKey, layout: Layout, root: bytes) -> bytes:
+        """Return what a client signs: what its vector is for, how to read it, and the root of the hashes of blocks."""
+        return self._to_bytes() + key.identity + layout.to_bytes() + root
+
+    def _to_bytes(self) -> bytes:
         facts = _OCCASION.pack(self.run, self.client, self.turn.round_number, self.turn.attempt, self.asked)
-        return b"tacit paillier contribution 3\n" + facts
+        return b"tacit paillier contribution 4\n" + facts
 
-    def signed(self, proof: bytes, ciphertext: bytes | memoryview) -> bytes:
-        """Return what a client signs of a ciphertext and the proof that it knows what is in it."""
-        return self.to_bytes() + hashlib.sha256(proof).digest() + hashlib.sha256(ciphertext).digest()
-
-    def claim(self, proof: bytes, vector: CiphertextVector) -> Claim:
-        """Return what a client claims of its vector; raise CipherError where the proof can't be read."""
-        return Claim(rows=vector.rows, context=self.to_bytes(), proof=Proof.from_bytes(proof, vector.key))
+    def claim(self, number: int, proof: bytes | memoryview, rows: Rows, key: PublicKey) -> Claim:
+        """Return what a client claims of a block; raise CipherError where the proof can't be read."""
+        return Claim(rows=rows, context=self.of_block(number), proof=Proof.from_bytes(proof, key))
 
 
-def seal_bytes(keys: KeyUse, key: PublicKey) -> int:
-    """Return how long what binds a ciphertext is: a nonce, or a signature and a proof."""
+def seal_bytes(keys: KeyUse, key: PublicKey, blocks: int = 1) -> int:
+    """Return how long what binds a vector is: a nonce, or a signature and a proof for each block."""
     if keys == "threshold":
-        return SIGNATURE_BYTES + proof_bytes(key)
+        return SIGNATURE_BYTES + blocks * proof_bytes(key)
     return NONCE_BYTES if keys == "authority" else 0
 
 
@@ -309,6 +314,29 @@ class Admission:
         except struct.error as error:
             raise WireError(f"Expected challenges and enrolments, got {len(body)} bytes: {error}.") from error
         return cls(challenges=challenges, enrolments=enrolments)
+
+
+def pack_seals(seals: Mapping[ClientId, bytes]) -> bytes:
+    """Return the clients of a sum, each with what binds its ciphertexts."""
+    return b"".join([_COUNT.pack(len(seals)), *(_CLIENT.pack(client) + seal for client, seal in seals.items())])
+
+
+def unpack_seals(body: memoryview, seal_bytes: int, least: int) -> tuple[dict[ClientId, bytes], memoryview]:
+    """Read what :func:`pack_seals` wrote, and return what is behind it too: at least so many bytes."""
+    if len(body) < _COUNT.size:
+        raise WireError(f"Expected the clients of a sum, got {len(body)} bytes.")
+    (count,) = _COUNT.unpack_from(body)
+    entry = _CLIENT.size + seal_bytes
+    start = _COUNT.size + count * entry
+    if start + least > len(body):
+        raise WireError(f"Expected {count} clients with {entry} bytes each and {least} more, got {len(body)} bytes.")
+    seals: dict[ClientId, bytes] = {}
+    for at in range(_COUNT.size, start, entry):
+        (client,) = _CLIENT.unpack_from(body, at)
+        if client in seals:
+            raise WireError(f"Expected every client once in a sum, got client {client} twice.")
+        seals[client] = bytes(body[at + _CLIENT.size : at + entry])
+    return seals, body[start:]
 
 
 def pack_clients(clients: Sequence[ClientId]) -> bytes:

@@ -50,8 +50,8 @@ _SPARE_BYTES = 16  # beyond n: so that reducing modulo n leaves numbers within 2
 
 
 def check_bytes(keys: KeyUse, key: PublicKey) -> int:
-    """Return how long an opening's check is: a digest, for an authority with a ciphertext; none with legacy keys."""
-    return {"authority": DIGEST_BYTES + key.ring.width, "threshold": DIGEST_BYTES, "shared": 0}[keys]
+    """Return how long an opening's check is: for an authority a digest and a ciphertext, else nothing."""
+    return DIGEST_BYTES + key.ring.width if keys == "authority" else 0
 
 
 def told_of(borne: int, key: PublicKey) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from tacit.crypto.paillier.public import Noise
 from tacit.crypto.ring import Rows, from_integers
 from tacit.errors import KeysError, TacitError, WireError
 from tacit.flow import ClientId
+from tacit.progress import told
 from tacit.protocols.paillier import binding
 from tacit.protocols.paillier.binding import (
     NONCE_BYTES,
@@ -33,6 +34,7 @@ from tacit.protocols.paillier.binding import (
     reason,
     unpack_encryption_key,
 )
+from tacit.protocols.paillier.blocks import Blocks, tree_of
 from tacit.protocols.paillier.check import Check
 from tacit.protocols.protocol import Contribution
 from tacit.randomness import system_bytes
@@ -197,8 +199,8 @@ class Member:
     ) -> bytes:
         """Return the client's vector, encrypted and bound to the task: seal, ciphertext, and an encrypted check.
 
-        The check is for an authority alone, and binds its answer. Holders of shares get a proof in the seal, which
-        takes noise with its exponents (:func:`tacit.protocols.paillier.binding.noise_of`).
+        The check is for an authority alone, and binds its answer. Holders of shares get a proof for each block in the
+        seal, which takes noise with its exponents (:func:`tacit.protocols.paillier.binding.noise_of`).
         """
         packed, _ = layout.encode(vector, beyond="refuse" if layout.step is None else "clip")
         turn = request.turn
@@ -215,13 +217,21 @@ class Member:
             rows = self.key.encrypt_rows(np.concatenate([packed, borne]), noise=noise, shift=masks)
             return nonce + self._vector(layout, rows[:-1]) + rows[-1:].tobytes()
         occasion = Occasion(run=self.run, client=self.number, turn=turn, asked=asked)
-        rows, proof = encrypted(self.key, packed, occasion.to_bytes(), noise=noise)
-        ciphertext, shown = self._vector(layout, rows), proof.to_bytes(self.key)
-        return self.signature(occasion, shown, ciphertext) + shown + ciphertext
+        blocks = Blocks(layout=layout)
+        rows = np.empty((layout.rows, self.key.ring.width), np.uint8)
+        proofs: list[bytes] = []
+        for number in range(blocks.count):
+            part = blocks.rows(number)
+            rows[part], proof = encrypted(self.key, packed[part], occasion.of_block(number), noise=noise)
+            proofs.append(proof.to_bytes(self.key))
+            if blocks.count > 1:
+                told("encrypting", part.stop / layout.rows)
+        return b"".join([self.signature(occasion, layout, proofs, rows), *proofs, self._vector(layout, rows)])
 
-    def signature(self, occasion: Occasion, proof: bytes, ciphertext: bytes) -> bytes:
-        """Return the client's signature of a ciphertext and its proof, for an occasion."""
-        return binding.signing_key(self._seed).sign(occasion.signed(proof, ciphertext))
+    def signature(self, occasion: Occasion, layout: Layout, proofs: Sequence[bytes], rows: Rows) -> bytes:
+        """Return the client's signature of its ciphertexts and of the proofs of all blocks, for an occasion."""
+        root = tree_of(layout, proofs, rows).root
+        return binding.signing_key(self._seed).sign(occasion.signed(self.key, layout, root))
 
     def _vector(self, layout: Layout, rows: Rows) -> bytes:
         return CiphertextVector(key=self.key, layout=layout, summands=1, rows=rows).to_bytes()

@@ -1,10 +1,9 @@
-"""Key holders: who may open an encrypted sum, what they are asked, and which sums they refuse to open."""
+"""Key holders: who may open an encrypted sum, what they look at first, and which sums they refuse to open."""
 
 from __future__ import annotations
 
-import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from tacit.errors import CipherError, ConfigError, WireError
 from tacit.flow import ClientId
 from tacit.protocols.paillier import binding
 from tacit.protocols.paillier.binding import (
+    NONCE_BYTES,
     Admission,
     KeyUse,
     Occasion,
@@ -27,15 +27,14 @@ from tacit.protocols.paillier.binding import (
     encryption_key,
     laid_out,
     pack_key,
+    pack_seals,
     reason,
-    seal_bytes,
+    unpack_seals,
 )
+from tacit.protocols.paillier.blocks import BlockOpening, Blocks, Commitment, leaf, root_of
 from tacit.protocols.paillier.check import DIGEST_BYTES, check_bytes, check_row, told_of
 from tacit.protocols.paillier.register import FLOOR, Register
-from tacit.protocols.signatures import SIGNATURE_BYTES, verified
-
-_COUNT = struct.Struct(">I")
-_CLIENT = struct.Struct(">Q")
+from tacit.protocols.signatures import verified
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,56 +90,50 @@ class Caution:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """A request to open one sum.
+    """A request to open one sum, to whoever has the whole key.
 
     Attributes:
-        seals: the clients in the sum, with the nonce of each one's masks, or its signature and proof; none with legacy
-            keys.
-        vectors: the encrypted sum; for holders of shares every client's ciphertext, in the order of the seals.
-        check: for an authority the digest of the check and the sum of what clients sent of it, encrypted; for holders
-            of shares the hash of what the clients were asked.
+        seals: the clients in the sum, with the nonce of each one's masks; none with legacy keys.
+        vector: the encrypted sum.
+        check: for an authority the digest of the check and the sum of what clients sent of it, encrypted.
     """
 
     seals: Mapping[ClientId, bytes]
-    vectors: Sequence[bytes | memoryview]
+    vector: bytes | memoryview
     check: bytes = b""
 
     def to_bytes(self) -> bytes:
         """Return the body of an OPEN frame."""
-        seals = [_CLIENT.pack(client) + seal for client, seal in self.seals.items()]
-        return b"".join([_COUNT.pack(len(seals)), *seals, self.check, *self.vectors])
+        return b"".join([pack_seals(self.seals), self.check, self.vector])
 
     @classmethod
-    def from_bytes(cls, body: memoryview, *, seal_bytes: int, check_bytes: int, each: bool) -> Opening:
+    def from_bytes(cls, body: memoryview, *, seal_bytes: int, check_bytes: int) -> Opening:
         """Read what :meth:`to_bytes` wrote.
 
         Args:
             body: of the frame.
             seal_bytes: how long a seal is.
             check_bytes: how long a check is.
-            each: whether every client's ciphertext is expected, or the sum alone.
         """
-        if len(body) < _COUNT.size:
-            raise WireError(f"Expected the clients of a sum, got {len(body)} bytes.")
-        (count,) = _COUNT.unpack_from(body)
-        entry = _CLIENT.size + seal_bytes
-        start = _COUNT.size + count * entry
-        if start + check_bytes > len(body):
-            raise WireError(
-                f"Expected {count} clients with {entry} bytes each and {check_bytes} more, got {len(body)} bytes."
-            )
-        seals: dict[ClientId, bytes] = {}
-        for at in range(_COUNT.size, start, entry):
-            (client,) = _CLIENT.unpack_from(body, at)
-            if client in seals:
-                raise WireError(f"Expected every client once in a sum, got client {client} twice.")
-            seals[client] = bytes(body[at + _CLIENT.size : at + entry])
-        check, rest = bytes(body[start : start + check_bytes]), body[start + check_bytes :]
-        parts = count if each else 1
-        if not parts or len(rest) % parts:
-            raise WireError(f"Expected {parts} encrypted vectors of one length, got {len(rest)} bytes.")
-        length = len(rest) // parts
-        return cls(seals=seals, vectors=[rest[at * length : (at + 1) * length] for at in range(parts)], check=check)
+        seals, rest = unpack_seals(body, seal_bytes, check_bytes)
+        return cls(seals=seals, check=bytes(rest[:check_bytes]), vector=rest[check_bytes:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a key holder is asked to open, its clients checked.
+
+    Attributes:
+        sum: what tells the sum from all others; the same bytes may be asked for again.
+        clients: who is in it.
+        layout: of their vectors.
+        content: returns what is told of it, where it may be opened.
+    """
+
+    sum: bytes | memoryview
+    clients: Collection[ClientId]
+    layout: Layout
+    content: Callable[[], bytes]
 
 
 class Holder(ABC):
@@ -200,38 +193,32 @@ class Holder(ABC):
         return binding.pack_clients(refused)
 
     def _opened(self, frame: wire.Frame) -> bytes:
-        register = self._register
+        register, turn = self._register, frame.turn
         register.same(self._caution.rules)
-        opening = Opening.from_bytes(
-            frame.body,
-            seal_bytes=seal_bytes(self.keys, self._key),
-            check_bytes=check_bytes(self.keys, self._key),
-            each=self.keys == "threshold",
-        )
-        vector = self._sum(opening, frame.turn)
-        layout = vector.layout
-        make = self._caution.layout
+        asked = self._asked(frame)
+        layout, make = asked.layout, self._caution.layout
         if make is not None and layout != laid_out(make, layout.length, self._key.bits):
             raise CipherError("the sum has another layout than this key holder's settings give, and was not opened")
-        if register.allow(frame.turn, frame.body, summands=vector.summands, layout=layout):
+        if register.allow(turn, asked.sum, summands=len(asked.clients), layout=layout):
             if self._caution.policy is not None:
-                clients = frozenset(register.identity_of(client) for client in opening.seals)
-                new = NewSum(run=register.run, turn=frame.turn, clients=clients, numbers=layout.length)
-                self._caution.policy.opens(new)
-            register.note(frame.turn, frame.body, layout)
-        return self._content(vector, opening, frame.turn)
+                clients = frozenset(register.identity_of(client) for client in asked.clients)
+                self._caution.policy.opens(NewSum(run=register.run, turn=turn, clients=clients, numbers=layout.length))
+            register.note(turn, asked.sum, layout)
+        return asked.content()
+
+    def _opening(self, frame: wire.Frame) -> tuple[Opening, CiphertextVector]:
+        """Return the request of a whole sum, and the sum."""
+        seal, check = NONCE_BYTES if self.keys == "authority" else 0, check_bytes(self.keys, self._key)
+        opening = Opening.from_bytes(frame.body, seal_bytes=seal, check_bytes=check)
+        return opening, CiphertextVector.from_bytes(opening.vector, self._key)
 
     @abstractmethod
     def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
         """Return what binds the replies of those clients whose enrolments are right, given what each has to state."""
 
     @abstractmethod
-    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
-        """Return the sum that is asked for, its clients checked."""
-
-    @abstractmethod
-    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
-        """Return what is told of a sum that may be opened."""
+    def _asked(self, frame: wire.Frame) -> Asked:
+        """Return the sum, or the block of one, that is asked for, its clients checked."""
 
 
 class Authority(Holder):
@@ -252,16 +239,21 @@ class Authority(Holder):
     def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
         return binding.secrets_of(enrolments, self._private)
 
-    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
-        vector = CiphertextVector.from_bytes(opening.vectors[0], self._key)
+    def _asked(self, frame: wire.Frame) -> Asked:
+        opening, vector = self._opening(frame)
         check_row(opening.check[DIGEST_BYTES:], self._key)
         self._register.listed(opening.seals)
         if vector.summands != len(opening.seals):
             raise CipherError(f"the sum claims {vector.summands} summands, and {len(opening.seals)} clients are named")
-        return vector
+        return Asked(
+            sum=frame.body,
+            clients=opening.seals,
+            layout=vector.layout,
+            content=lambda: self._content(vector, opening, frame.turn),
+        )
 
     def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
-        secrets = self._register.members  # all of the list are: see _sum
+        secrets = self._register.members  # all of the list are: see _asked
         digest, borne = opening.check[:DIGEST_BYTES], opening.check[DIGEST_BYTES:]
         rows = np.concatenate([vector.rows, np.frombuffer(borne, np.uint8)[None]])
         taken_off = (
@@ -276,8 +268,10 @@ class Authority(Holder):
 class ShareHolder(Holder):
     """One of several who hold a share of the key each: only ``threshold`` of them together open a sum.
 
-    It is shown every client's ciphertext, none of which it can read, checks whose they are, what they were made for and
-    that each client knows what is in its own, and gives its part of their product alone.
+    It is shown every client's ciphertexts, none of which it can read, a block at a time; checks whose they are, what
+    they were made for, that they are those of the one sum of the round and that each client knows what is in its own;
+    and gives its part of their product alone. It keeps nothing between two blocks but what the sum is
+    (:class:`tacit.protocols.paillier.blocks.Commitment`), so that blocks may be asked for in any order, and again.
     """
 
     keys = "threshold"
@@ -292,29 +286,47 @@ class ShareHolder(Holder):
         found = {client: binding.signer_of(body, stated) for client, (body, stated) in enrolments.items()}
         return {client: public for client, public in found.items() if public is not None}
 
-    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
-        publics, run = self._register.listed(opening.seals), self._register.run
+    def _asked(self, frame: wire.Frame) -> Asked:
+        opening = BlockOpening.from_bytes(frame.body, self._key)
+        commitment, number = opening.commitment, opening.number
+        occasions = self._signed(commitment, frame.turn)
+        layout = Blocks(layout=commitment.layout).layout_of(number)
         vectors, claims = [], []
-        for (client, seal), body in zip(opening.seals.items(), opening.vectors, strict=True):
-            occasion = Occasion(run=run, client=client, turn=turn, asked=opening.check)
-            signature, proof = seal[:SIGNATURE_BYTES], seal[SIGNATURE_BYTES:]
-            if not verified(publics[client], signature, occasion.signed(proof, body)):
+        for (client, occasion), part in zip(occasions.items(), opening.parts, strict=True):
+            if root_of(leaf(part.proof, part.rows), number, part.way) != commitment.signed_by(client)[1]:
                 raise CipherError(
-                    f"client {client} has not signed its ciphertext for this round, or was asked for something else "
-                    "than was said: nothing was opened"
+                    f"what was shown of client {client} in block {number} is not what it signed: nothing of the block "
+                    "was opened"
                 )
-            vectors.append(CiphertextVector.from_bytes(body, self._key, units=False))
-            claims.append(occasion.claim(proof, vectors[-1]))
-        if any(vector.summands != 1 for vector in vectors):
-            raise CipherError("a client's ciphertext claims to be a sum, and nothing was opened")
+            vectors.append(CiphertextVector.of(memoryview(part.rows), self._key, layout))
+            claims.append(occasion.claim(number, part.proof, vectors[-1].rows, self._key))
         product = total(vectors, check_units=True, workers=self._workers)
         if wrong := unproved(self._key, claims, workers=self._workers):
-            client = list(opening.seals)[wrong[0]]
+            client = list(occasions)[wrong[0]]
             raise CipherError(f"client {client} has not proved that it knows what it encrypted: nothing was opened")
-        return product
+        return Asked(
+            sum=commitment.to_bytes(),
+            clients=commitment.seals,
+            layout=commitment.layout,
+            content=lambda: self._share.partial(product, prove=self._prove, workers=self._workers).to_bytes(),
+        )
 
-    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
-        return self._share.partial(vector, prove=self._prove, workers=self._workers).to_bytes()
+    def _signed(self, commitment: Commitment, turn: wire.Turn) -> dict[ClientId, Occasion]:
+        """Return what the clients of a sum made their vectors for, where each has signed that it did."""
+        publics, run = self._register.listed(commitment.seals), self._register.run
+        occasions = {
+            client: Occasion(run=run, client=client, turn=turn, asked=commitment.asked) for client in commitment.seals
+        }
+        if self._register.opened(turn, commitment.to_bytes()):  # for another block: their signatures were looked at
+            return occasions
+        for client, occasion in occasions.items():
+            signature, root = commitment.signed_by(client)
+            if not verified(publics[client], signature, occasion.signed(self._key, commitment.layout, root)):
+                raise CipherError(
+                    f"client {client} has not signed its ciphertexts for this round, or was asked for something else "
+                    "than was said: nothing was opened"
+                )
+        return occasions
 
 
 class KeyCopy(Holder):
@@ -337,11 +349,14 @@ class KeyCopy(Holder):
     def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:
         return {}
 
-    def _sum(self, opening: Opening, turn: wire.Turn) -> CiphertextVector:
-        return CiphertextVector.from_bytes(opening.vectors[0], self._key)
-
-    def _content(self, vector: CiphertextVector, opening: Opening, turn: wire.Turn) -> bytes:
-        return _told(vector, self._private.open(vector.rows, workers=self._workers))
+    def _asked(self, frame: wire.Frame) -> Asked:
+        _, vector = self._opening(frame)
+        return Asked(
+            sum=frame.body,
+            clients=range(vector.summands),  # as many as the server says
+            layout=vector.layout,
+            content=lambda: _told(vector, self._private.open(vector.rows, workers=self._workers)),
+        )
 
 
 def _told(vector: CiphertextVector, rows: Rows) -> bytes:

@@ -98,8 +98,12 @@ class Register:
         """Return the lasting identity of a client, or its number where it has none."""
         return self.identities.get(client) or _CLIENT.pack(client)
 
+    def opened(self, turn: wire.Turn, body: bytes | memoryview) -> bool:
+        """Return whether it is this sum that was opened last: ``body`` is what tells it from all others."""
+        return (turn, hashlib.sha256(body).digest()) == (self.last, self.digest)
+
     def allow(self, turn: wire.Turn, body: bytes | memoryview, *, summands: int, layout: Layout) -> bool:
-        """Return whether a sum is new, and not asked for again because an answer was lost; or raise CipherError."""
+        """Return whether a sum is new, and not asked for again (a lost answer, another block); or raise CipherError."""
         number, least = turn.round_number, max(self.floor, self.rules.minimum_clients)
         if summands < least:
             raise CipherError(
@@ -111,7 +115,7 @@ class Register:
             )
         if self.layout is not None and layout != self.layout:
             raise CipherError("the sum has another layout than those of earlier rounds, and was not opened")
-        again = (turn, hashlib.sha256(body).digest()) == (self.last, self.digest)
+        again = self.opened(turn, body)
         if self.last is not None and number <= self.last.round_number and not again:
             raise CipherError(
                 f"a second sum for round {number} was not opened: one was, for round {self.last.round_number}, and two "
