@@ -57,6 +57,6 @@ def test_wide_layers_fill_a_gpu_and_narrow_ones_do_not() -> None:
         layers = [nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(8, width), nn.ReLU()]
         return cost_of(nn.Sequential(*layers).to("meta"), torch.empty(batch, width, 16, 16, device="meta"))
 
-    assert not cost(64, 10).fills_a_gpu
-    assert cost(256, 10).fills_a_gpu
-    assert cost(64, 64).fills_a_gpu
+    assert not cost(64, 10).fills_a_gpu()
+    assert cost(256, 10).fills_a_gpu()
+    assert cost(64, 64).fills_a_gpu()

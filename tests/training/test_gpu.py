@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.tasks.models import build
+from tacit.training.captured import CapturedTrainer
 from tacit.training.cohort import Holdings, Moved
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
@@ -135,11 +136,41 @@ def test_evaluation() -> None:
     assert scores[0].accuracy == pytest.approx(scores[1].accuracy, abs=0.005)
 
 
+class Counting(nn.Module):
+    """Does something else in every other pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out, self.passes = nn.Linear(784, 8), nn.Linear(8, 10), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        scores: Tensor = self.out(torch.tanh(self.first(x.flatten(1))).cumsum(1)) * (1.0 + self.passes % 2)
+        return scores
+
+
+def test_a_pass_that_counts_is_not_repeated_by_a_graph() -> None:
+    module = Counting()
+    rows = np.split(np.arange(40), 2)
+    holdings = Holdings(
+        features=torch.randn(40, 1, 28, 28).cuda(), labels=torch.randint(0, 10, (40,)).cuda(), rows=rows
+    )
+    trainer = cohort_trainer(module=module, holdings=holdings, settings=ONE_EPOCH, loss=cross_entropy, form="vmap")
+    model = trainer.layout.read(module).numpy()
+    trainer.train(model, [0, 1], np.arange(2), 1, lambda *_: None)
+    captured = trainer._idle.get()
+    trainer._idle.put(captured)
+    trainer.close()
+    assert isinstance(captured, CapturedTrainer)
+    assert captured._fails
+    assert not captured._captures
+
+
 def test_a_model_that_fills_the_gpu_trains_by_client_in_one_graph() -> None:
     def wide() -> nn.Module:
         torch.manual_seed(0)
-        layers = [nn.Conv2d(1, 256, 3, padding=1), nn.Tanh(), nn.Conv2d(256, 256, 3, padding=1, stride=2), nn.Tanh()]
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 14 * 14, 10))
+        layers = [nn.Conv2d(1, 1024, 3, padding=1), nn.Tanh(), nn.Conv2d(1024, 512, 3, padding=1, stride=2), nn.Tanh()]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512 * 14 * 14, 10))
 
     module, rows = wide(), np.split(np.arange(48), 3)
     holdings = Holdings(

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from tacit.training.cohort import Chunk, Holdings, Moved, Schedule, Stack, StackedTrainer, Trained, on_host, schedule
+from tacit.training.parameters import held_by, hooked
 from tacit.training.settings import LocalTraining
+from tacit.training.vmapped import VmappedNetwork
 
 _WARM_UPS = 3
 _MULTIPLES = ((64, 32), (16, 8), (1, 1))  # from so many clients on, a chunk is filled up to a multiple of
@@ -36,15 +38,11 @@ class _Capture:
 
 
 @contextmanager
-def _kernels(*, clients: int) -> Iterator[None]:
-    """Let cuDNN choose kernels; TF32 is as torch's own switch has it, as in a loop.
-
-    For many clients those that add up in one order. For one client that fills the GPU those that are measured to be the
-    fastest: what cuDNN takes unasked for ResNet-18 needs longer for batches of 10 than for batches of 64.
-    """
+def _steady_kernels() -> Iterator[None]:
+    """Let cuDNN choose kernels that add up in one order, unsearched; TF32 is as torch's own switch has it."""
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
-    cudnn.deterministic, cudnn.benchmark = clients > 1, clients == 1
+    cudnn.deterministic, cudnn.benchmark = True, False
     try:
         yield
     finally:
@@ -59,7 +57,10 @@ class CapturedTrainer:
         self._settings = settings
         self._captures: dict[tuple[int, int, int, bool], _Capture] = {}
         self._pool: Any = None  # graphs never run at the same time, and share what is theirs while they run
-        self._fails = False  # once something could not be captured, steps are taken one by one
+        network = trainer.network
+        self._parts = list(network.module.modules()) if isinstance(network, VmappedNetwork) else []
+        # Once something could not be captured, steps are taken one by one. Of hooks a graph would know nothing.
+        self._fails = hooked(self._parts)
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
@@ -85,11 +86,12 @@ class CapturedTrainer:
                     return self._trainer.train_there(model, holdings, chunk)
                 self._captures.pop(next(iter(self._captures)))
             try:
-                with _kernels(clients=len(filled.clients)):
+                with _steady_kernels():
                     capture = self._captures[shape] = self._capture(model, holdings, plan, room)
             except torch.cuda.OutOfMemoryError:
                 raise
-            except RuntimeError:  # a step that asks the device something while it computes
+            except RuntimeError:  # a step that asks the device something while it computes, or counts
+                self._captures.pop(shape, None)
                 self._fails = True
                 torch.cuda.synchronize()
                 return self._trainer.train_there(model, holdings, chunk)
@@ -131,8 +133,11 @@ class CapturedTrainer:
         torch.cuda.current_stream().wait_stream(stream)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
+        held = held_by(self._parts)
         with torch.cuda.graph(capture.graph, pool=self._pool):
             step()
+        if held_by(self._parts) != held:
+            raise RuntimeError("a pass changes a number that its module holds, which a graph would repeat")
         return capture
 
     def _load(self, capture: _Capture, model: Tensor, plan: Schedule, rate: float) -> None:

@@ -36,7 +36,8 @@ Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
 _EXAMPLES_PER_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
 _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
-_AT_ONCE = 1 << 26  # numbers of updates that are summed at a time
+_AT_ONCE = 1 << 26  # numbers of updates that are computed with at a time
+_HELD = 1 / 16  # of a GPU's memory, for updates that are to be summed
 _ORDER, _DROPOUT = 0, 1  # what a client's key is used for
 _LOW = 0xFFFFFFFF
 _ONE = np.array(1, np.uint64)  # arrays wrap around silently, scalars warn
@@ -257,6 +258,7 @@ class CohortTrainer:
         trainer: Any = self._idle.get()
         names: list[int] = []
         held: list[Moved] = []
+        room = _HELD * torch.cuda.get_device_properties(self._device).total_memory / 4 if start.is_cuda else _AT_ONCE
 
         def hand_over() -> None:
             if not held:
@@ -270,7 +272,7 @@ class CohortTrainer:
         try:
             for places in self._chunks(clients):
                 own = [clients[place] for place in places]
-                if held and (len(names) + len(own)) * self.layout.size > _AT_ONCE:  # few vectors come to the host
+                if held and (len(names) + len(own)) * self.layout.size > room:  # few sums come to the host
                     hand_over()
                 chunk = Chunk(clients=own, keys=keys[places], rate=rate, round_number=round_number)
                 held.append(trainer.train_there(start, self._holdings, chunk))
@@ -353,6 +355,10 @@ class Network(Protocol):
         """Where the client axis of a stacked parameter is: 0 or -1."""
         ...
 
+    def arranged(self, parameter: Tensor) -> Tensor:
+        """Return a stacked parameter in the order of memory in which the network computes with it."""
+        ...
+
     def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
         """Return the outputs, ``(K, batch, ...)``, of features ``(K, batch, ...)``."""
         ...
@@ -421,7 +427,7 @@ class StackedTrainer:
             flat = model[: self._places[-1][0].stop].clone()
             stacked = [part[None] for part in self._trained_parts(flat)]
         else:
-            stacked = [_stack(part, clients, axis) for part in self._trained_parts(model)]
+            stacked = [self.network.arranged(_stack(part, clients, axis)) for part in self._trained_parts(model)]
         state = Stack(
             flat=flat,
             momentum=[torch.zeros_like(p) for p in stacked] if self._settings.momentum or self._adam else [],

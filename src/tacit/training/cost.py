@@ -23,9 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _PAYS_BELOW = 3e6
 # On two cores a ResNet-18's step (1.4e8, batches of 10) is as fast on both as two steps on one core each.
 _FILLS_A_CORE = 5e7
-# On an H200 many clients at once had 2.5 times a loop's speed at 5e7 (ResNet-8, batches of 64), 1.9 at 1.8e8 and 0.8 at
-# 1.1e9 (ResNet-18, batches of 10 and of 64): convolutions of many clients are products of windows, which are copied.
+# On an H200 a ResNet-18's step for many clients at once, whose convolutions are products of copied windows, took 0.3 of
+# the time of one after another at 1.8e8 (batches of 10), 0.8 at 1.1e9 (64), 0.9 at 2.2e9 (128) and 1.2 at 4.4e9 (256).
 _FILLS_A_GPU = 1e8
+_FILLS_BY_PRODUCTS = 1.5e9
 MAPPED = 2.5  # what a call costs through vmap, of a plain one
 # An MLP with embeddings has 2e4 and 25 operations, and a straight program had 3 times a mapped step's speed; parameters
 # used directly 2e5, and 1.5 times. Of an encoder (2e6) nothing was gained, and a GRU's 600 operations take seconds to
@@ -62,10 +63,9 @@ class Cost:
         """Return whether an operation is worth so many cores, which then need not hold a model of their own each."""
         return self.flops >= _FILLS_A_CORE * count * self.operations
 
-    @property
-    def fills_a_gpu(self) -> bool:
-        """Whether the operations of one client alone keep a GPU busy."""
-        return self.flops >= _FILLS_A_GPU * self.operations
+    def fills_a_gpu(self, *, products: bool = False) -> bool:
+        """Return whether one client's operations keep a GPU busy, even beside the copies that products need."""
+        return self.flops >= (_FILLS_BY_PRODUCTS if products else _FILLS_A_GPU) * self.operations
 
     def mapping_pays(self, calls: float, clients: int) -> bool:
         """Return whether one program for many clients is faster than one client after the other on each core.

@@ -226,7 +226,12 @@ class _Choice:
         network: Network
         if self.form in ("grouped", "images"):
             assert self._program is not None
-            network = GroupedNetwork(self._program) if self.form == "grouped" else images.ImageNetwork(self._program)
+            on_gpu = self._device.type == "cuda"
+            network = (
+                GroupedNetwork(self._program, by_client=on_gpu)
+                if self.form == "grouped"
+                else images.ImageNetwork(self._program)
+            )
         else:
             network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout)
         return StackedTrainer(
@@ -318,7 +323,7 @@ class _Choice:
         return "loop"
 
     def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:
-        if not loop.fills_a_gpu:
+        if not loop.fills_a_gpu(products=first == "grouped"):
             return first
         if not self._settings.is_sgd or any(isinstance(part, Recurrence) for part in self._mapped.modules()):
             self.reason = _BUSY  # its steps are not captured, or cuDNN has one kernel for what would be many

@@ -30,6 +30,10 @@ class VmappedNetwork:
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
         self._attends: bool | None = None  # nobody knows before the first pass
 
+    def arranged(self, parameter: Tensor) -> Tensor:
+        """Return a stacked parameter in the order of memory in which the network computes with it."""
+        return parameter
+
     def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
         """Return the outputs, ``(K, batch, ...)``."""
         if keys is None:

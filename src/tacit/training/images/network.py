@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tacit.training.grouped import run_step
+from tacit.training.grouped import ByBatch, run_step
 from tacit.training.program import Combine, Convolution, GroupNorm, Program, ProgramStep, is_relu
 
 _kernels: Any
@@ -96,6 +96,10 @@ class ImageNetwork:
         self._instructions = _fuse(program)
         self._images = len(program.input_shape) == 3
 
+    def arranged(self, parameter: Tensor) -> Tensor:
+        """Return a stacked parameter in the order of memory in which the network computes with it."""
+        return parameter
+
     def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
         """Return the model's outputs, ``(1, batch, ...)``, of parameters and features with a client axis of one."""
         value = features[0].contiguous(memory_format=_CHANNELS_LAST) if self._images else features
@@ -121,7 +125,7 @@ def _run(
         if _suits(step, weight.shape) and not few:
             bias = None if operation.bias is None else parameters[operation.bias].flatten()
             return conv3x3(inputs[0], weight, bias, padding=operation.padding[0])
-    return run_step(step, inputs, parameters, keys, 1)
+    return run_step(step, inputs, parameters, keys, ByBatch(1))
 
 
 def _tiles(batch: int, step: ProgramStep) -> int:

@@ -88,6 +88,10 @@ class LaneNetwork:
         self._output = len(program.steps)
         self._instructions = _fuse(program)
 
+    def arranged(self, parameter: Tensor) -> Tensor:
+        """Return a stacked parameter in the order of memory in which the network computes with it."""
+        return parameter
+
     def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
         """Return the model's outputs, ``(K, batch, ...)``, of features ``(K, batch, ...)``."""
         batch = features.shape[1]
