@@ -61,6 +61,12 @@ setup(
     ext_modules=[
         # Square roots set no errno, and numbers trap nowhere: loops over them become vectors.
         native("tacit._noise", "src/tacit/_noise.c", options=["-fno-math-errno", "-fno-trapping-math"]),
+        # Compiled for OpenMP and not linked with any: PyTorch has loaded its own.
+        native(
+            "tacit.training.private._rows",
+            "src/tacit/training/private/_rows.c",
+            options=["-fopenmp", "-fno-trapping-math"],
+        ),
         native("tacit.training.lanes._kernels", "src/tacit/training/lanes/_kernels.c"),
         native("tacit.training.images._kernels", "src/tacit/training/images/_kernels.c"),
         native(

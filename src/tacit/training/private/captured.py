@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from tacit.training.dropout import watched_generators
 from tacit.training.parameters import held_by, hooked
-from tacit.training.private.double import blind
+from tacit.training.private.double import blind, repeatable
 from tacit.training.settings import Loss
 from tacit.training.straight import StraightStep
 
@@ -65,7 +65,10 @@ class Repeated:
         real = torch.arange(room, device=labels.device) < count
         quick = None if hooked(self._parts) else self._quick(cuda=features.is_cuda)
         found = None if quick is None else quick(given, wanted, real)
-        sums, losses = self._form.sums(given, wanted, real)[:2] if found is None else found
+        if found is None:
+            with repeatable():
+                found = self._form.sums(given, wanted, real)[:2]
+        sums, losses = found
         return sums, losses[:count]
 
     def _quick(self, *, cuda: bool) -> _Graphs | _Programs | None:

@@ -27,6 +27,7 @@ from torch import Tensor
 from tacit.errors import ConfigError
 from tacit.grid import Grid
 from tacit.randomness import Randomness
+from tacit.training import cpu
 from tacit.training.optimizers import Sgd
 from tacit.training.private.gradient import PrivateGradient
 
@@ -113,6 +114,8 @@ class PrivateSteps:
         self._micro_batch = micro_batch
         self._sizes = [p.numel() for p in gradient.parameters]
         device = gradient.parameters[0].device
+        if device.type == "cpu":
+            cpu.keep_pages()
         self._grid = Grid.of(bound=clip_bound, size=sum(self._sizes))
         more = 0 if canaries is None else canaries.numbers
         self._noise = StepNoise(
