@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -312,6 +313,37 @@ def test_a_repeated_run_is_the_same_bit_for_bit(form: Form) -> None:
     module, holdings = _make(CASES["handwritten"].make), make_holdings((1, 10, 10), [9, 10, 4, 12, 12])
     first = Run(module, holdings, settings(), form=form, workers=2)
     Run(module, holdings, settings(), form=form, workers=2).equals(first, exactly=True)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto", "loop"])
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_torchs_default_type_changes_nothing(form: Form, default: torch.dtype) -> None:
+    """Native kernels once wrote float32 into whatever torch.empty() gave: twice its length where that was bfloat16."""
+    module, holdings = _make(CASES["handwritten"].make), make_holdings((1, 10, 10), [9, 4])
+    usual = Run(module, holdings, settings(), form=form)
+    torch.set_default_dtype(default)
+    try:
+        Run(module, holdings, settings(), form=form).equals(usual, exactly=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("form", ["grouped", "vmap", "auto"])
+@pytest.mark.parametrize("changes", [{"momentum": 0.9, "mu": 0.5}, {"name": "adam", "weight_decay": 0.1}])
+def test_nothing_of_a_client_is_left_for_the_one_that_trains_in_its_place(form: Form, changes: dict[str, Any]) -> None:
+    module, holdings, chosen = _make(CASES["mlp"].make), make_holdings((5,), [8, 5]), settings(**changes)
+    alone = Run(module, holdings, chosen, form=form, clients=[1])
+    holdings.features[torch.from_numpy(holdings.rows[0])] = math.nan
+    found: dict[int, Any] = {}
+    with closing(
+        cohort_trainer(module=module, holdings=holdings, settings=chosen, loss=cross_entropy, form=form, workers=1)
+    ) as trainer:
+        model = trainer.layout.read(module).numpy()
+        for start, client in ((model + np.float32(1.0), 0), (model, 1)):
+            keys = np.array([key_of(client)])
+            trainer.train(start, [client], keys, 1, lambda own, update, _loss: found.update({own: update}))
+    assert not np.isfinite(found[0]).any()
+    assert (found[1] == alone.updates[1]).all()
 
 
 @pytest.mark.parametrize("form", ["grouped", "vmap", "auto", "loop"])

@@ -189,3 +189,14 @@ def test_a_norm_is_joined_with_what_is_behind_it_once(module: nn.Module) -> None
         (2, True),  # norm2, and norm3
         (1, False),  # norm4, which two steps use
     ]
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_torchs_default_type_changes_nothing(module: nn.Module, default: torch.dtype) -> None:
+    holdings = make_holdings((1, 8, 8), [3])
+    usual = Run(module, holdings, settings(), form="images")
+    torch.set_default_dtype(default)
+    try:
+        Run(module, holdings, settings(), form="images").equals(usual, exactly=True)
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -105,12 +105,12 @@ class CapturedTrainer:
         clients = plan.rows.shape[1]
         capture = _Capture(
             graph=torch.cuda.CUDAGraph(),
-            rate=torch.zeros((), device=model.device),
+            rate=model.new_zeros(()),
             rows=_roomy(plan.rows, room),
             keys=_roomy(plan.keys, room),
             counts=_roomy(torch.from_numpy(plan.counts).to(model.device), room),
             step=torch.zeros(1, dtype=torch.int64, device=model.device),
-            total=torch.zeros(clients, device=model.device),
+            total=model.new_zeros(clients),
             state=self._trainer.start(model, clients),
         )
 

@@ -407,7 +407,7 @@ class StackedTrainer:
         settings = self._settings
         plan = schedule(holdings, chunk.clients, chunk.keys, epochs=settings.epochs, batch_size=settings.batch_size)
         state = self.start(model, len(chunk.clients))
-        total = torch.zeros(len(chunk.clients), device=model.device)
+        total = model.new_zeros(len(chunk.clients))
         counts = torch.from_numpy(plan.counts).to(model.device)
         for step in range(len(plan.rows)):
             width = int(plan.counts[step].max())
@@ -432,7 +432,7 @@ class StackedTrainer:
             flat=flat,
             momentum=[torch.zeros_like(p) for p in stacked] if self._settings.momentum or self._adam else [],
             second=[torch.zeros_like(p) for p in stacked] if self._adam else [],
-            steps=torch.zeros(clients, device=model.device),
+            steps=model.new_zeros(clients),
             origin=[p.select(axis, 0).unsqueeze(axis).clone() for p in stacked] if self._settings.mu else [],
             parameters=[p.requires_grad_() for p in stacked],
         )
@@ -551,7 +551,7 @@ class StackedTrainer:
         if state.flat is not None:  # NumPy asks for large pages, which are there sooner
             updates, after = torch.from_numpy(np.empty((1, len(model)), np.float32)), state.flat[None]
         else:
-            updates = torch.empty(clients, len(model), device=model.device)
+            updates = model.new_empty(clients, len(model))
             after = torch.cat([_per_client(p.detach(), axis)[:clients] for p in state.parameters], dim=1)
         torch.sub(after, model[:trained], out=updates[:, :trained])
         updates[:, trained:] = 0.0

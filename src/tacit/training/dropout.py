@@ -45,7 +45,7 @@ def scaled_mask(key: Tensor, index: Tensor, site: int, probability: float) -> Te
     if probability >= 1.0:
         return torch.zeros_like(index, dtype=torch.float32)
     own = key + (site << 34)  # in the key's upper half: added to the lower one it would shift the mask by one element
-    return keep_mask(own, index, probability) * (1.0 / (1.0 - probability))
+    return keep_mask(own, index, probability).float() * (1.0 / (1.0 - probability))
 
 
 def use_keys(module: nn.Module) -> None:

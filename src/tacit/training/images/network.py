@@ -235,7 +235,7 @@ class _Convolution(torch.autograd.Function):
         bias = None if bias is None else bias.contiguous()
         n, inputs, high, wide = x.shape
         outputs, shape = len(weight), (high + 2 * padding - 2, wide + 2 * padding - 2)
-        out = torch.empty((n, outputs, *shape), memory_format=_CHANNELS_LAST)
+        out = torch.empty((n, outputs, *shape), memory_format=_CHANNELS_LAST, dtype=x.dtype, device=x.device)
         sizes = (n, high, wide, inputs, outputs, padding)
         _kernels.convolve(*map(_address, (x, weight, bias, out)), *sizes, 9, 9 * inputs, 0)
         ctx.save_for_backward(x, weight)
@@ -276,7 +276,7 @@ class _GroupNorm(torch.autograd.Function):
         x = x.contiguous(memory_format=_CHANNELS_LAST)
         added = None if added is None else added.contiguous(memory_format=_CHANNELS_LAST)
         weight, bias = (None if own is None else own.contiguous() for own in (weight, bias))
-        out, moments = torch.empty_like(x), torch.empty(len(x), groups, 2)
+        out, moments = torch.empty_like(x), x.new_empty(len(x), groups, 2)
         n, channels, high, wide = x.shape
         ctx.sizes = (n, high * wide, channels, groups, int(relu))
         _kernels.norm(*map(_address, (x, added, weight, bias, out, moments)), *ctx.sizes, epsilon)
@@ -290,7 +290,7 @@ class _GroupNorm(torch.autograd.Function):
         grad = grad.contiguous(memory_format=_CHANNELS_LAST)
         needs = ctx.needs_input_grad
         grad_x, grad_added = torch.empty_like(x), torch.empty_like(x) if needs[1] and out is not None else None
-        sums = torch.empty(2, x.shape[1])
+        sums = x.new_empty(2, x.shape[1])
         given = (grad, x, out, weight, moments, grad_x, grad_added, sums[0], sums[1])
         _kernels.norm_back(*map(_address, given), *ctx.sizes)
         if needs[1] and out is None:  # what is added to has the gradient of the sum

@@ -411,8 +411,8 @@ class _Layer(torch.autograd.Function):
         shape: tuple[int, ...],
         sizes: tuple[int, ...],
     ) -> Tensor:
-        out = torch.empty(shape)
-        argmax = torch.empty(shape, dtype=torch.uint8) if sizes[9] > 1 or sizes[10] else None
+        out = x.new_empty(shape)
+        argmax = x.new_empty(shape, dtype=torch.uint8) if sizes[9] > 1 or sizes[10] else None
         _kernels.forward(x.data_ptr(), weight.data_ptr(), _address(bias), out.data_ptr(), _address(argmax), *sizes)
         ctx.save_for_backward(x, weight, argmax)
         ctx.sizes = sizes
@@ -425,11 +425,11 @@ class _Layer(torch.autograd.Function):
         x, weight, argmax = ctx.saved_tensors
         sizes = ctx.sizes
         grad = grad.contiguous()
-        grad_x = torch.empty(x.shape) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.empty(weight.shape)
+        grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        grad_weight = weight.new_empty(weight.shape)
         grad_bias = None
         if ctx.has_bias:
-            grad_bias = torch.empty((sizes[4], sizes[7]) if sizes[8] else (sizes[0], sizes[4]))
+            grad_bias = x.new_empty((sizes[4], sizes[7]) if sizes[8] else (sizes[0], sizes[4]))
         _kernels.backward(
             x.data_ptr(),
             weight.data_ptr(),
@@ -450,8 +450,8 @@ class _MaxPool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, kernel: int, relu: int) -> Tensor:
         n, h, w, c, lanes = x.shape
         shape = (n, h // kernel, w // kernel, c, lanes)
-        out = torch.empty(shape)
-        argmax = torch.empty(shape, dtype=torch.uint8)
+        out = x.new_empty(shape)
+        argmax = x.new_empty(shape, dtype=torch.uint8)
         _kernels.pool_forward(x.data_ptr(), out.data_ptr(), argmax.data_ptr(), n, h, w, c * lanes, kernel, relu)
         ctx.save_for_backward(argmax)
         ctx.shape = x.shape
@@ -464,6 +464,6 @@ class _MaxPool(torch.autograd.Function):
         (argmax,) = ctx.saved_tensors
         n, h, w, c, lanes = ctx.shape
         grad = grad.contiguous()
-        grad_x = torch.empty(ctx.shape)
+        grad_x = grad.new_empty(ctx.shape)
         _kernels.pool_backward(grad.data_ptr(), argmax.data_ptr(), grad_x.data_ptr(), n, h, w, c * lanes, ctx.kernel)
         return grad_x, None, None
