@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from tacit import wire
-from tacit.crypto import keyfile, paillier, sealing
+from tacit.crypto import keyfile, paillier, sealing, threshold
 from tacit.crypto.threshold.refresh import contribute, refreshed
 from tacit.errors import ConfigError, KeysError, StorageError, TacitError
 from tacit.holder.memory import Memory
+from tacit.holder.new import init
 from tacit.holder.process import KeyHolder
 from tacit.holder.settings import FILE, MEMORY, Settings
 from tacit.protocols.paillier import Caution, Rules, ShareHolder, blocks
@@ -94,6 +95,28 @@ def test_chains_are_seen_where_the_operator_asks_for_it(tmp_path: Path, people: 
         assert not isinstance(run.open([4, 5, 6], 2), str)
         given = run.open(range(8), 3)
         assert refused(given, words) if words else not isinstance(given, str)
+
+
+@pytest.mark.parametrize(("needed", "served"), [(2, False), (3, True)])
+def test_chains_need_a_holder_that_sees_every_sum(tmp_path: Path, people: People, needed: int, served: bool) -> None:
+    """Of 2 in 3 a server has three sums opened by three pairs of holders, of which each has seen two."""
+    _, shares = threshold.generate(shares=3, threshold=needed, bits=256, insecure_key_size=True)
+    keyfile.save(tmp_path / "share.key", shares[0])
+    (tmp_path / "clients.pub").write_bytes(people.lines)
+    settings = Settings(
+        key=tmp_path / "share.key",
+        clients=tmp_path / "clients.pub",
+        minimum_clients=3,
+        differences="chains",
+        unsealed=True,
+        insecure_key_size=True,
+    )
+    if served:
+        init(tmp_path / "holder", settings)
+        return
+    with pytest.raises(ConfigError, match="chains needs a holder that sees every sum, and 2 of 3 holders"):
+        init(tmp_path / "holder", settings)
+    assert not (tmp_path / "holder").exists()
 
 
 def test_where_the_disk_is_full_nothing_is_told_and_the_sum_is_counted_later(tmp_path: Path, people: People) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tacit import foreign, wire
 from tacit.crypto import elgamal, keyfile, paillier
+from tacit.crypto.threshold import ThresholdPublic
 from tacit.errors import CipherError, ConfigError, KeysError, LocalError, WireError
 from tacit.flow import ClientId, Stopwatch
 from tacit.holder.memory import Memory, Step
@@ -167,6 +168,14 @@ def key_file(settings: Settings) -> keyfile.KeyFile:
             f"{settings.key} is not sealed: whoever reads the file has the key. Seal it (tacit keys seal "
             f"{settings.key}), or say unsealed: true in holder.yaml."
         )
+    if settings.differences == "chains" and isinstance(file.public, ThresholdPublic):
+        needed, holders = file.public.threshold, file.public.shares
+        if needed < holders:
+            raise ConfigError(
+                f"differences: chains needs a holder that sees every sum, and {needed} of {holders} holders of this "
+                "key open one without the others. Say pairs, which any two sums are held to, or make a key that all "
+                f"holders are needed for (tacit keys new paillier --shares {holders}/{holders})."
+            )
     return file
 
 

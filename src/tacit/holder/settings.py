@@ -36,7 +36,8 @@ openings: {openings}
 
 # What two sums may tell by their difference. pairs: the sets of clients of any two sums are the same, or differ by at
 # least minimum_clients. chains: clients that were in the same sums are at least minimum_clients, however many sums
-# there were. none: sets are not compared; only where clients add noise before they encrypt (paillier --dp).
+# there were; of shares, only where all holders are needed. none: sets are not compared; only where clients add noise
+# before they encrypt (paillier --dp).
 differences: {differences}
 
 # Holders of a share prove that their part is right, so that a wrong one is named.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tacit.errors import CipherError
-from tacit.protocols.paillier.differences import Rule, check, groups
+from tacit.protocols.paillier.differences import RULES, Rule, check, groups
 
 CLIENTS, LEAST = 8, 3
 
@@ -94,3 +94,14 @@ def test_groups_part_the_clients_by_the_sums_they_are_in() -> None:
         members = {i: tuple(each >> i & 1 for each in sets) for i in range(CLIENTS)}
         histories = {history for history in members.values() if any(history)}
         assert sorted(found) == sorted(sum(1 << i for i in members if members[i] == one) for one in histories)
+
+
+def test_of_three_sums_no_holder_of_two_in_three_may_have_seen_all() -> None:
+    """Why `chains` is not served with such a share: each holder sees groups of three, and client 4 is left alone."""
+    sums = [0b1111111, 0b1110000, 0b0000111]
+    for seen in itertools.combinations(sums, 2):
+        for rule in RULES:
+            check(seen[1], seen[:1], least=LEAST, rule=rule)
+    assert _exposed(sums) == 1
+    with pytest.raises(CipherError, match="1 client would have been in other sums"):
+        check(sums[2], sums[:2], least=LEAST, rule="chains")

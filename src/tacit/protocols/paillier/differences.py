@@ -28,6 +28,12 @@ every sum it opened, over the life of its key, and goes by one of these rules, w
 A round in which a client drops out is refused under the first two where the others were opened with it before: the
 server tries the round again, with the same clients or with a cohort that differs by k.
 
+**Holders of shares** compare what they were asked themselves. Any two sums that t of l opened have a holder in common,
+as 2t > l, and an honest one with fewer than 2t - l liars: it has compared them, so ``pairs`` holds. Of three sums there
+may be none that saw all. With a key of 2 in 3, let {1, ..., 7} be opened by holders 1 and 2, {5, 6, 7} by 2 and 3 and
+{1, 2, 3} by 1 and 3. Each holder has seen two sums, and groups of three at least; the first sum less the others is
+client 4. So a share of a key that fewer than all holders open is not served under ``chains``.
+
 Both proofs count clients, not vectors: who is in a sum is known by lasting identities that the holder's operator lists.
 Sets are whole numbers here, a bit per client.
 """
