@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from tacit.errors import DataError
-from tacit.training.cohort import Holdings, Schedule, schedule
+from tacit.training.cohort import Holdings, Schedule, StackedTrainer, schedule
+from tacit.training.parameters import Parameters
+from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.training.vmapped import VmappedNetwork
 from tests.training.common import make_holdings
 
 SIZES = [10, 3, 8, 1, 12]
@@ -82,3 +87,30 @@ def test_rows_are_padded_with_the_clients_own() -> None:
     first = int(holdings.rows[1][0])
     assert table[0].tolist() == [*holdings.rows[1].tolist(), first, first]
     assert holdings.sizes.tolist() == [3, 2]
+
+
+def test_who_has_run_out_of_examples_is_last_where_clients_come_by_size() -> None:
+    holdings = Holdings(features=torch.zeros(24, 2), labels=torch.zeros(24), rows=np.split(np.arange(24), [12, 17, 22]))
+    plan = schedule(holdings, [0, 1, 2, 3], np.arange(4), epochs=2, batch_size=4)
+    assert plan.live.tolist() == [4, 3, 1, 4, 3, 1]
+    other_way = schedule(holdings, [3, 2, 1, 0], np.arange(4), epochs=1, batch_size=4)
+    assert other_way.live.tolist() == [4, 4, 4]
+
+
+def test_the_first_of_many_models_move_in_place_and_the_others_stand_still() -> None:
+    features, labels = torch.randn(12, 3), torch.arange(12) % 2
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    layout = Parameters.of(module)
+    network = VmappedNetwork(module, layout)
+    settings = LocalTraining(epochs=1, batch_size=4, lr=0.1, momentum=0.9)
+    trainer = StackedTrainer(network=network, layout=layout, settings=settings, loss=cross_entropy)
+    holdings = Holdings(features=features, labels=labels, rows=np.split(np.arange(12), 3))
+    model, rows = layout.read(module), torch.arange(12).view(3, 4)
+    whole, some = trainer.start(model, 3), trainer.start(model, 3)
+    for _ in range(2):
+        trainer.step(whole, holdings, rows, None, torch.zeros(3, dtype=torch.int64), 0.1)
+        trainer.step(some.first(2), holdings, rows[:2], None, torch.zeros(2, dtype=torch.int64), 0.1)
+    start = trainer.start(model, 3)
+    for one, other, before in zip(some.parameters, whole.parameters, start.parameters, strict=True):
+        torch.testing.assert_close(one[:2], other[:2])
+        assert torch.equal(one[2], before[2])

@@ -2,7 +2,8 @@
 
 A step of a small model is some sixty kernels of a few microseconds; launching them from Python takes longer than
 running them. A graph is launched as one. It is captured for each shape (clients, batch, steps up to a power of two) and
-reads its batch by a counter on the device, so that a round is a few copies and then nothing but replays.
+reads its batch by a counter on the device, so that a round is a few copies and then nothing but replays. Clients come
+by size, the largest first: when half of them have run out of examples, a graph of the others takes over.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from tacit.training.vmapped import VmappedNetwork
 
 _WARM_UPS = 3
 _MULTIPLES = ((64, 32), (16, 8), (1, 1))  # from so many clients on, a chunk is filled up to a multiple of
-_MOST_GRAPHS = 8  # a ragged federation has many shapes; old graphs are dropped
+_MOST_SHAPES = 8  # of cohorts; old ones are dropped
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Capture:
-    graph: torch.cuda.CUDAGraph
+    graphs: dict[int, torch.cuda.CUDAGraph]  # by how many of the clients take the step
     rate: Tensor
     rows: Tensor
     keys: Tensor
@@ -79,32 +80,35 @@ class CapturedTrainer:
         plan = schedule(holdings, filled.clients, filled.keys, epochs=settings.epochs, batch_size=settings.batch_size)
         room = 1 << (len(plan.rows) - 1).bit_length()  # for steps: clients of similar sizes share a graph
         shape = (room, *plan.rows.shape[1:], plan.ragged)
+        widths = [_width(live, len(filled.clients)) for live in plan.live.tolist()]
         capture = self._captures.get(shape)
-        if capture is None:
-            if len(self._captures) >= _MOST_GRAPHS:
-                if len(filled.clients) == 1:  # of clients one by one each may have a shape of its own
-                    return self._trainer.train_there(model, holdings, chunk)
-                self._captures.pop(next(iter(self._captures)))
-            try:
-                with _steady_kernels():
-                    capture = self._captures[shape] = self._capture(model, holdings, plan, room)
-            except torch.cuda.OutOfMemoryError:
-                raise
-            except RuntimeError:  # a step that asks the device something while it computes, or counts
-                self._captures.pop(shape, None)
-                self._fails = True
-                torch.cuda.synchronize()
+        if capture is None and len(self._captures) >= _MOST_SHAPES:
+            if len(filled.clients) == 1:  # of clients one by one each may have a shape of its own
                 return self._trainer.train_there(model, holdings, chunk)
+            self._captures.pop(next(iter(self._captures)))
+        try:
+            if capture is None:
+                capture = self._captures[shape] = self._room(model, plan, room)
+            with _steady_kernels():
+                for width in {*widths} - capture.graphs.keys():
+                    capture.graphs[width] = self._capture(capture, holdings, width, ragged=plan.ragged)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError:  # a step that asks the device something while it computes, or counts
+            self._captures.clear()
+            self._fails = True
+            torch.cuda.synchronize()
+            return self._trainer.train_there(model, holdings, chunk)
         self._load(capture, model, plan, chunk.rate)
-        for _ in range(len(plan.rows)):
-            capture.graph.replay()
+        for width in widths:
+            capture.graphs[width].replay()
         moved = self._trainer.moved(model, capture.state, capture.total, plan)
         return Moved(updates=moved.updates[:count], losses=moved.losses[:count])
 
-    def _capture(self, model: Tensor, holdings: Holdings, plan: Schedule, room: int) -> _Capture:
+    def _room(self, model: Tensor, plan: Schedule, room: int) -> _Capture:
         clients = plan.rows.shape[1]
-        capture = _Capture(
-            graph=torch.cuda.CUDAGraph(),
+        return _Capture(
+            graphs={},
             rate=model.new_zeros(()),
             rows=_roomy(plan.rows, room),
             keys=_roomy(plan.keys, room),
@@ -114,15 +118,18 @@ class CapturedTrainer:
             state=self._trainer.start(model, clients),
         )
 
+    def _capture(self, capture: _Capture, holdings: Holdings, width: int, *, ragged: bool) -> torch.cuda.CUDAGraph:
+        state = capture.state if width == len(capture.total) else capture.state.first(width)
+
         def step() -> None:
             rows, keys, counts = (
-                t.index_select(0, capture.step)[0] for t in (capture.rows, capture.keys, capture.counts)
+                t.index_select(0, capture.step)[0, :width] for t in (capture.rows, capture.keys, capture.counts)
             )
-            real = counts if plan.ragged else None
-            losses = self._trainer.step(capture.state, holdings, rows, real, keys, capture.rate)
-            capture.total.add_(losses * counts)
+            losses = self._trainer.step(state, holdings, rows, counts if ragged else None, keys, capture.rate)
+            capture.total[:width].add_(losses * counts)
             capture.step.add_(1)
 
+        capture.rate.zero_()
         # Warm-ups run on a side stream, as capture asks, with a rate of zero so that nothing moves.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch gives it no types
         stream.wait_stream(torch.cuda.current_stream())
@@ -133,12 +140,12 @@ class CapturedTrainer:
         torch.cuda.current_stream().wait_stream(stream)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        held = held_by(self._parts)
-        with torch.cuda.graph(capture.graph, pool=self._pool):
+        held, graph = held_by(self._parts), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
             step()
         if held_by(self._parts) != held:
             raise RuntimeError("a pass changes a number that its module holds, which a graph would repeat")
-        return capture
+        return graph
 
     def _load(self, capture: _Capture, model: Tensor, plan: Schedule, rate: float) -> None:
         capture.rate.fill_(rate)
@@ -156,3 +163,12 @@ def _roomy(table: Tensor, room: int) -> Tensor:
     wider = table.new_zeros(room, *table.shape[1:])
     wider[: len(table)] = table
     return wider
+
+
+def _width(live: int, clients: int) -> int:
+    """Return how many clients take a step in which ``live`` have examples: all, or a power of two.
+
+    >>> [_width(live, 100) for live in (100, 65, 64, 3, 1)]
+    [100, 100, 64, 4, 2]
+    """
+    return min(clients, max(2, 1 << (live - 1).bit_length()))

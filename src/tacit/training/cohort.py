@@ -36,6 +36,9 @@ Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
 _EXAMPLES_PER_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
 _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
+_TABLE = (
+    1 << 18
+)  # steps of all clients of a chunk; on a GPU shorter ones leave it, and the table of rows is all they cost
 _AT_ONCE = 1 << 26  # numbers of updates that are computed with at a time
 _HELD = 1 / 16  # of a GPU's memory, for updates that are to be summed
 _ORDER, _DROPOUT = 0, 1  # what a client's key is used for
@@ -295,9 +298,12 @@ class CohortTrainer:
         size = -(-len(clients) // (rounds * self.workers))  # as many chunks as keep all workers busy to the end
         if self._lanes and len(clients) >= self._lanes * self.workers:
             size = self._lanes
+        room = _TABLE if self._device.type == "cuda" else 0
         chunk: list[int] = []
         for position in np.argsort(-steps, kind="stable").tolist():
-            if chunk and (len(chunk) == size or steps[position] < _SIMILAR * steps[chunk[0]]):
+            longest = steps[chunk[0]] if chunk else 0
+            apart = steps[position] < _SIMILAR * longest and (len(chunk) + 1) * longest > room
+            if chunk and (len(chunk) == size or apart):
                 yield chunk
                 chunk = []
             chunk.append(position)
@@ -409,12 +415,16 @@ class StackedTrainer:
         state = self.start(model, len(chunk.clients))
         total = model.new_zeros(len(chunk.clients))
         counts = torch.from_numpy(plan.counts).to(model.device)
-        for step in range(len(plan.rows)):
-            width = int(plan.counts[step].max())
-            full = int(plan.counts[step].min()) == width
-            rows = plan.rows[step, :, :width]
-            losses = self.step(state, holdings, rows, None if full else counts[step], plan.keys[step], chunk.rate)
-            total += losses * counts[step]
+        part = state
+        for step, live in enumerate(plan.live.tolist()):
+            if model.is_cuda and live != len(part.steps):  # on a CPU those of a chunk are of similar size
+                part = state.first(live)
+            own = plan.counts[step, : len(part.steps)]
+            width = int(own.max())
+            real = counts[step, : len(own)]
+            rows, keys = plan.rows[step, : len(own), :width], plan.keys[step, : len(own)]
+            losses = self.step(part, holdings, rows, None if int(own.min()) == width else real, keys, chunk.rate)
+            total[: len(own)] += losses * real
         return self.moved(model, state, total, plan)
 
     def start(self, model: Tensor, clients: int) -> Stack:
@@ -569,6 +579,18 @@ class Stack:
     steps: Tensor  # (K,): how many steps each client has taken, for Adam
     flat: Tensor | None  # the parameters of one client as one vector
 
+    def first(self, clients: int) -> Stack:
+        """Return the models of the first so many clients, in the same memory; the client axis has to lead."""
+        parts = (self.parameters, self.momentum, self.second)
+        parameters, momentum, second = ([own.detach()[:clients] for own in part] for part in parts)
+        return replace(
+            self,
+            parameters=[own.requires_grad_() for own in parameters],
+            momentum=momentum,
+            second=second,
+            steps=self.steps[:clients],
+        )
+
 
 def _stack(part: Tensor, clients: int, axis: int) -> Tensor:
     shape = (clients, *part.shape) if axis == 0 else (*part.shape, clients)
@@ -598,6 +620,12 @@ class Schedule:
     keys: Tensor  # (S, K)
     counts: NDArray[np.int64]  # (S, K)
     steps_per_epoch: int
+
+    @property
+    def live(self) -> NDArray[np.int64]:
+        """The first so many clients hold all examples of each step; the fewest where clients come by size."""
+        live: NDArray[np.int64] = self.counts.shape[1] - (self.counts[:, ::-1] > 0).argmax(1)
+        return live
 
     @property
     def ragged(self) -> bool:
