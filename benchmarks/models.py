@@ -1,6 +1,7 @@
 """Models nobody tuned for, beside a plain loop, a plain step and Opacus: the same as `tacit bench models`.
 
-    python benchmarks/models.py [--gpu 0] [--quick] [--only NAME ...] [--part around|rounds|steps ...]
+    python benchmarks/models.py [--gpu 0] [--quick] [--only NAME ...] [--part around|rounds|real|steps ...]
+        [--text tinyshakespeare.txt] [--table adult.data]
 
 Without --gpu it measures the CPU. Results go to benchmarks/results/models.json (models_gpu.json with --gpu) after every
 measurement. Opacus is not a dependency of Tacit: without it its columns are missing. To have them, run this file with
@@ -29,7 +30,9 @@ def main() -> None:
     parser.add_argument("--gpu", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a model; all if left out")
-    parser.add_argument("--part", action="append", default=[], help="around, rounds or steps; all if left out")
+    parser.add_argument("--part", action="append", default=[], help="around, rounds, real or steps; all if left out")
+    parser.add_argument("--text", type=Path, help="tinyshakespeare, for real speakers")
+    parser.add_argument("--table", type=Path, help="UCI's adult.data, for real trades")
     parser.add_argument("--results", type=Path)
     parser.add_argument(
         "--page-only", action="store_true", help="measure nothing; fill the tables of the documentation"
@@ -46,6 +49,8 @@ def main() -> None:
         models=options.only,
         parts=options.part,
         gpu=options.gpu,
+        text=options.text,
+        table=options.table,
         quick=options.quick,
         progress=lambda what: print(what, file=sys.stderr, flush=True),
         so_far=lambda results: keep(results, path),

@@ -97,9 +97,16 @@ def models(
         ),
     ] = None,
     part: Annotated[
-        list[str] | None, typer.Option("--part", help="around, rounds or steps; all if left out.", show_default=False)
+        list[str] | None,
+        typer.Option("--part", help="around, rounds, real or steps; all if left out.", show_default=False),
     ] = None,
     gpu: Annotated[int | None, typer.Option(min=0, help="The number of a GPU; the CPU if left out.")] = None,
+    text: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="tinyshakespeare: real speakers as clients.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="UCI's adult.data: real trades as clients.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also write models.json there, as it grows.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -121,7 +128,14 @@ def models(
 
     found = _watched(
         lambda progress: run.measure(
-            models=model or (), parts=part or (), gpu=gpu, quick=quick, progress=progress, so_far=so_far
+            models=model or (),
+            parts=part or (),
+            gpu=gpu,
+            text=text,
+            table=table,
+            quick=quick,
+            progress=progress,
+            so_far=so_far,
         )
     )
     if as_json:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.errors import ConfigError
-from tacit_labs.bench.documented.models import page, rounds, run, steps
+from tacit.errors import ConfigError, DataError
+from tacit_labs.bench.documented.models import page, real, rounds, run, steps
 from tacit_labs.bench.documented.models.zoo import ZOO
 
 CPU = torch.device("cpu")
@@ -40,7 +40,36 @@ def test_a_round_and_a_step_are_measured_and_shown(monkeypatch: pytest.MonkeyPat
     assert results["steps"]["adult"]["form"] == "book-keeping"
     assert results["steps"]["adult"]["ratio"]["plain"] == 1.0
     assert seen == [1, 1]
-    assert "adult, small      4 x 4, batch 2" in run.table(results)
+    assert "adult, small      4 x 4, batch 2 " in run.table(results)
+
+
+def test_real_clients_are_of_unequal_size(tmp_path: Path) -> None:
+    plays = tmp_path / "plays.txt"
+    plays.write_text(
+        "ANNA:\n" + 5 * "To be or not to be, " + "\n\nBOB:\n" + 9 * "that is the question " + "\n\nCY:\nNo."
+    )
+    spoken = real.speakers(plays)
+    assert [len(own) for own in spoken.rows] == [2, 4]
+    assert spoken.words == "2 speakers of 2 to 4, batch 10"
+    table = tmp_path / "adult.data"
+    line = "39, Private, 77516, {school}, 13, Divorced, {trade}, Unmarried, White, Male, 2174, 0, 40, Cuba, {more}\n"
+    people = [("Sales", "HS-grad", "<=50K"), ("Sales", "Masters", ">50K"), ("Sales", "HS-grad", ">50K")] * 2
+    table.write_text("".join(line.format(trade=t, school=s, more=m) for t, s, m in people) + "\n")
+    worked = real.trades(table)
+    assert [len(own) for own in worked.rows] == [4, 2]
+    assert worked.labels[worked.rows[1]].tolist() == [1, 1]
+    found = run.measure(models=["adult"], parts=["real"], text=plays, table=table, quick=True)
+    assert found["real"].keys() == {"adult"}
+    assert "2 trades of 2 to 4, batch 10" in run.table(found)
+
+
+def test_files_without_clients_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.write_text("nothing\n")
+    with pytest.raises(DataError, match="Nobody speaks in"):
+        real.speakers(path)
+    with pytest.raises(DataError, match="15 columns"):
+        real.trades(path)
 
 
 def test_a_model_that_fails_does_not_cost_the_others_their_figures(monkeypatch: pytest.MonkeyPatch) -> None:

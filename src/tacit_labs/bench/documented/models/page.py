@@ -13,7 +13,7 @@ Results = Mapping[str, Any]
 
 
 def table(cpu: Results, gpu: Results) -> str:
-    """Return how many times a loop's speed each model's rounds have, and then what a step of DP-SGD costs."""
+    """Return how many times a loop's speed rounds have, with real clients too, and what a step of DP-SGD costs."""
     steps = {
         entry.words: (
             *_steps(cpu, name, "ratio"),
@@ -23,7 +23,19 @@ def table(cpu: Results, gpu: Results) -> str:
         for name, entry in ZOO.items()
     }
     head = ("a DP-SGD step", "two cores", "Opacus's best", "H200", "Opacus's best", "memory there", "Opacus's least")
-    return "\n\n".join([short(cpu, gpu), _written(head, steps), _machines(cpu, gpu)])
+    parts = [short(cpu, gpu), _real(cpu, gpu), _written(head, steps), _machines(cpu, gpu)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _real(cpu: Results, gpu: Results) -> str:
+    """Return the rounds of real clients, where both machines have them."""
+    found = [results.get("real", {}) for results in (cpu, gpu)]
+    rows = {
+        ZOO[name].words: [f"{part[name]['size']}: {_times(part[name]['faster'])}" for part in found]
+        for name in ZOO
+        if all("faster" in part.get(name, {}) for part in found)
+    }
+    return _written(("real clients", "two cores", "H200"), rows) if rows else ""
 
 
 def short(cpu: Results, gpu: Results) -> str:

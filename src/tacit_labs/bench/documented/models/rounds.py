@@ -34,6 +34,18 @@ _SHORT, _MORE = 0.1, 5  # rounds of less than so many seconds are repeated so ma
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cohort:
+    """Clients of a round, and how many of them the loop trains."""
+
+    words: str
+    features: Tensor
+    labels: Tensor
+    rows: Sequence[NDArray[np.int64]]  # of each client
+    batch: int
+    timed: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Size:
     """How many clients hold how much, and how many of them the loop trains."""
 
@@ -46,6 +58,12 @@ class Size:
     def words(self) -> str:
         """The size as text."""
         return f"{self.clients} x {self.examples}, batch {self.batch}"
+
+    def cohort(self, entry: Entry) -> Cohort:
+        """Return as many clients, of equal size and with random data."""
+        features, labels = entry.data(self.clients * self.examples)
+        rows = np.split(np.arange(len(labels)), self.clients)
+        return Cohort(words=self.words, features=features, labels=labels, rows=rows, batch=self.batch, timed=self.timed)
 
 
 def sizes(entry: Entry, device: torch.device, *, quick: bool) -> dict[str, Size]:
@@ -61,22 +79,21 @@ def sizes(entry: Entry, device: torch.device, *, quick: bool) -> dict[str, Size]
     return {"small": small, "large": Size(clients=4, examples=128 if quick else 512, batch=64, timed=2)}
 
 
-def measure(entry: Entry, size: Size, device: torch.device, *, repeats: int) -> dict[str, Any]:
+def measure(entry: Entry, cohort: Cohort, device: torch.device, *, repeats: int) -> dict[str, Any]:
     """Return seconds per round of both, the form that was taken and why, and how long it took to begin."""
-    features, labels = (part.to(device) for part in entry.data(size.clients * size.examples))
+    features, labels = cohort.features.to(device), cohort.labels.to(device)
     module = entry.build().to(device)
     threads = (1,) if device.type == "cuda" else tuple(sorted({1, torch.get_num_threads()}))
     usual = torch.get_num_threads()
-    rows = np.split(np.arange(len(labels)), size.clients)
     begin = time.perf_counter()
     trainer = cohort_trainer(
         module=module,
-        holdings=Holdings(features=features, labels=labels, rows=rows),
-        settings=LocalTraining(epochs=1, batch_size=size.batch, lr=_RATE),
+        holdings=Holdings(features=features, labels=labels, rows=cohort.rows),
+        settings=LocalTraining(epochs=1, batch_size=cohort.batch, lr=_RATE),
         loss=cross_entropy,
     )
     model = trainer.layout.read(module).cpu().numpy()
-    clients = list(range(size.clients))
+    clients = list(range(len(cohort.rows)))
 
     def ours(count: int) -> None:
         total, lock = np.zeros(len(model)), threading.Lock()
@@ -93,33 +110,33 @@ def measure(entry: Entry, size: Size, device: torch.device, *, repeats: int) -> 
         else:
             trainer.train(model, clients[:count], np.arange(count), 1, add)
 
-    loop = Loop(module, features, labels, size)
+    loop = Loop(module, features, labels, cohort)
     try:
-        ours(size.clients)
+        ours(len(clients))
         _wait(device)
         first = time.perf_counter() - begin
         for _ in range(_WARM_UPS):  # programs are made between rounds, of steps that have come several times
-            ours(size.clients)
+            ours(len(clients))
         loop.round(1)
         best: dict[str, float] = {}
         work: dict[str, float] = {}
-        short = _seconds(lambda: ours(size.clients), device) < _SHORT
+        short = _seconds(lambda: ours(len(clients)), device) < _SHORT
         for _ in range(_MORE * repeats if short else repeats):
             spent = time.process_time()
-            _keep(best, "tacit", _seconds(lambda: ours(size.clients), device))
+            _keep(best, "tacit", _seconds(lambda: ours(len(clients)), device))
             _keep(work, "tacit", time.process_time() - spent)
             for count in threads:
                 torch.set_num_threads(count)
                 name = f"loop, {count} threads" if device.type == "cpu" else "loop"
                 spent = time.process_time()
-                _keep(best, name, _seconds(lambda: loop.round(size.timed), device) * size.clients / size.timed)
-                _keep(work, name, (time.process_time() - spent) * size.clients / size.timed)
+                _keep(best, name, _seconds(lambda: loop.round(cohort.timed), device) * len(clients) / cohort.timed)
+                _keep(work, name, (time.process_time() - spent) * len(clients) / cohort.timed)
                 torch.set_num_threads(usual)
     finally:
         trainer.close()
     theirs = min(seconds for name, seconds in best.items() if name != "tacit")
     return {
-        "size": size.words,
+        "size": cohort.words,
         "form": trainer.form,
         "reason": trainer.reason,
         "seconds": best,
@@ -132,20 +149,21 @@ def measure(entry: Entry, size: Size, device: torch.device, *, repeats: int) -> 
 class Loop:
     """One client after another, without Tacit."""
 
-    def __init__(self, module: nn.Module, features: Tensor, labels: Tensor, size: Size) -> None:
+    def __init__(self, module: nn.Module, features: Tensor, labels: Tensor, cohort: Cohort) -> None:
         self._module = copy.deepcopy(module).train()
         self._parameters = list(self._module.parameters())
         self._start = [p.detach().clone() for p in self._parameters]
-        self._features, self._labels, self._size = features, labels, size
+        self._features, self._labels, self._batch = features, labels, cohort.batch
+        self._rows = [torch.from_numpy(own).to(labels.device) for own in cohort.rows]
 
     def round(self, clients: int) -> Tensor:
         """Train so many clients and return the sum of their updates."""
         values: list[Tensor] = [p.detach() for p in self._parameters]
         total = [torch.zeros_like(own) for own in values]
-        for client in range(clients):
+        for own in self._rows[:clients]:
             torch._foreach_copy_(values, self._start)
-            order = torch.randperm(self._size.examples, device=self._labels.device) + client * self._size.examples
-            for rows in torch.split(order, self._size.batch):
+            order = own[torch.randperm(len(own), device=own.device)]
+            for rows in torch.split(order, self._batch):
                 loss = F.cross_entropy(self._module(self._features[rows]), self._labels[rows])
                 torch._foreach_add_(values, torch.autograd.grad(loss, self._parameters), alpha=-_RATE)
             torch._foreach_add_(total, torch._foreach_sub(values, self._start))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tacit.errors import ConfigError
-from tacit_labs.bench.documented.models import around, rounds, steps
+from tacit_labs.bench.documented.models import around, real, rounds, steps
 from tacit_labs.bench.documented.models.zoo import ZOO
 from tacit_labs.bench.machine import describe
 
-PARTS = ("around", "rounds", "steps")
+PARTS = ("around", "rounds", "real", "steps")
 Results = dict[str, Any]
 
 
@@ -23,6 +24,8 @@ def measure(
     models: Sequence[str] = (),
     parts: Sequence[str] = (),
     gpu: int | None = None,
+    text: Path | None = None,
+    table: Path | None = None,
     quick: bool = False,
     progress: Callable[[str], None] = lambda _: None,
     so_far: Callable[[Results], None] = lambda _: None,
@@ -31,9 +34,11 @@ def measure(
 
     Args:
         models: which; all if empty.
-        parts: what is ``around`` training, ``rounds`` beside a loop, ``steps`` of DP-SGD beside plain ones and Opacus;
-            all if empty.
+        parts: what is ``around`` training, ``rounds`` beside a loop, the same with ``real`` clients of unequal size,
+            ``steps`` of DP-SGD beside plain ones and Opacus; all if empty.
         gpu: the number of the GPU; the CPU if None.
+        text: plays, for real speakers; they are left out if None.
+        table: the Adult table, for real trades; they are left out if None.
         quick: fewer clients and repetitions.
         progress: is told what is measured.
         so_far: is given the results after each measurement.
@@ -48,13 +53,24 @@ def measure(
     machine = asdict(describe(["torch", "opacus"])) | (
         {} if gpu is None else {"gpu": torch.cuda.get_device_name(device)}
     )
-    results: Results = {"machine": machine, "around": {}, "rounds": {}, "steps": {}}
+    results: Results = {"machine": machine} | {part: {} for part in PARTS}
     repeats = 1 if quick else 2 if gpu is None else 3
     for part in parts or PARTS:
         if part == "around":
             progress("what is around training in a round")
             _measured(results[part], "cnn", lambda: around.measure(device, repeats=3 if quick else 30))
             so_far(results)
+            continue
+        if part == "real":
+            for name, own in real.cohorts(text=text, table=table, quick=quick or gpu is None):
+                if not models or name in models:
+                    progress(f"{name}, {own.words}")
+                    _measured(
+                        results[part],
+                        name,
+                        lambda n=name, o=own: rounds.measure(ZOO[n], o, device, repeats=repeats),  # type: ignore[misc]  # bound now
+                    )
+                    so_far(results)
             continue
         for name in models or list(ZOO):
             entry = ZOO[name]
@@ -73,7 +89,7 @@ def measure(
                 _measured(
                     results[part],
                     f"{name}, {size}",
-                    lambda e=entry, c=chosen: rounds.measure(e, c, device, repeats=repeats),  # type: ignore[misc]  # bound now
+                    lambda e=entry, c=chosen: rounds.measure(e, c.cohort(e), device, repeats=repeats),  # type: ignore[misc]  # bound now
                 )
                 so_far(results)
     return results
@@ -101,15 +117,16 @@ def table(results: Results) -> str:
             or f"{row['round']:.1f} ms, {row['train']:.1f} of it training, {row['around']:.1f} around it"
         )
         lines.append(f"100 clients of 60 with the CNN, clipped and with noise: {told}")
-    if results["rounds"]:
-        lines += ["", f"{'a round':18}{'clients x examples':24}{'form':10}{'loop s':>9}{'Tacit s':>9}{'faster':>9}"]
-    for name, row in results["rounds"].items():
-        if "failed" in row:
-            lines.append(f"{name:18}failed: {row['failed']}")
-            continue
-        theirs = min(taken for who, taken in row["seconds"].items() if who != "tacit")
-        figures = f"{theirs:>9.3f}{row['seconds']['tacit']:>9.3f}{row['faster']:>8.2f}x"
-        lines.append(f"{name:18}{row['size']:24}{row['form']:10}{figures}  {row['reason']}".rstrip())
+    for part, head in (("rounds", "a round"), ("real", "real clients")):
+        if results[part]:
+            lines += ["", f"{head:18}{'clients x examples':40}{'form':10}{'loop s':>9}{'Tacit s':>9}{'faster':>9}"]
+        for name, row in results[part].items():
+            if "failed" in row:
+                lines.append(f"{name:18}failed: {row['failed']}")
+                continue
+            theirs = min(taken for who, taken in row["seconds"].items() if who != "tacit")
+            figures = f"{theirs:>9.3f}{row['seconds']['tacit']:>9.3f}{row['faster']:>8.2f}x"
+            lines.append(f"{name:18}{row['size']:40}{row['form']:10}{figures}  {row['reason']}".rstrip())
     if results["steps"]:
         names = ("tacit", "opacus hooks", "opacus functorch", "opacus ghost")
         lines += ["", f"{'a DP-SGD step':18}{'form':14}{'plain ms':>9}" + "".join(f"{name:>18}" for name in names)]
