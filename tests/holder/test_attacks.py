@@ -150,7 +150,7 @@ def test_a_round_that_was_not_announced_is_refused(target: Target, number: int) 
     for client in range(4):  # made by clients that would answer such a task
         member = Member.from_bytes(run.states[client])
         told = (request, run.protocol.keys, run.rules, noise_of(run.session.key, run.protocol.keys))
-        replies[client] = run.parted(member.reply(run.vectors[client], layout(LENGTH, 256), *told))
+        replies[client] = run.parted(b"".join(member.reply(run.vectors[client], layout(LENGTH, 256), *told)))
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
 

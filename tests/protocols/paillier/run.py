@@ -71,8 +71,8 @@ class Shown:
     def to_bytes(self, number: int = 0) -> bytes:
         """Return the body of the request for a block, or for all."""
         if self.key is None:
-            return Opening(seals=self.seals, vector=self.vectors[0], check=self.check).to_bytes()
-        return self.block(number).to_bytes()
+            return b"".join(Opening(seals=self.seals, vector=[self.vectors[0]], check=self.check).pieces())
+        return b"".join(self.block(number).pieces())
 
     def block(self, number: int = 0) -> BlockOpening:
         """Return the request for a block."""

@@ -173,7 +173,7 @@ def test_a_round_that_the_run_does_not_have_is_not_opened(keys: str, number: int
         member = Member.from_bytes(run.states[client])
         use, noise = run.protocol.keys, binding.noise_of(run.session.key, run.protocol.keys)
         body = member.reply(run.vectors[client], layout(LENGTH, 256), request, use, run.rules, noise)
-        replies[client] = run.parted(body)
+        replies[client] = run.parted(b"".join(body))
     assert refused(run.ask(run.opening(replies), number), "expected a round from 1 to 6")
 
 
@@ -370,7 +370,7 @@ def test_an_enrolment_in_a_sum_tells_nothing_of_the_masks() -> None:
         for client in range(4):
             member = Member.from_bytes(run.states[client])
             body = member.reply(zeros, filled, run.task(number, told=run.check.seed), "authority", run.rules, key)
-            replies[client] = run.parted(body)
+            replies[client] = run.parted(b"".join(body))
         opening = run.opening(replies)
         vector = run.added([bytes(opening.vectors[0])])
         hidden = [pow(int.from_bytes(part, "big"), number, key.square) for part in (sent, sent[: (key.bits + 7) // 8])]

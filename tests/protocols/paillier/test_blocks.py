@@ -39,7 +39,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _asked(run: Run, request: BlockOpening | bytes, holders: Sequence[ClientId] | None = None) -> list[str]:
     """Return what holders of shares say to a request for a block: nothing where they give their part."""
-    body = request if isinstance(request, bytes) else request.to_bytes()
+    body = request if isinstance(request, bytes) else b"".join(request.pieces())
     frame = wire.unpack(wire.pack(wire.Kind.OPEN, TURN, body))
     answers = [wire.unpack(run.holders[holder].answer(frame)) for holder in holders or run.holders]
     return ["" if one.kind is wire.Kind.OPENED else wire.unpack_failure(one)[1] for one in answers]

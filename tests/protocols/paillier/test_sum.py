@@ -178,7 +178,7 @@ def test_the_sum_that_is_opened_can_not_be_linked_with_its_summands() -> None:
     (asked,) = [
         Opening.from_bytes(f.body, seal_bytes=16, check_bytes=32 + 64) for f in frames if f.kind is wire.Kind.OPEN
     ]
-    opened = paillier.CiphertextVector.from_bytes(asked.vector, key)
+    opened = paillier.CiphertextVector.from_bytes(asked.vector[0], key)
     assert opened.summands == len(vectors) == 4
     assert not (opened.rows == paillier.total(vectors).rows).all(axis=1).any()
 

@@ -351,9 +351,13 @@ class CiphertextVector:
         The digest finds damage, in the header and in the ciphertexts. It stops no forger: only an authenticated
         connection does.
         """
+        return b"".join(self.pieces())
+
+    def pieces(self) -> tuple[bytes, memoryview]:
+        """Return what :meth:`to_bytes` joins, without a copy of the ciphertexts."""
         facts = _FACTS.pack(_MAGIC, _VERSION, self.key.identity, self.summands, self.layout.to_bytes())
         body = np.ascontiguousarray(self.rows).data.cast("B")
-        return b"".join([facts, _digest(facts, body), body])
+        return facts + _digest(facts, body), body
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, key: PublicKey, *, units: bool = True) -> CiphertextVector:

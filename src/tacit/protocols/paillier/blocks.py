@@ -47,7 +47,7 @@ LEAST_ROWS = 128  # fewer would make proofs, one for each client and block, a la
 _ASKED_BYTES = 32
 _NOTHING = bytes(HASH_BYTES)
 _NUMBER = struct.Struct(">Q")
-_IN_MEMORY = 1 << 26  # bytes of ciphertexts that are put aside without a file
+_IN_MEMORY = 1 << 24  # bytes of ciphertexts that are put aside without a file
 _LARGE_FILES = "/var/tmp"  # where they belong, as /tmp may be memory (file-hierarchy(7)), unless TMPDIR is set
 
 
@@ -200,14 +200,14 @@ class BlockOpening:
     number: int
     parts: Sequence[Part]
 
-    def to_bytes(self) -> bytes:
-        """Return the body of an OPEN frame."""
+    def pieces(self) -> tuple[bytes | memoryview, ...]:
+        """Return the body of an OPEN frame, in pieces."""
         shown = [piece for part in self.parts for piece in (part.way, part.proof, part.rows)]
-        return b"".join([self.commitment.to_bytes(), _NUMBER.pack(self.number), *shown])
+        return self.commitment.to_bytes(), _NUMBER.pack(self.number), *shown
 
     @classmethod
     def from_bytes(cls, body: memoryview, key: PublicKey) -> BlockOpening:
-        """Read what :meth:`to_bytes` wrote; what is shown of clients is not looked at yet."""
+        """Read what :meth:`pieces` wrote; what is shown of clients is not looked at yet."""
         seals, rest = unpack_seals(body, SIGNATURE_BYTES + HASH_BYTES, _ASKED_BYTES + LAYOUT_BYTES + _NUMBER.size)
         layout = Layout.from_bytes(bytes(rest[_ASKED_BYTES : _ASKED_BYTES + LAYOUT_BYTES]))
         if layout.key_bits != key.bits:

@@ -118,7 +118,7 @@ class ClientHalf:
             body = member.reply(vector, layout, request, self.keys, self.rules, noise, self.settings)
         except TacitError:  # whose words may be about the client's numbers
             return state, wire.pack_failure(turn, wire.Failure.REFUSED)
-        return state, wire.pack(wire.Kind.CIPHER, turn, body)
+        return state, wire.pack(wire.Kind.CIPHER, turn, *body)
 
     def _enrolled(self, state: bytes, request: wire.Frame, number: ClientId) -> tuple[bytes, bytes]:
         """Enrol in a run, or again in the same one, as an answer may be lost; the key has to be the pinned one."""
@@ -196,8 +196,10 @@ class Member:
         rules: Rules,
         noise: Noise,
         settings: bytes = b"",
-    ) -> bytes:
+    ) -> tuple[bytes | memoryview, ...]:
         """Return the client's vector, encrypted and bound to the task: seal, ciphertext, and an encrypted check.
+
+        They come in pieces, which are put together in one copy as long as they are.
 
         The check is for an authority alone, and binds its answer. Holders of shares get a proof for each block in the
         seal, which takes noise with its exponents (:func:`tacit.protocols.paillier.binding.noise_of`).
@@ -205,7 +207,7 @@ class Member:
         packed, _ = layout.encode(vector, beyond="refuse" if layout.step is None else "clip")
         turn = request.turn
         if keys == "shared":
-            return self._vector(layout, self.key.encrypt_rows(packed, noise=noise))
+            return self._pieces(layout, self.key.encrypt_rows(packed, noise=noise))
         asked = wire.bound_to(request, settings)
         if keys == "authority":
             check = Check(seed=wire.unpack_task(request).told, asked=asked)
@@ -215,7 +217,7 @@ class Member:
             masks = binding.masks(agreed, turn, nonce, check.digest, self.key, layout.rows + 1)
             borne = from_integers([check.of(packed, 1, self.key)], packed.shape[1])
             rows = self.key.encrypt_rows(np.concatenate([packed, borne]), noise=noise, shift=masks)
-            return nonce + self._vector(layout, rows[:-1]) + rows[-1:].tobytes()
+            return nonce, *self._pieces(layout, rows[:-1]), rows[-1:].tobytes()
         occasion = Occasion(run=self.run, client=self.number, turn=turn, asked=asked)
         blocks = Blocks(layout=layout)
         rows = np.empty((layout.rows, self.key.ring.width), np.uint8)
@@ -226,15 +228,15 @@ class Member:
             proofs.append(proof.to_bytes(self.key))
             if blocks.count > 1:
                 told("encrypting", part.stop / layout.rows)
-        return b"".join([self.signature(occasion, layout, proofs, rows), *proofs, self._vector(layout, rows)])
+        return self.signature(occasion, layout, proofs, rows), *proofs, *self._pieces(layout, rows)
 
     def signature(self, occasion: Occasion, layout: Layout, proofs: Sequence[bytes], rows: Rows) -> bytes:
         """Return the client's signature of its ciphertexts and of the proofs of all blocks, for an occasion."""
         root = tree_of(layout, proofs, rows).root
         return binding.signing_key(self._seed).sign(occasion.signed(self.key, layout, root))
 
-    def _vector(self, layout: Layout, rows: Rows) -> bytes:
-        return CiphertextVector(key=self.key, layout=layout, summands=1, rows=rows).to_bytes()
+    def _pieces(self, layout: Layout, rows: Rows) -> tuple[bytes, memoryview]:
+        return CiphertextVector(key=self.key, layout=layout, summands=1, rows=rows).pieces()
 
     @property
     def _seed(self) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -94,21 +94,21 @@ class Opening:
 
     Attributes:
         seals: the clients in the sum, with the nonce of each one's masks; none with legacy keys.
-        vector: the encrypted sum.
+        vector: the encrypted sum, in one piece or several.
         check: for an authority the digest of the check and the sum of what clients sent of it, encrypted.
     """
 
     seals: Mapping[ClientId, bytes]
-    vector: bytes | memoryview
+    vector: Sequence[bytes | memoryview]
     check: bytes = b""
 
-    def to_bytes(self) -> bytes:
-        """Return the body of an OPEN frame."""
-        return b"".join([pack_seals(self.seals), self.check, self.vector])
+    def pieces(self) -> tuple[bytes | memoryview, ...]:
+        """Return the body of an OPEN frame, in pieces."""
+        return pack_seals(self.seals), self.check, *self.vector
 
     @classmethod
     def from_bytes(cls, body: memoryview, *, seal_bytes: int, check_bytes: int) -> Opening:
-        """Read what :meth:`to_bytes` wrote.
+        """Read what :meth:`pieces` wrote.
 
         Args:
             body: of the frame.
@@ -116,7 +116,7 @@ class Opening:
             check_bytes: how long a check is.
         """
         seals, rest = unpack_seals(body, seal_bytes, check_bytes)
-        return cls(seals=seals, check=bytes(rest[:check_bytes]), vector=rest[check_bytes:])
+        return cls(seals=seals, check=bytes(rest[:check_bytes]), vector=[rest[check_bytes:]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +210,7 @@ class Holder(ABC):
         """Return the request of a whole sum, and the sum."""
         seal, check = NONCE_BYTES if self.keys == "authority" else 0, check_bytes(self.keys, self._key)
         opening = Opening.from_bytes(frame.body, seal_bytes=seal, check_bytes=check)
-        return opening, CiphertextVector.from_bytes(opening.vector, self._key)
+        return opening, CiphertextVector.from_bytes(opening.vector[0], self._key)
 
     @abstractmethod
     def _members(self, enrolments: dict[ClientId, tuple[bytes, bytes]]) -> dict[ClientId, bytes]:

@@ -277,7 +277,7 @@ class RunningSum:
         if self._check is not None and self._borne is not None:
             key = encrypted.key
             check = self._check.digest + key.ring.multiply(self._borne, key.take(1)).tobytes()
-        return Opening(seals=self._listed(), vector=encrypted.to_bytes(), check=check)
+        return Opening(seals=self._listed(), vector=encrypted.pieces(), check=check)
 
     def block(self, number: int) -> BlockOpening:
         """Return what holders of shares are asked: to open a block of the replies, which they add themselves."""

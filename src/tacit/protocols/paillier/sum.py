@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -141,14 +141,14 @@ class PaillierSum(ClientHalf):
         """Have the sum opened: at once, or by holders of shares, who form the very same product, a block at a time."""
         if self.keys != "threshold":
             encrypted = encrypted.rerandomised()
-            vector = yield from opener.opened(encrypted, gathered.opening(encrypted).to_bytes())
+            vector = yield from opener.opened(encrypted, gathered.opening(encrypted).pieces())
             return vector.astype(np.float64)
         blocks = Blocks(layout=encrypted.layout)
         found = np.empty(encrypted.layout.length, np.float64)
         for number in range(blocks.count):
             rows = blocks.rows(number)
             block = replace(encrypted, layout=blocks.layout_of(number), rows=encrypted.rows[rows])
-            found[encrypted.layout.numbers(rows)] = yield from opener.opened(block, gathered.block(number).to_bytes())
+            found[encrypted.layout.numbers(rows)] = yield from opener.opened(block, gathered.block(number).pieces())
             if blocks.count > 1:
                 told("opening the sum", rows.stop / encrypted.layout.rows)
         return found
@@ -203,9 +203,9 @@ class Opener:
             f"{self.refused[one]} The sum was opened without it." for one in sorted(self.refused, reverse=True)
         )
 
-    def opened(self, encrypted: CiphertextVector, body: bytes) -> Flow[Sums]:
+    def opened(self, encrypted: CiphertextVector, body: Iterable[bytes | memoryview]) -> Flow[Sums]:
         """Have a sum, or a block of one, opened, by requests with a body; return what is in it."""
-        request = wire.pack(wire.Kind.OPEN, self.turn, body)
+        request = wire.pack(wire.Kind.OPEN, self.turn, *body)
         bound = digest(encrypted) if isinstance(self.public, ThresholdPublic) else b""
         answers: dict[ClientId, Opened] = {}
         doubts = ""  # why what has been answered does not combine

@@ -54,12 +54,15 @@ class Case:
         clients: in the run, all of them in every round.
         settings: of the run.
         rounds: how many.
+        bits: of threshold keys, where server, key holders and clients have processes of their own (apart.py) and one
+            round is summed without training; None where everybody is in one process.
     """
 
     model: str
     clients: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 2
+    bits: int | None = None
 
 
 _DP = {"mode": "dp", "dp": {"noise": 1.0, "clip": 1.0, "amplification": False}}
@@ -77,12 +80,15 @@ CASES: dict[str, Case] = {
     "paillier 1M x 5": Case(model="wide_1m", clients=5, settings=_PAILLIER, rounds=1),
     "paillier 10M x 2": Case(model="wide_10m", clients=2, settings=_PAILLIER, rounds=1),
     "paillier 10M x 5": Case(model="wide_10m", clients=5, settings=_PAILLIER, rounds=1),
+    "threshold 1M x 5": Case(model="wide_1m", clients=5, bits=2048),
+    "threshold 1M x 20": Case(model="wide_1m", clients=20, bits=2048),
     "flower 25M x 5": Case(model="wide_25m", clients=5, settings=_FLOWER, rounds=1),
     "flower 10M x 4": Case(model="wide_10m", clients=4, settings=_FLOWER, rounds=1),
     "flower 10M x 16": Case(model="wide_10m", clients=16, settings=_FLOWER, rounds=1),
     "plain 10k x 20": Case(model="wide_10k", clients=20),
 }
-LONG = tuple(name for name in CASES if name.startswith(("paillier 10M", "flower")))  # minutes each on two cores
+_LONG = ("paillier 10M", "threshold", "flower")  # minutes each on two cores
+LONG = tuple(name for name in CASES if name.startswith(_LONG))
 
 
 def run(case: Case, workers: int | None) -> dict[str, Any]:
@@ -174,8 +180,12 @@ def _descendants(process: int) -> list[int]:
 
 def measure(name: str, *, workers: int | None = None) -> dict[str, Any]:
     """Return what a case took, measured in a process of its own."""
-    told = json.dumps({"case": asdict(CASES[name]), "workers": workers})
-    found: dict[str, Any] = in_a_child(_MODULE, told, settings={})
+    case = CASES[name]
+    module, told = _MODULE, {"case": asdict(case), "workers": workers}
+    if case.bits is not None:
+        module = "tacit_labs.bench.documented.apart"
+        told = {"parameters": SIZES[case.model], "clients": case.clients, "bits": case.bits}
+    found: dict[str, Any] = in_a_child(module, json.dumps(told), settings={})
     return found
 
 
@@ -191,14 +201,15 @@ def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _row(name: str, found: Mapping[str, Any]) -> str:
     peak, copies = found["peak_bytes"] / 1e9, found["peak_bytes"] / found["model_bytes"]
-    beside = f"; {found['node_bytes'] / 1e9:.2f} GB at a node" if found["node_bytes"] else ""
+    others = [(f"{where}_bytes", f"at a {where}") for where in ("node", "holder", "client")]
+    beside = "".join(f"; {found[at] / 1e9:.2f} GB {where}" for at, where in others if found.get(at))
     cores = "" if found["cores"] == 2 else f", {found['cores']} cores"
     told = f"{copies:.0f}" if copies < 100 else "–"
     cells = (
         f"{name.replace(' x ', ' × ')} clients{cores}",
         f"{peak:.2f} GB{beside}",
         told,
-        f"{found['journal_bytes']:,} bytes",
+        f"{found['journal_bytes']:,} bytes" if "journal_bytes" in found else "–",
     )
     return f"| {' | '.join(cells)} |"
 
