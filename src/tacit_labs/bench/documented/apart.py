@@ -28,6 +28,7 @@ from tacit.crypto import keyfile, threshold
 from tacit.crypto.paillier import Layout
 from tacit.flow import ClientId, Frames, Gather, drive
 from tacit.protocols.paillier import Caution, PaillierSum, Rules, ShareHolder
+from tacit.randomness import Randomness
 from tacit.service import Message, Service, call
 
 HOLDERS, NEEDED = 3, 2
@@ -66,7 +67,7 @@ class _Clients:
 
 def vector_of(client: ClientId, parameters: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return what a client sends."""
-    return np.random.default_rng(client).uniform(-1, 1, parameters).astype(np.float32)
+    return Randomness.of(seed=1).stream("vector", client).uniform(-1, 1, parameters).astype(np.float32)
 
 
 def serve(path: Path, told: dict[str, Any]) -> None:
