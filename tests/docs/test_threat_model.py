@@ -24,6 +24,7 @@ def named() -> dict[int, list[str]]:
     section = PAGE.partition("## The tests")[2]
     found: dict[int, list[str]] = {}
     for number, text in re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |\Z)", section, re.MULTILINE | re.DOTALL):
+        assert int(number) not in found, f"{number} stands before two lists of tests"
         found[int(number)] = re.findall(r"`(tests/[^`]+)`", text)
     return found
 

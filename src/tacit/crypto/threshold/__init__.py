@@ -48,7 +48,8 @@ that kind.
 n of numbers of its choice, which is more than decryptions: nothing is shown of ciphertexts that were not opened then.
 So, as ever with Paillier, never decrypt on request: each holder checks that it is a sum of enough clients, and
 opens one per round. More than half of the holders are needed (2t > l), so that no two groups of them open two sums of a
-round.
+round. Parts of different sums can be multiplied too: where at most two thirds are needed (3t <= 2l, such as 2 of 3), a
+combination of the sums may come of it, and where more are, nothing (docs/mathematics.md, Blocks).
 
 Shares can be made fresh, so that old ones are worth nothing together with new ones:
 :mod:`tacit.crypto.threshold.refresh`.
