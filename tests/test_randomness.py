@@ -218,6 +218,39 @@ def test_parts_of_noise_cover_the_vector_once(seed: int | None) -> None:
     assert (seen == 1).all()
 
 
+@pytest.mark.parametrize("native", [pytest.param(True, marks=built), False])
+@pytest.mark.parametrize("count", [1, 2049, (1 << 18) + 3])
+def test_noise_on_a_grid_is_whole_and_of_the_right_size(
+    monkeypatch: pytest.MonkeyPatch, native: bool, count: int
+) -> None:
+    if not native:
+        monkeypatch.setattr(randomness, "_native", None)
+    step, std, root = 2.0**-10, 3.0, Randomness.of(seed=None)
+    before = np.linspace(-5.0, 5.0, count) + 2.0**-12
+    noisy = before.copy()
+    root.on_grid(noisy, "noise", std=std, step=step)
+    alone = np.full(count, np.nan)
+    root.on_grid(alone, "noise", std=std, step=step, alone=True)
+    for noise in (noisy - np.rint(before / step) * step, alone):
+        assert (noise / step == np.rint(noise / step)).all()
+        assert np.abs(noise).max() < 9.0 * std
+        if count > 1:
+            few = 6.0 / math.sqrt(count)
+            assert abs(noise.mean()) < std * few
+            assert abs(noise.var() / std**2 - 1.0) < 1.5 * few
+
+
+def test_a_simulations_noise_on_a_grid_is_that_of_its_numbers() -> None:
+    root, count, step = Randomness.of(seed=5), (1 << 20) + 9, 2.0**-7
+    before = np.linspace(-1.0, 1.0, count)
+    noise = np.rint(root.normal(count, "noise", 3) * 1.7 / step) * step
+    found = before.copy()
+    root.on_grid(found, "noise", 3, std=1.7, step=step)
+    assert np.array_equal(found, np.rint(before / step) * step + noise)
+    root.on_grid(found, "noise", 3, std=1.7, step=step, alone=True)
+    assert np.array_equal(found, noise)
+
+
 @built
 def test_a_forked_process_draws_its_own_bits() -> None:
     """The state of the kernel's generator in a process is emptied for the child, which would draw the same else."""
@@ -241,6 +274,8 @@ def test_native_noise_refuses_what_it_can_not_fill() -> None:
         _native().normal(bytearray(9))
     with pytest.raises(BufferError):
         _native().random(b"read only")
+    with pytest.raises(ValueError, match="multiple of 8 bytes, got 9"):
+        _native().on_grid(bytearray(9), 1.0, 1.0, False)
     with pytest.raises(ValueError, match="contiguous"):
         _native().normal(np.empty((4, 4))[:, :2])
     for bits, numbers in ((2, 3), (4, 2), (2050, 2050)):

@@ -201,6 +201,46 @@ static PyObject *normal(PyObject *Py_UNUSED(module), PyObject *given)
     return failed ? PyErr_SetFromErrno(PyExc_OSError) : Py_NewRef(Py_None);
 }
 
+/* Round numbers to multiples of a step and add noise that is rounded so, or write the noise alone. */
+EVERY_LEVEL static void meet(double *numbers, const double *standard, ptrdiff_t count, double std, double step, int alone)
+{
+    for (ptrdiff_t i = 0; i < count; i++) {
+        double noise = rint(standard[i] * std / step), before = alone ? 0.0 : rint(numbers[i] / step);
+        numbers[i] = before * step + noise * step;
+    }
+}
+
+static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *given;
+    Py_buffer out;
+    double std, step;
+    int alone;
+    if (!PyArg_ParseTuple(args, "Oddp", &given, &std, &step, &alone))
+        return NULL;
+    if (buffer_of(given, &out, PyBUF_WRITABLE, sizeof(double)) < 0)
+        return NULL;
+    spare *own = taken();
+    int failed = 0;
+    Py_BEGIN_ALLOW_THREADS
+    uint64_t bits[2 * PAIRS];
+    double standard[2 * PAIRS], *place = out.buf;
+    for (ptrdiff_t left = out.len / (ptrdiff_t)sizeof(double); left > 0 && !failed;) {
+        ptrdiff_t count = left < 2 * PAIRS ? left : 2 * PAIRS;
+        failed = draw(own, (unsigned char *)bits, (size_t)((count + 1) / 2) * 16);
+        if (!failed) {
+            normals(bits, standard, count);
+            meet(place, standard, count, std, step, alone);
+        }
+        place += count;
+        left -= count;
+    }
+    Py_END_ALLOW_THREADS
+    given_back(own);
+    PyBuffer_Release(&out);
+    return failed ? PyErr_SetFromErrno(PyExc_OSError) : Py_NewRef(Py_None);
+}
+
 static PyObject *of_bits(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *from, *to;
@@ -242,6 +282,8 @@ static int find(PyObject *Py_UNUSED(module))
 static PyMethodDef methods[] = {
     {"random", random_bytes, METH_O, "random(out): fill a buffer with bytes of the system's generator"},
     {"normal", normal, METH_O, "normal(out): fill a buffer of doubles with standard normal numbers"},
+    {"on_grid", on_grid, METH_VARARGS,
+     "on_grid(numbers, std, step, alone): add noise of a standard deviation, both rounded to multiples of a step"},
     {"of_bits", of_bits, METH_VARARGS, "of_bits(bits, out): the normal numbers that bits make"},
     {"mapped", is_mapped, METH_NOARGS, "mapped(): whether the kernel's generator is mapped into the process"},
     {NULL, NULL, 0, NULL},

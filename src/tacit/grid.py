@@ -64,26 +64,24 @@ class Grid:
 
     def rounded(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the nearest points of the grid."""
-        return self.round(np.array(values, np.float64))
+        found = np.asarray(values, np.float64) / self.step
+        np.rint(found, out=found)
+        found *= self.step
+        return found
 
-    def round(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bring values to the nearest points of the grid, in place, and return them."""
-        values /= self.step
-        np.rint(values, out=values)
-        values *= self.step
-        return values
+    def noise(self, standard: NDArray[np.float64], std: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return standard normal numbers times ``std``, rounded to the grid."""
+        self.check(std)
+        return self.rounded(standard * std)
 
-    def noise(
-        self, standard: NDArray[np.float64], std: float | NDArray[np.float64], *, in_place: bool = False
-    ) -> NDArray[np.float64]:
-        """Return standard normal numbers times ``std``, rounded to the grid, or write them over the numbers."""
+    def check(self, std: float | NDArray[np.float64]) -> None:
+        """Refuse noise of which some numbers would lie between those of double precision."""
         widest = float(np.max(std, initial=0.0))
         if not widest <= _WIDEST * self.step:
             raise ConfigError(
                 f"Expected noise of a standard deviation up to {_WIDEST * self.step:.3g}, got {widest:.3g}: beyond it "
                 "floating point has gaps that would give the sum away. Lower the noise multiplier."
             )
-        return self.round(np.multiply(standard, std, out=standard if in_place else None))
 
 
 def fixed_point(*, clip: float, bits: int) -> tuple[int, float]:

@@ -137,12 +137,10 @@ class Randomness:
         Parts may be written over and are not to be kept. Long vectors are drawn on all cores, and several parts are
         used at the same time; in a simulation blocks of a million numbers have a purpose of their own each.
         """
-        starts = range(0, count, _BLOCK if self.simulation else _SHARE)
 
-        def draw(start: int) -> None:
-            stop = min(start + starts.step, count)
+        def draw(start: int, stop: int) -> None:
             if self.simulation:
-                own = purpose if len(starts) < 2 else (*purpose, "block", start // _BLOCK)
+                own = purpose if count <= _BLOCK else (*purpose, "block", start // _BLOCK)
                 use(start, self.stream("secret", *own).standard_normal(stop - start))
                 return
             room = np.empty(min(_IN_CACHE, stop - start))
@@ -151,12 +149,32 @@ class Randomness:
                 _fill_normal(part)
                 use(begin, part)
 
-        if len(starts) < 2:
-            for start in starts:
-                draw(start)
-        else:
-            with ThreadPoolExecutor(min(len(starts), cores())) as pool:
-                list(pool.map(draw, starts))
+        _on_all_cores(count, _BLOCK if self.simulation else _SHARE, draw)
+
+    def on_grid(
+        self, numbers: NDArray[np.float64], *purpose: str | int, std: float, step: float, alone: bool = False
+    ) -> None:
+        """Add such noise of a standard deviation to numbers in place, both rounded to multiples of ``step``.
+
+        Args:
+            numbers: what the noise is added to, or written over.
+            purpose: the name of the draw.
+            std: the standard deviation of the noise.
+            step: a power of two; see :mod:`tacit.grid`.
+            alone: write the noise alone.
+        """
+        if _native is not None and not self.simulation:
+            _on_all_cores(
+                len(numbers), _SHARE, lambda start, stop: _native.on_grid(numbers[start:stop], std, step, alone)
+            )
+            return
+
+        def use(start: int, part: NDArray[np.float64]) -> None:
+            own = numbers[start : start + len(part)]
+            noise = np.rint(part * std / step) * step
+            own[:] = noise if alone else np.rint(own / step) * step + noise
+
+        self.normals(len(numbers), *purpose, use=use)
 
     def uniform(self, count: int, *purpose: str | int) -> NDArray[np.float64]:
         """Return uniform numbers in (0, 1) that nobody can predict, or reproducible ones in a simulation.
@@ -255,3 +273,14 @@ def _of_bits(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
     uniform = ((bits.reshape(2, -1) >> np.uint64(11)) + 0.5) * 2.0**-53  # above 0, and at most 1
     radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+def _on_all_cores(count: int, share: int, work: Callable[[int, int], object]) -> None:
+    """Do work on shares of a vector, from one number up to another, side by side where there are several."""
+    starts = range(0, count, share)
+    if len(starts) < 2:
+        for start in starts:
+            work(start, count)
+        return
+    with ThreadPoolExecutor(min(len(starts), cores())) as pool:
+        list(pool.map(lambda start: work(start, min(start + share, count)), starts))

@@ -57,7 +57,7 @@ class _Convolution(torch.autograd.Function):
         pixels = _pixels(value, clients)
         rows, (height, width) = _windows(pixels, (high, wide), stride, padding)
         matrix = _matrix(kernel).flatten(2).transpose(1, 2)
-        with _as_convolutions(value):
+        with as_convolutions(value):
             product = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias[:, None], rows, matrix)
         ctx.save_for_backward(rows, kernel)
         ctx.pixels, ctx.stride, ctx.padding = pixels.shape, stride, padding
@@ -71,7 +71,7 @@ class _Convolution(torch.autograd.Function):
         own = _pixels(gradient, clients)
         flat = own.flatten(1, 3)
         wanted, _, biased, *_ = ctx.needs_input_grad
-        with _as_convolutions(gradient):
+        with as_convolutions(gradient):
             product = _in_parts(flat, rows).view(clients, outputs, high, wide, channels)
             below = _below(own, kernel, ctx.pixels, ctx.stride, ctx.padding) if wanted else None
         return below, product.permute(0, 1, 4, 2, 3), flat.sum(1) if biased else None, None, None
@@ -84,7 +84,7 @@ def _below(own: Tensor, kernel: Tensor, shape: torch.Size, stride: Pair, padding
     matrix = _matrix(kernel)
     if stride == (1, 1) and padding[0] < high and padding[1] < wide:
         rows, _ = _windows(own, (high, wide), stride, (high - 1 - padding[0], wide - 1 - padding[1]))
-        turned = _whole(torch.cat(_broad(matrix).flatten(2, 3).unbind(2)[::-1], 1))
+        turned = whole(torch.cat(broad(matrix).flatten(2, 3).unbind(2)[::-1], 1), kernel.dtype)
         return torch.bmm(rows, turned).view(clients * batch, height, width, channels).permute(0, 3, 1, 2)
     parts = torch.bmm(own.flatten(1, 3), matrix.flatten(2)).view(*own.shape[:4], high, wide, channels)
     padded = own.new_zeros(clients, batch, height + 2 * padding[0], width + 2 * padding[1], channels)
@@ -125,37 +125,37 @@ def _matrix(kernel: Tensor) -> Tensor:
 
 def _windows(pixels: Tensor, size: Pair, stride: Pair, padding: Pair) -> tuple[Tensor, Pair]:
     """Return each window as a row, ``(K, batch * height * width, size * channels)``, and how many there are."""
-    broad = _broad(pixels)
+    wide = broad(pixels)
     if any(padding):
-        broad = F.pad(broad, (0, 0, padding[1], padding[1], padding[0], padding[0]))
-    views = broad.unfold(2, size[0], stride[0]).unfold(3, size[1], stride[1])
-    rows = views.permute(0, 1, 2, 3, 5, 6, 4).reshape(len(broad), views.shape[1:4].numel(), -1)
-    return _whole(rows), (views.shape[2], views.shape[3])
+        wide = F.pad(wide, (0, 0, padding[1], padding[1], padding[0], padding[0]))
+    views = wide.unfold(2, size[0], stride[0]).unfold(3, size[1], stride[1])
+    rows = views.permute(0, 1, 2, 3, 5, 6, 4).reshape(len(wide), views.shape[1:4].numel(), -1)
+    return whole(rows, pixels.dtype), (views.shape[2], views.shape[3])
 
 
-def _broad(values: Tensor) -> Tensor:
+def broad(values: Tensor) -> Tensor:
     """Return values as wider ones, four or two numbers each: they are copied about one by one, which costs the same."""
-    if values.dtype is torch.float32:
-        for numbers, kind in ((4, torch.complex128), (2, torch.complex64)):
-            if values.shape[-1] % numbers == 0:
-                return values.reshape(-1).view(kind).view(*values.shape[:-1], -1)
+    wider = {torch.float32: ((4, torch.complex128), (2, torch.complex64)), torch.float64: ((2, torch.complex128),)}
+    for numbers, kind in wider.get(values.dtype, ()):
+        if values.shape[-1] % numbers == 0:
+            return values.reshape(-1).view(kind).view(*values.shape[:-1], -1)
     return values
 
 
-def _whole(values: Tensor) -> Tensor:
-    """Undo :func:`_broad`."""
-    return values.view(torch.float32) if values.is_complex() else values
+def whole(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Undo :func:`broad` of values of a type."""
+    return values.view(dtype) if values.is_complex() else values
 
 
 @contextmanager
-def _as_convolutions(value: Tensor) -> Iterator[None]:
+def as_convolutions(value: Tensor) -> Iterator[None]:
     """Let products have the precision that torch's switch gives convolutions: TF32 by default, where a GPU has it."""
     if not value.is_cuda:
         yield
         return
-    matmul = torch.backends.cuda.matmul
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     try:
-        before, matmul.allow_tf32 = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+        before, matmul.allow_tf32 = matmul.allow_tf32, cudnn.enabled and cudnn.allow_tf32
     except RuntimeError:  # somebody set precisions by torch's newer switches, which the old ones then don't tell
         yield
         return

@@ -43,6 +43,20 @@ class ConvolvedTwice(nn.Module):
         return output
 
 
+class NormedTwice(nn.Module):
+    """A norm that is used twice, once before an operation in place, and another kind of norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.twice, self.last = nn.Linear(6, 6), nn.LayerNorm(6), nn.RMSNorm(6)
+        self.out = nn.Linear(6, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        value = torch.relu_(self.twice(self.first(value)))
+        output: Tensor = self.out(self.last(value + self.twice(1.0 + value)).mean(1))
+        return output
+
+
 class Outside(nn.Module):
     """Uses a layer's weight outside the layer, where no hook hears of it."""
 
@@ -208,6 +222,7 @@ CASES = {
     "group norm": Case(
         make=lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), *head(4)), features=(1, 7, 7)
     ),
+    "norms, one twice": Case(make=NormedTwice, features=(4, 6)),
     "layer norm": Case(
         make=lambda: nn.Sequential(nn.LayerNorm((3, 5)), nn.Flatten(), nn.Linear(15, CLASSES)), features=(3, 5)
     ),

@@ -156,8 +156,8 @@ def one_out(asked: PrivateGradient, example: int) -> Iterator[None]:
     clipping = asked._form._clipping
 
     class Without:
-        def factors(self, squares: Tensor) -> Tensor:
-            factors = clipping.factors(squares).clone()
+        def factors(self, squares: Tensor, real: Tensor | None = None) -> Tensor:
+            factors = clipping.factors(squares, real).clone()
             factors[:, example] = 0.0
             return factors
 

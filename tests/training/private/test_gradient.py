@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.grid import within
 from tacit.training.dropout import KeyedDropout, use_keys
-from tacit.training.private import captured
+from tacit.training.private import captured, double, ghost_norms
 from tacit.training.private.captured import _Graphs
 from tacit.training.private.clipping import RULES, Clipping, Rule
 from tacit.training.private.ghost_norms import gram_pays
@@ -53,6 +53,34 @@ def test_book_keeping_equals_the_functional_form_on_every_layer(case: Case, rule
         for a, b in zip(books, formed, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-6 * (1.0 if rule != "automatic" else max(1.0, bound)))
         torch.testing.assert_close(losses, same)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_where_memory_is_scarce_gradients_are_formed_twice_and_in_parts(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    """As on a GPU: nothing that is as large as batch times model is kept, and the sums are the same."""
+    model, features, labels = case.build()
+    usual = gradient(model, features, labels, bound=0.3).sums(features, labels)[0]
+    monkeypatch.setattr(double, "scarce", lambda _: True)
+    monkeypatch.setattr(double, "_BESIDE", 8)
+    monkeypatch.setattr(ghost_norms, "_FITS_A_CACHE", 64)
+    books = gradient(model, features, labels, bound=0.3, form="book-keeping")
+    close(books.sums(features, labels)[0], usual)
+    for i in range(len(labels)):
+        sums = books.sums(50 * features[i : i + 1] if not case.words else features[i : i + 1], labels[i : i + 1])[0]
+        assert float(torch.cat([own.reshape(-1) for own in sums]).norm()) <= 0.3
+
+
+@pytest.mark.parametrize(("examples", "each"), [(0, 5), (1, 1), (7, 1 << 30), (256, 1 << 12), (9, 1 << 18), (64, 1)])
+@pytest.mark.parametrize("scarce", [True, False])
+def test_parts_cover_a_batch_and_stay_small(examples: int, each: int, scarce: bool) -> None:
+    found = ghost_norms.parts(examples, each, scarce=scarce)
+    assert [row for part in found for row in range(examples)[part]] == list(range(examples))
+    most = max((part.stop - part.start for part in found), default=0)
+    assert most * each <= (1 << 24 if scarce else 1 << 20) or most == 1
+    if scarce and examples * each > 1 << 22:
+        assert most <= -(-examples // 4)
 
 
 @pytest.mark.parametrize("form", ["book-keeping", "functional"])
@@ -275,8 +303,16 @@ def test_bounds_that_bound_nothing(bound: float) -> None:
         Clipping(bound=1.0, rule="ghost")  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def _precise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions, and products that stand for them, without TF32."""
+    if torch.cuda.is_available():
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+@pytest.mark.usefixtures("_precise")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_gpu_gives_what_the_cpu_gives(case: Case) -> None:
     model, features, labels = case.build()
@@ -476,6 +512,7 @@ def test_the_first_steps_and_those_of_a_program_agree_bit_for_bit() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+@pytest.mark.usefixtures("_precise")
 @pytest.mark.parametrize("case", [*CASES.values(), *GATE.values()], ids=[*CASES, *GATE])
 def test_a_captured_step_gives_what_the_step_gives(case: Case) -> None:
     repeats(case, "cuda")

@@ -18,16 +18,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training.batchable import batchable, pairs
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.ghost_norms import (
-    Call,
-    LayerGradients,
-    embedding,
-    group_norm,
-    layer_norm,
-    linear,
-    rms_norm,
-    shared,
-)
+from tacit.training.private.ghost_norms import Call, LayerGradients, embedding, linear, shared
+from tacit.training.private.norms import NORMS, formed, over_calls
 from tacit.training.private.windows import convolution
 from tacit.training.recurrence import Hidden
 from tacit.training.settings import Loss
@@ -37,15 +29,13 @@ class NoRule(Exception):  # noqa: N818 - an answer, not an error: the caller tak
     """The model has parameters that no rule covers."""
 
 
-_RULES: dict[type[nn.Module], Callable[[Any, Sequence[Call]], LayerGradients]] = {
+_RULES: dict[type[nn.Module], Callable[[Any, Sequence[Any]], LayerGradients]] = {
     nn.Linear: linear,
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,
     nn.Embedding: embedding,
-    nn.LayerNorm: layer_norm,
-    nn.RMSNorm: rms_norm,
     Hidden: linear,
-    nn.GroupNorm: group_norm,
+    **dict.fromkeys(NORMS, over_calls),
 }
 
 
@@ -68,7 +58,7 @@ class BookKeeping:
         places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
         self._places = [[places[id(p)] for p in unit.parameters] for unit in self._units]
         self._modes = pairs(self._model, model)
-        self._heard: dict[nn.Module, list[tuple[Tensor, GradientEdge]]] = {}
+        self._heard: dict[nn.Module, list[_Kept | _Passed]] = {}
 
     def sums(
         self, features: Tensor, labels: Tensor, real: Tensor | None = None
@@ -85,9 +75,7 @@ class BookKeeping:
         """
         losses, kept = self._gradients_of(features, labels)
         with torch.no_grad():
-            factors = self._clipping.factors(torch.stack([own.squares for own in kept]))
-            if real is not None:
-                factors = factors * real
+            factors = self._clipping.factors(torch.stack([own.squares for own in kept]), real)
             totals: list[Tensor | None] = [None] * len(self._parameters)
             for places, layer, row in zip(self._places, kept, factors, strict=True):
                 for place, total in zip(places, layer.weighted(row), strict=True):
@@ -117,23 +105,24 @@ class BookKeeping:
         finally:
             for handle in handles:
                 handle.remove()
-        unused = [type(layer).__name__ for layer, calls in self._heard.items() if not calls]
-        if unused:
-            raise NoRule(f"a layer {unused[0]} takes no part in its output")
-        edges = [edge for calls in self._heard.values() for _, edge in calls]
-        gradients = iter(torch.autograd.grad(total, edges))
-        kept = []
+        heard, self._heard = self._heard, {}
+        for layer, calls in heard.items():
+            kind = type(layer).__name__
+            if not calls:
+                raise NoRule(f"a layer {kind} takes no part in its output")
+            wrong = [call.shape for call in calls if call.shape[:1] != labels.shape[:1]]
+            if wrong:
+                raise NoRule(f"{kind} sees a value of shape {tuple(wrong[0])}, not one row per example")
+        # A norm's own gradient is asked for so that the pass comes by, whatever lies before it.
+        targets = [call.target for calls in heard.values() for call in calls]
+        found = torch.autograd.grad(total, targets)
+        for call, gradient in zip((call for calls in heard.values() for call in calls), found, strict=True):
+            call.hear(gradient)
+        del found
         with torch.no_grad():
-            for unit in self._units:
-                pairs = [[(value, next(gradients)) for value, _ in self._heard[layer]] for layer in unit.layers]
-                for layer, calls in zip(unit.layers, pairs, strict=True):
-                    wrong = [tuple(value.shape) for value, _ in calls if len(value) != len(labels)]
-                    if wrong:
-                        raise NoRule(
-                            f"{type(layer).__name__} sees a value of shape {wrong[0]}, not one row per example"
-                        )
-                kept.append(unit.rule(pairs))
-        self._heard = {}
+            kept = [
+                unit.rule([[call.given for call in heard.pop(layer)] for layer in unit.layers]) for unit in self._units
+            ]
         return losses.detach(), kept
 
     def _listen(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -143,10 +132,47 @@ class BookKeeping:
             assert layer.heard is not None
             states, tap = layer.heard
             layer.heard = None
-            self._heard[layer].append((states, get_gradient_edge(tap)))
+            self._heard[layer].append(_Kept(states, get_gradient_edge(tap)))
             return
         # The edge is taken now: an operation in place on the output would move the tensor's own.
-        self._heard[layer].append((inputs[0].detach(), get_gradient_edge(output)))
+        edge = get_gradient_edge(output)
+        made = _Passed(layer, inputs[0].detach(), edge) if isinstance(layer, NORMS) else _Kept(inputs[0].detach(), edge)
+        self._heard[layer].append(made)
+
+
+class _Kept:
+    """A call of a layer, whose input is kept until the gradient of its output is there."""
+
+    def __init__(self, value: Tensor, edge: GradientEdge) -> None:
+        self.shape = value.shape
+        self.target = edge
+        self._value = value
+        self.given: Call
+
+    def hear(self, gradient: Tensor) -> None:
+        self.given = self._value, gradient
+
+
+class _Passed:
+    """A call of a norm: its gradients are formed when the backward pass comes by, and its input is let go."""
+
+    def __init__(self, layer: nn.Module, value: Tensor, edge: GradientEdge) -> None:
+        self.shape = value.shape
+        self.target = get_gradient_edge(next(p for p in layer.parameters(recurse=False) if p.requires_grad))
+        self._layer = layer
+        self._value: Tensor | None = value
+        self._place = edge.output_nr
+        self.given: tuple[Tensor, ...]
+        edge.node.register_prehook(self)
+
+    def __call__(self, gradients: Sequence[Tensor]) -> None:
+        assert self._value is not None
+        with torch.no_grad():
+            self.given = formed(self._layer, self._value, gradients[self._place])
+        self._value = None
+
+    def hear(self, gradient: Tensor) -> None:
+        pass  # the gradient of the batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +187,7 @@ class _Unit:
         own = [p for layer in self.layers for p in layer.parameters(recurse=False) if p.requires_grad]
         return list(dict.fromkeys(own))
 
-    def rule(self, calls: Sequence[Sequence[Call]]) -> LayerGradients:
+    def rule(self, calls: Sequence[Sequence[Any]]) -> LayerGradients:
         """Return what is known of the gradients, given each layer's calls."""
         if len(self.layers) == 1:
             return _RULES[type(self.layers[0])](self.layers[0], calls[0])

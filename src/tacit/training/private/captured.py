@@ -101,7 +101,7 @@ class _Graphs:
         self._fails = False
 
     def __call__(self, *given: Tensor) -> tuple[list[Tensor], Tensor] | None:
-        """Return sums and losses, or None where they are to be computed plainly."""
+        """Return sums, which the next call writes over, and losses, or None where they are to be computed plainly."""
         if self._fails:
             return None
         key = tuple((part.shape, part.dtype) for part in given)
@@ -123,7 +123,7 @@ class _Graphs:
         capture.graph.replay()
         if capture.doubtful is not None and bool(capture.doubtful):
             return None
-        parts = torch.split(capture.total.clone(), [shape.numel() for shape in capture.shapes])
+        parts = torch.split(capture.total, [shape.numel() for shape in capture.shapes])
         sums = [part.view(shape) for part, shape in zip(parts, capture.shapes, strict=True)]
         return sums, capture.losses.clone()
 

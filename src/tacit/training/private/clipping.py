@@ -51,23 +51,25 @@ class Clipping:
         if not 0.0 < self.stability < math.inf:
             raise ConfigError(f"Expected stability={self.stability} > 0.")
 
-    def factors(self, squares: Tensor) -> Tensor:
+    def factors(self, squares: Tensor, real: Tensor | None = None) -> Tensor:
         """Return what each example's gradient is multiplied with, layer by layer.
 
         Args:
             squares: squared norms, ``(layers, examples)``, in double precision.
+            real: which examples take part; all if None.
 
         Returns:
-            ``(layers, examples)``; one row is repeated where all layers share a factor. An example of which any
-            square is not finite has zeros.
+            ``(layers, examples)``; one row is repeated where all layers share a factor. An example that takes no part,
+            or of which any square is not finite, has zeros.
         """
         bound = within(self.bound)
+        fine = squares.isfinite().all(0)
+        fine = fine if real is None else fine & real
         if self.rule == "per-layer":
             # A gradient of zero has the factor min(1, infinity).
             factors = (bound / math.sqrt(len(squares)) / squares.sqrt()).clamp(max=1.0)
-        else:
-            norms = squares.sum(0).sqrt()
-            automatic = self.rule == "automatic"
-            shared = bound / (norms + self.stability) if automatic else (bound / norms).clamp(max=1.0)
-            factors = shared.expand_as(squares)
-        return torch.where(squares.isfinite().all(0), factors, torch.zeros_like(factors[:1]))
+            return torch.where(fine, factors, 0.0)
+        norms = squares.sum(0).sqrt()
+        automatic = self.rule == "automatic"
+        shared = bound / (norms + self.stability) if automatic else (bound / norms).clamp(max=1.0)
+        return torch.where(fine, shared, 0.0).expand_as(squares)

@@ -44,8 +44,7 @@ class Functional:
         with torch.no_grad():
             squares = [double.squares(gradient) for gradient in gradients]
             layers = torch.stack([torch.stack([squares[i] for i in group]).sum(0) for group in self._groups])
-            rows = self._clipping.factors(layers)
-            rows = rows if real is None else rows * real
+            rows = self._clipping.factors(layers, real)
             factors = {i: rows[line] for line, group in enumerate(self._groups) for i in group}
             return (
                 [

@@ -24,12 +24,11 @@ that is the output layer too) is clipped by the gradient of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.training.private import double
@@ -40,6 +39,7 @@ _READ = 24  # products that could be computed while a number is read, squared an
 _ROOM = 2  # how much larger than a layer's inputs and output gradients the gradient of an example may be
 _AT_ONCE = 1 << 24  # numbers of gradients that are formed at a time, and of positions on a GPU
 _FITS_A_CACHE = 1 << 20  # numbers of positions on a CPU
+_QUARTERS = 4  # parts of a batch that does not fit a cache, on a GPU
 
 Call = tuple[Tensor, Tensor]  # a layer's input and the gradient of its output, both with the examples first
 
@@ -108,10 +108,15 @@ class Outer:
         return weight + b if self.bias else weight
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
-        """Return the weighted sums: one matrix product over all examples."""
-        scaled = double.cleared(self.gradients, factors).double() * factors[:, None]
-        sums = [scaled.t() @ double.cleared(self.inputs, factors).double()] if self.weight else []
-        return [*sums, scaled.sum(0)] if self.bias else sums
+        """Return the weighted sums: one matrix product over all examples, or over some at a time."""
+        totals: list[Tensor] = []
+        for part in parts(len(factors), _FITS_A_CACHE, scarce=True) if double.scarce(factors) else [slice(None)]:
+            own = factors[part]
+            scaled = double.cleared(self.gradients[part], own).double().mul_(own[:, None])
+            sums = [scaled.t() @ double.cleared(self.inputs[part], own).double()] if self.weight else []
+            sums = [*sums, scaled.sum(0)] if self.bias else sums
+            totals = [total.add_(more) for total, more in zip(totals, sums, strict=True)] if totals else sums
+        return totals
 
 
 class Positions(Protocol):
@@ -123,12 +128,16 @@ class Positions(Protocol):
         ...
 
     @property
-    def is_cuda(self) -> bool:
-        """Whether they are on a GPU."""
+    def scarce(self) -> bool:
+        """Whether memory is scarcer than time where they lie."""
         ...
 
-    def of(self, rows: slice | Tensor) -> Call:
-        """Return inputs and output gradients of some examples."""
+    def of(self, rows: slice | Tensor, factors: Tensor | None = None) -> Call:
+        """Return inputs and output gradients of some examples in double precision; zeros where a factor is zero."""
+        ...
+
+    def formed(self, rows: slice | Tensor) -> Tensor:
+        """Return the gradients of some examples, ``(examples, p, d)``."""
         ...
 
     def shaped(self, total: Tensor) -> Tensor:
@@ -155,15 +164,16 @@ class Gram:
         _, positions, width, height = at.sizes
         found, reached = [], []
         for part in self._parts():
-            a, b = (value.double() for value in at.of(part))
-            found.append((torch.bmm(a, a.mT) * torch.bmm(b, b.mT)).sum((1, 2)).clamp(min=0.0))
-            reached.append((a.square().sum(2) * b.square().sum(2)).sqrt().sum(1).square())
+            a, b = (torch.bmm(value, value.mT) for value in at.of(part))
+            found.append((a * b).sum((1, 2)).clamp(min=0.0))
+            lengths = a.diagonal(dim1=1, dim2=2) * b.diagonal(dim1=1, dim2=2)
+            reached.append(lengths.sqrt().sum(1).square())
         reach = torch.cat(reached)  # kappa squared
         # Twice what rounding can do.
         self.squares = torch.cat(found) + 2.0 * (width + height + positions * positions + 1) * 2.0**-53 * reach
         self._cancelling, self.doubtful = _listed(reach > _CANCELS * self.squares)
         for rows in self._few():
-            self.squares[rows] = double.squares(self._formed(rows))
+            self.squares[rows] = double.squares(at.formed(rows))
         if bias is not None:
             self.squares = self.squares + double.squares(bias)
 
@@ -173,28 +183,76 @@ class Gram:
         whole = factors.index_fill(0, self._cancelling, 0.0)
         total = factors.new_zeros(height, width)
         for part in self._parts():
-            (a, b), own = self._at.of(part), whole[part]
-            scaled = double.cleared(b, own).double() * own[:, None, None]
-            total.addmm_(scaled.flatten(0, 1).t(), double.cleared(a, own).double().flatten(0, 1))
+            own = whole[part]
+            a, b = self._at.of(part, own)
+            total.addmm_((b * own[:, None, None]).flatten(0, 1).t(), a.flatten(0, 1))
         for rows in self._few():
-            total += double.combined(factors[rows], self._formed(rows)).view_as(total)
+            total += double.combined(factors[rows], self._at.formed(rows)).view_as(total)
         sums = [self._at.shaped(total)]
         return sums if self._bias is None else [*sums, double.combined(factors, self._bias)]
 
     def _parts(self) -> list[slice]:
         """Return all examples, as many at a time as a cache or the memory bears."""
         examples, positions, width, height = self._at.sizes
-        at_once = (_AT_ONCE if self._at.is_cuda else _FITS_A_CACHE) // (positions * (width + height)) or 1
-        return [slice(start, start + at_once) for start in range(0, examples, at_once)]
+        # In double precision, and with what is made of it: three times the numbers.
+        return parts(examples, positions * (width + height) * (3 if self._at.scarce else 1), scarce=self._at.scarce)
 
     def _few(self) -> tuple[Tensor, ...]:
         """Return the examples whose gradients are formed, as many at a time as memory bears."""
         _, _, width, height = self._at.sizes
         return torch.split(self._cancelling, max(1, _AT_ONCE // (width * height))) if len(self._cancelling) else ()
 
-    def _formed(self, rows: Tensor) -> Tensor:
-        a, b = self._at.of(rows)
-        return torch.bmm(b.mT, a)
+
+class Twice:
+    """Gradients of a matrix at several positions, formed for their norms and once more for their sum, not kept.
+
+    On a GPU two products take less time than it has memory for the gradients of a batch. The same product of the same
+    numbers is the same to the bit there, as cuBLAS promises for one stream: what is summed is what was measured.
+
+    Attributes:
+        squares: the squared norms.
+    """
+
+    doubtful = None
+
+    def __init__(self, *, at: Positions, bias: Tensor | None) -> None:
+        """Compute the norms; arguments are those of :class:`Gram`."""
+        self._at, self._bias = at, bias
+        self.squares = torch.cat([double.squares(at.formed(part)) for part in self._parts()])
+        if bias is not None:
+            self.squares = self.squares + double.squares(bias)
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        """Return the weighted sums."""
+        _, _, width, height = self._at.sizes
+        total = factors.new_zeros(height * width)
+        for part in self._parts():
+            total += double.combined(factors[part], self._at.formed(part))
+        sums = [self._at.shaped(total.view(height, width))]
+        return sums if self._bias is None else [*sums, double.combined(factors, self._bias)]
+
+    def _parts(self) -> list[slice]:
+        examples, positions, width, height = self._at.sizes
+        return parts(examples, positions * (width + height) + width * height, scarce=self._at.scarce)
+
+
+def doubles(values: Tensor, factors: Tensor | None) -> Tensor:
+    """Return examples' values in double precision, zeros where a factor is zero."""
+    return (values if factors is None else double.cleared(values, factors)).double()
+
+
+def parts(examples: int, each: int, *, scarce: bool) -> list[slice]:
+    """Return all examples, as many of ``each`` numbers at a time as a cache bears, or the memory where that is scarce.
+
+    There a batch of more than a million numbers goes in up to four parts though there is room: what is in between is
+    then small beside what the layers themselves keep.
+    """
+    if not scarce:
+        at_once = _FITS_A_CACHE // each or 1
+    else:
+        fewest = min(_QUARTERS, -(-examples * each // _FITS_A_CACHE))
+        at_once = min(_AT_ONCE // each or 1, -(-examples // max(fewest, 1)))
+    return [slice(start, min(start + at_once, examples)) for start in range(0, examples, max(at_once, 1))]
 
 
 def _listed(cancels: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -222,13 +280,17 @@ class Sequences:
         return examples, positions, width, self.gradients.shape[2]
 
     @property
-    def is_cuda(self) -> bool:
-        """Whether they are on a GPU."""
-        return self.inputs.is_cuda
+    def scarce(self) -> bool:
+        """Whether memory is scarcer than time where they lie."""
+        return double.scarce(self.inputs)
 
-    def of(self, rows: slice | Tensor) -> Call:
-        """Return inputs and output gradients of some examples."""
-        return self.inputs[rows], self.gradients[rows]
+    def of(self, rows: slice | Tensor, factors: Tensor | None = None) -> Call:
+        """Return inputs and output gradients of some examples in double precision; zeros where a factor is zero."""
+        return doubles(self.inputs[rows], factors), doubles(self.gradients[rows], factors)
+
+    def formed(self, rows: slice | Tensor) -> Tensor:
+        """Return the gradients of some examples."""
+        return torch.bmm(self.gradients[rows].mT, self.inputs[rows])
 
     def shaped(self, total: Tensor) -> Tensor:
         """Return the matrix: it has the weight's shape."""
@@ -245,6 +307,8 @@ def linear(layer: nn.Linear | Hidden, calls: Sequence[Call]) -> LayerGradients:
         return Outer(inputs=a[:, 0], gradients=b[:, 0], weight=weight, bias=bias)
     if weight and gram_pays(positions, width, height):
         return Gram(at=Sequences(inputs=a, gradients=b), bias=b.sum(1) if bias else None)
+    if weight and double.scarce(a):
+        return Twice(at=Sequences(inputs=a, gradients=b), bias=b.sum(1) if bias else None)
     formed = (torch.bmm(b.mT, a),) if weight else ()
     return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=shapes(layer))
 
@@ -389,53 +453,6 @@ def shared(layers: Sequence[nn.Module], calls: Sequence[Sequence[Call]]) -> Laye
         nobody = matrices[0][0]
         words = [(nobody.new_zeros(len(nobody), 0, dtype=torch.int64), nobody[:, :0])]
     return Shared(matrices=matrices, words=words, table=table, biases=biases)
-
-
-def _summed_over(value: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return each example's sum over all places that a norm's last axes, of ``shape``, stand at."""
-    return value.reshape(len(value), -1, *shape).sum(1)
-
-
-def rms_norm(layer: nn.RMSNorm, calls: Sequence[Call]) -> LayerGradients:
-    """Return the gradients of the scale of a norm by root mean squares."""
-    shape = layer.normalized_shape
-
-    def normal(a: Tensor) -> Tensor:
-        return F.rms_norm(a, shape, eps=layer.eps)
-
-    return _scale_and_shift(layer, calls, normal, lambda value: _summed_over(value, shape))
-
-
-def layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> LayerGradients:
-    """Return the gradients of layer norm's scale and shift."""
-    shape = layer.normalized_shape
-
-    def normal(a: Tensor) -> Tensor:
-        return F.layer_norm(a, shape, eps=layer.eps)
-
-    return _scale_and_shift(layer, calls, normal, lambda value: _summed_over(value, shape))
-
-
-def group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> LayerGradients:
-    """Return the gradients of group norm's scale and shift, one number per channel."""
-
-    def normal(a: Tensor) -> Tensor:
-        return F.group_norm(a, layer.num_groups, eps=layer.eps)
-
-    def summed(value: Tensor) -> Tensor:
-        return value.reshape(*value.shape[:2], -1).sum(2)
-
-    return _scale_and_shift(layer, calls, normal, summed)
-
-
-def _scale_and_shift(
-    layer: nn.Module, calls: Sequence[Call], normal: Callable[[Tensor], Tensor], summed: Callable[[Tensor], Tensor]
-) -> LayerGradients:
-    weight, bias = trains(layer)
-    scales = [summed(b * normal(a)) for a, b in calls] if weight else []
-    shifts = [summed(b) for _, b in calls] if bias else []
-    gradients = tuple(torch.stack(parts).sum(0) for parts in (scales, shifts) if parts)
-    return Formed(gradients=gradients, shapes=shapes(layer))
 
 
 def trains(layer: nn.Module) -> tuple[bool, bool]:

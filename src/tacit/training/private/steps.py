@@ -32,7 +32,7 @@ from tacit.training.optimizers import Sgd
 from tacit.training.private.gradient import PrivateGradient
 
 _ahead = ThreadPoolExecutor(1, "tacit-noise")  # draws noise while a GPU computes
-_FITS_A_CACHE = 256  # a step of 2,048 images in parts of 256 took 0.55 times a whole one on a CPU
+_COPIED = 1 << 20  # numbers of noise that go to a GPU at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class PrivateSteps:
         noise_multiplier: z; the noise on the sum has standard deviation z C.
         clip_bound: C.
         randomness: draws batches and noise.
-        micro_batch: how many examples go through the model at once; if None, 256 on a CPU and all on a GPU.
+        micro_batch: how many examples go through the model at once; if None, as :meth:`PrivateGradient.at_once` says.
         pull: the weight of a proximal term towards the weights of now (FedProx); it sees no data and costs nothing.
         before_part: called with the step and the number of the micro-batch before each goes through the model.
         canaries: made-up examples that take part in every step; the model does not notice them.
@@ -122,6 +122,7 @@ class PrivateSteps:
             size=sum(self._sizes) + more, std=self._std, grid=self._grid, randomness=randomness, device=device
         )
         self._held: tuple[int, Tensor] | None = None  # the step, and what it has accumulated
+        self._room: Tensor | None = None  # memory for that, while nobody uses it
         self._pull = pull
         self._before_part = before_part
         self._canaries = canaries
@@ -140,9 +141,12 @@ class PrivateSteps:
         """
         rows = torch.from_numpy(batch.rows).to(self._labels.device)
         whole = self.batches.expected == self.batches.examples  # every step sees all: nothing to gather
-        total = self._of_step(batch.step)
+        before = self._of_step(batch.step)
+        total = self._empty()
+        sized = zip(torch.split(total, self._sizes), self._gradient.parameters, strict=True)
+        places = [own.view(p.shape) for own, p in sized]
         losses = []
-        parts = torch.split(rows, self._micro_batch or (len(rows) if rows.is_cuda else _FITS_A_CACHE) or 1)
+        parts = torch.split(rows, self._micro_batch or self._gradient.at_once(len(rows)))
         for number, part in enumerate(parts):
             self._before_part(batch.step, number)
             everything = whole and len(part) == len(self._labels)
@@ -150,20 +154,22 @@ class PrivateSteps:
             labels = self._labels if everything else self._labels[part]
             sums, each = self._gradient.sums(features, labels)
             losses.append(each)
-            own = torch.cat([part.reshape(-1) for part in sums])
-            total = own if total is None else own.add_(total)
-        assert total is not None  # an empty batch has a part too, of no example
-        self._held = (batch.step, total)
-        together = torch.cat(losses)
+            # An empty batch has a part too, of no example.
+            torch._foreach_add_(places, sums) if number else torch._foreach_copy_(places, sums)
+        if before is None:
+            self._held, self._room = (batch.step, total), None
+        else:
+            before += total
+        together = losses[0] if len(losses) == 1 else torch.cat(losses)
         return together[together.isfinite()]
 
     def release(self, step: int) -> None:
         """Add the noise to what the step accumulated, divide by the expected batch, and let the optimiser step."""
         parameters = self._gradient.parameters
         total = self._of_step(step)
-        if total is None:
-            total = torch.zeros(sum(self._sizes), dtype=torch.float64, device=parameters[0].device)
-        self._held = None
+        total = self._empty().zero_() if total is None else total
+        self._held = None  # before its memory is anybody's: an interrupted release leaves nothing behind
+        self._room = total
         if self._canaries is not None:
             total = torch.cat([total, torch.from_numpy(self._canaries.added(step)).to(total.device)])
         if self._std > 0.0:
@@ -184,6 +190,13 @@ class PrivateSteps:
             parameter.grad = own
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+
+    def _empty(self) -> Tensor:
+        """Return memory for a sum, whatever it holds."""
+        if self._room is None:
+            device = self._gradient.parameters[0].device
+            self._room = torch.empty(sum(self._sizes), dtype=torch.float64, device=device)
+        return self._room
 
     def _of_step(self, step: int) -> Tensor | None:
         """Return what a step has accumulated so far, or None."""
@@ -240,43 +253,35 @@ class PoissonBatches:
 class StepNoise:
     """Normal vectors of one standard deviation, one for each step, in double precision and on the grid.
 
-    They come from :meth:`tacit.randomness.Randomness.normals`: on a CPU while a cache holds both the noise and what it
+    They come from :meth:`tacit.randomness.Randomness.on_grid`: on a CPU while a cache holds both the noise and what it
     is added to, beside a GPU a step ahead, which would wait for them.
     """
 
     def __init__(self, *, size: int, std: float, grid: Grid, randomness: Randomness, device: torch.device) -> None:
+        grid.check(std)
         self._size = size
         self._std = std
-        self._grid = grid
+        self._step = grid.step
         self._randomness = randomness
         self._device = device
         self._next: tuple[int, Future[Tensor]] | None = None
 
     def add(self, total: Tensor, step: int) -> None:
         """Round a sum to the grid and add the noise of a step; in a simulation that depends on the step alone."""
-        if self._device.type == "cuda":
-            total.div_(self._grid.step).round_().mul_(self._grid.step).add_(self._drawn_ahead(step))
+        if self._device.type != "cuda":
+            self._randomness.on_grid(total.numpy(), "noise", step, std=self._std, step=self._step)
             return
-        numbers = total.numpy()
-
-        def use(start: int, part: NDArray[np.float64]) -> None:
-            own = numbers[start : start + len(part)]
-            self._grid.round(own)
-            own += self._grid.noise(part, self._std, in_place=True)
-
-        self._randomness.normals(self._size, "noise", step, use=use)
+        drawn = self._drawn_ahead(step)
+        total.div_(self._step).round_().mul_(self._step)
+        for own, part in zip(torch.split(total, _COPIED), torch.split(drawn, _COPIED), strict=True):
+            own.add_(part.to(self._device, non_blocking=True))
 
     def _drawn_ahead(self, step: int) -> Tensor:
         ready = self._next[1] if self._next is not None and self._next[0] == step else _ahead.submit(self._draw, step)
         self._next = (step + 1, _ahead.submit(self._draw, step + 1))
-        return ready.result().to(self._device, non_blocking=True)
+        return ready.result()
 
     def _draw(self, step: int) -> Tensor:
         drawn = torch.empty(self._size, dtype=torch.float64, pin_memory=True)
-        numbers = drawn.numpy()
-
-        def use(start: int, part: NDArray[np.float64]) -> None:
-            numbers[start : start + len(part)] = self._grid.noise(part, self._std, in_place=True)
-
-        self._randomness.normals(self._size, "noise", step, use=use)
+        self._randomness.on_grid(drawn.numpy(), "noise", step, std=self._std, step=self._step, alone=True)
         return drawn

@@ -8,18 +8,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.training.private import double
 from tacit.training.private.ghost_norms import (
     Call,
     Formed,
     Gram,
     LayerGradients,
+    Twice,
+    doubles,
     gram_pays,
     shapes,
     side_by_side,
     trains,
 )
+from tacit.training.products import as_convolutions, broad, whole
 
 _FITS_A_CACHE = 1 << 20  # numbers of windows; with four times fewer or sixteen times more a step takes longer
+_AT_ONCE = 1 << 24  # numbers of windows on a GPU
 
 
 def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGradients:
@@ -32,6 +37,8 @@ def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGra
     windows = _Windows(layer=layer, calls=calls)
     if layer.groups == 1 and gram_pays(*windows.sizes[1:]):
         return Gram(at=windows, bias=shift)
+    if layer.groups == 1 and windows.scarce:
+        return Twice(at=windows, bias=shift)
     return Formed(gradients=(windows.products(), *shifts), shapes=shapes(layer), channels_last=windows.last)
 
 
@@ -39,15 +46,15 @@ class _Windows:
     """Positions of a convolution: windows are copied out of the inputs whenever they are asked for.
 
     Attributes:
-        last: whether the numbers of a window have the channels last. On CPUs PyTorch's convolutions are fastest with
-            the channels innermost; windows are then copied a row at a time.
+        last: whether the numbers of a window have the channels last: they are then copied a row at a time. On a GPU
+            inputs are brought into that order first, on a CPU they come in it where PyTorch's convolutions like it.
     """
 
     def __init__(self, *, layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> None:
         self._layer = layer
         self._calls = calls
         first = self._padded(calls[0][0][:1])
-        self.last = layer.groups == 1 and first.shape[1] > 1 and first.stride(1) == 1
+        self.last = layer.groups == 1 and first.shape[1] > 1 and (self.scarce or first.stride(1) == 1)
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -57,14 +64,21 @@ class _Windows:
         return len(self._calls[0][0]), places, weight[0].numel(), len(weight)
 
     @property
-    def is_cuda(self) -> bool:
-        """Whether they are on a GPU."""
-        return self._calls[0][0].is_cuda
+    def scarce(self) -> bool:
+        """Whether memory is scarcer than time where they lie."""
+        return double.scarce(self._calls[0][0])
 
-    def of(self, rows: slice | Tensor) -> Call:
-        """Return windows and output gradients of some examples."""
-        found = [self._of_call(a[rows], b[rows]) for a, b in self._calls]
+    def of(self, rows: slice | Tensor, factors: Tensor | None = None) -> Call:
+        """Return windows and output gradients of some examples in double precision; zeros where a factor is zero."""
+        found = [self._of_call(doubles(a[rows], factors), doubles(b[rows], factors)) for a, b in self._calls]
         return side_by_side([a for a, _ in found]), side_by_side([b for _, b in found])
+
+    def formed(self, rows: slice | Tensor) -> Tensor:
+        """Return the gradients of some examples, in the precision of convolutions."""
+        found = [self._of_call(a[rows], b[rows]) for a, b in self._calls]
+        a, b = side_by_side([a for a, _ in found]), side_by_side([b for _, b in found])
+        with as_convolutions(a):
+            return torch.bmm(b.mT, a)
 
     def shaped(self, total: Tensor) -> Tensor:
         """Return a ``(p, d)`` matrix in the shape of the weight."""
@@ -81,17 +95,15 @@ class _Windows:
         return total.view(-1, shape[0], *shape[2:], shape[1]) if self.last else total.view(len(self._calls[0][0]), -1)
 
     def _products_of(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return each example's weight gradient of a call; on a CPU of as many at a time as fit a cache."""
-        each = b.shape[2:].numel() * self._layer.weight[0].numel() * self._layer.groups
-        at_once = len(a) if a.is_cuda else max(1, _FITS_A_CACHE // each)
-        if at_once >= len(a):
-            windows, gradients = self._of_call(a, b)
-            return torch.bmm(gradients.mT, windows)
+        """Return each example's weight gradient of a call, of as many at a time as fit a cache."""
         groups, weight = self._layer.groups, self._layer.weight
+        each = b.shape[2:].numel() * weight[0].numel() * groups
+        at_once = max(1, (_AT_ONCE if self.scarce else _FITS_A_CACHE) // each)
         formed = a.new_empty(len(a) * groups, len(weight) // groups, weight[0].numel())
         for part in range(0, len(a), at_once):
             windows, gradients = self._of_call(a[part : part + at_once], b[part : part + at_once])
-            torch.bmm(gradients.mT, windows, out=formed[groups * part : groups * (part + at_once)])
+            with as_convolutions(a):
+                torch.bmm(gradients.mT, windows, out=formed[groups * part : groups * (part + at_once)])
         return formed
 
     def _padded(self, a: Tensor) -> Tensor:
@@ -105,12 +117,15 @@ class _Windows:
         if a.dim() == 3:  # one axis is two, the first of length one
             a, b, kernel, stride, dilation = a[:, :, None], b[:, :, None], (1, *kernel), (1, *stride), (1, *dilation)
         examples, groups, places = len(a), layer.groups, b.shape[2:].numel()
-        n, c, h, w = a.stride()
         if self.last:
-            shape = (examples, *b.shape[2:], *kernel, a.shape[1])
+            pixels = a.permute(0, 2, 3, 1)
+            pixels = broad(pixels.contiguous()) if self.scarce else pixels
+            n, h, w, c = pixels.stride()
+            shape = (examples, *b.shape[2:], *kernel, pixels.shape[3])
             strides = (n, h * stride[0], w * stride[1], h * dilation[0], w * dilation[1], c)
-            windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples, places, -1)
-            return windows, b.permute(0, 2, 3, 1).reshape(examples, places, -1)
+            windows = pixels.as_strided(shape, strides, pixels.storage_offset()).reshape(examples, places, -1)
+            return whole(windows, a.dtype), b.permute(0, 2, 3, 1).reshape(examples, places, -1)
+        n, c, h, w = a.stride()
         shape = (examples, a.shape[1], *kernel, *b.shape[2:])
         strides = (n, c, h * dilation[0], w * dilation[1], h * stride[0], w * stride[1])
         windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples * groups, -1, places)
