@@ -7,6 +7,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -394,6 +395,31 @@ def test_what_waits_for_the_holders_is_in_a_file_that_is_gone_afterwards(monkeyp
     flow.close()  # a round that is given up
     assert len(made) == 2
     assert all(aside._file.closed for aside in made)
+
+
+def test_a_client_that_answers_again_after_it_said_it_is_not_enrolled_stops_no_round() -> None:
+    run = Run("threshold")
+    gathered = session.RunningSum(turn=TURN, asked=run.asked, layout=FORM, session=run.session, cohort=range(4))
+    gathered.receive(1, wire.pack_failure(TURN, wire.Failure.NOT_ENROLLED))
+    for client in range(4):
+        gathered.receive(client, wire.pack(wire.Kind.CIPHER, TURN, *run.reply(client)))
+    gathered.finish()
+    assert gathered.clients == [0, 2, 3]
+    assert "not enrolled" in gathered.refusals.reasons[1]
+    gathered.close()
+
+
+@pytest.mark.parametrize("named", ["", "nowhere"])
+def test_ciphertexts_do_not_end_in_memory_where_tmpdir_names_no_folder(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_LARGE_FILES", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", named and str(tmp_path / named))
+    assert blocks._folder() == str(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.setenv("TMPDIR", str(own))
+    assert blocks._folder() == str(own)
 
 
 def test_a_disk_that_is_full_ends_the_round_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

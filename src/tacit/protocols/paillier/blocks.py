@@ -48,7 +48,7 @@ _ASKED_BYTES = 32
 _NOTHING = bytes(HASH_BYTES)
 _NUMBER = struct.Struct(">Q")
 _IN_MEMORY = 1 << 24  # bytes of ciphertexts that are put aside without a file
-_LARGE_FILES = "/var/tmp"  # where they belong, as /tmp may be memory (file-hierarchy(7)), unless TMPDIR is set
+_LARGE_FILES = "/var/tmp"  # where they belong, as /tmp may be memory (file-hierarchy(7)), unless TMPDIR names another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,8 +290,9 @@ class Aside:
 
 
 def _folder() -> str | None:
-    usable = "TMPDIR" not in os.environ and os.access(_LARGE_FILES, os.W_OK | os.X_OK)
-    return _LARGE_FILES if usable else None
+    """Return where large files belong, of folders that are there: an empty or wrong TMPDIR must not end in memory."""
+    named = (os.environ.get("TMPDIR"), _LARGE_FILES)
+    return next((one for one in named if one and os.access(one, os.W_OK | os.X_OK)), None)
 
 
 def _not_kept(error: OSError) -> StorageError:

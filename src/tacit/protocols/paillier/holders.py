@@ -303,7 +303,9 @@ class ShareHolder(Holder):
         product = total(vectors, check_units=True, workers=self._workers)
         if wrong := unproved(self._key, claims, workers=self._workers):
             client = list(occasions)[wrong[0]]
-            raise CipherError(f"client {client} has not proved that it knows what it encrypted: nothing was opened")
+            raise CipherError(
+                f"client {client} has not proved that it knows what it encrypted: nothing of block {number} was opened"
+            )
         return Asked(
             sum=commitment.to_bytes(),
             clients=commitment.seals,
