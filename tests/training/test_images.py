@@ -88,6 +88,11 @@ def test_a_group_norm_of_values_far_from_zero() -> None:
 
 
 @pytest.mark.usefixtures("level")
+def test_a_group_norm_whose_squares_overflow_is_not_finite() -> None:
+    assert group_norm(1e20 * normal(1, 16, 4, 4), 4, None, None, 1e-5).isnan().all()
+
+
+@pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_stays_in_its_example_and_stays(bad: float) -> None:
     images, weight = normal(3, 16, 8, 8).detach(), normal(16, 16, 3, 3).detach()
@@ -171,6 +176,7 @@ def test_the_form_is_taken_where_a_client_keeps_a_core_busy(monkeypatch: pytest.
     run = Run(wide, holdings, settings(batch_size=8))
     assert (run.form, "native" in run.reason) == ("images", True)
     assert Run(wide, make_holdings((1, 8, 8), [8, 8]), settings(batch_size=1)).form != "images"
+    assert Run(wide, holdings, settings(batch_size=8), workers=5).form == "loop"  # which has three more cores to use
     monkeypatch.setattr(network, "_kernels", None)
     without = Run(wide, holdings, settings(batch_size=8))
     assert without.form == "loop"

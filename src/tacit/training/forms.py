@@ -58,6 +58,7 @@ _ALONE = "one client keeps the GPU busy: clients train one after another, by a c
 _HEAVY = "the model is so large that copies for many clients at once would cost more than they gain"
 _NATIVE = "one client's operations keep a core busy: clients train one after another, by native convolutions"
 _MOSTLY = 0.5  # of the arithmetic in convolutions is to be done by the native ones
+_GAIN = 2  # cores of PyTorch's that one with the native ones is worth; PyTorch spreads a lone client over all
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -302,7 +303,8 @@ class _Choice:
 
     def _fastest(self, allowed: list[Form]) -> Form:
         """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
-        if "images" in allowed and self._images >= _MOSTLY and not self._cost(self._module).small:
+        enough = _GAIN * len(self._holdings.rows) >= self._workers
+        if "images" in allowed and enough and self._images >= _MOSTLY and not self._cost(self._module).small:
             self.reason = _NATIVE
             return "images"
         first = next(form for form in allowed if form != "images")

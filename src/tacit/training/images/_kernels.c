@@ -13,8 +13,9 @@
  *
  * The interpolation points are 0, 3/4, -3/4, 3/2, -3/2 and infinity: with the
  * usual 0, 1, -1, 2, -2 rounding errors are twice as large. As it is they are
- * those of a plain sum in a weight's gradient and a few times those of one in
- * an output, about a millionth of it.
+ * up to twice those of a plain sum in a weight's gradient and two to eight
+ * times those of one in an output: one or two millionths of the largest output
+ * of the tile, not of each.
  *
  * The unit of work is a block of tiles whose 36 matrices stay in the cache.
  * Transformed kernels of large layers would not: they are made in blocks, each
@@ -600,7 +601,9 @@ static TARGET int NAME(norm)(const float *x, const float *added, const float *we
                 for (idx c = g * own; c < (g + 1) * own; c++)
                     total += sums[c];
                 total /= (double)(own * pixels);
-                moments[2 * g + second] = (float)(second ? 1.0 / sqrt(total + epsilon) : total);
+                if (second) /* squares beyond float32 are no reason for a result of 0 */
+                    total = total < INFINITY ? 1.0 / sqrt(total + epsilon) : NAN;
+                moments[2 * g + second] = (float)total;
                 for (idx c = g * own; c < (g + 1) * own; c++)
                     if (second) {
                         scale[c] = (weight ? weight[c] : 1.0f) * moments[2 * g + 1];
