@@ -27,7 +27,7 @@
 
 #define PAIRS 1024 /* made of bits at a time: 16 KB of bits and as much of numbers stay in the first cache */
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) /* other C libraries choose no clone at load time */
 #define EVERY_LEVEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define EVERY_LEVEL
@@ -269,6 +269,11 @@ static PyObject *is_mapped(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(noth
 
 static int find(PyObject *Py_UNUSED(module))
 {
+    unsigned char one;
+    if (getrandom(&one, 1, GRND_NONBLOCK) < 0 && (errno == ENOSYS || errno == EPERM)) { /* Python knows other ways */
+        PyErr_SetString(PyExc_ImportError, "the system has no getrandom(), or forbids it");
+        return -1;
+    }
     void *image = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
     drawer found = NULL;
     if (image != NULL)
