@@ -68,7 +68,11 @@ setup(
             options=["-fopenmp", "-fno-trapping-math"],
         ),
         native("tacit.training.lanes._kernels", "src/tacit/training/lanes/_kernels.c"),
-        native("tacit.training.images._kernels", "src/tacit/training/images/_kernels.c"),
+        native(
+            "tacit.training.native._kernels",
+            "src/tacit/training/native/_kernels.c",
+            depends=sorted(str(header) for header in Path("src/tacit/training/native").glob("*.h")),
+        ),
         native(
             "tacit.crypto._native",
             "src/tacit/crypto/_native.c",

@@ -85,6 +85,8 @@ def cost_of(module: nn.Module, features: Tensor) -> Cost:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
+    whole_layers = True  # a layer that native kernels compute is one call
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.flops = self.narrow = 0.0

@@ -35,10 +35,10 @@ from tacit.training.cost import MAPPED, Cost, cost_of
 from tacit.training.dropout import use_keys, watched_generators
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.hooks import Hooks
-from tacit.training.images import network as images
 from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
 from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
+from tacit.training.native import available, images
 from tacit.training.parameters import Parameters
 from tacit.training.private.probe import calm
 from tacit.training.program import NoProgram, Program, drops_by_function, graph_of, trace
@@ -156,7 +156,14 @@ class _Choice:
 
     @functools.cached_property
     def _can_be_straight(self) -> bool:
-        return self._device.type == "cpu" and not self._draws and self._cost(self._mapped).tiny
+        if self._device.type != "cpu" or self._draws or any(part.native for part in self._recurs):
+            return False  # of a native call nothing can be written down
+        return self._cost(self._mapped).tiny
+
+    @property
+    def _recurs(self) -> list[Recurrence]:
+        """The recurrent layers that stand in for torch's."""
+        return [part for part in self._mapped.modules() if isinstance(part, Recurrence)]
 
     @property
     def workers(self) -> int:
@@ -322,12 +329,14 @@ class _Choice:
         if loop.mapping_pays(each * mapped.operations, share):
             return first
         self.reason = _FEW if loop.small else _FULL
+        if self._recurs and all(part.native for part in self._recurs):  # faster one by one too, and they were tried
+            self._module, self._own_layout = self._mapped, self._mapped_layout
         return "loop"
 
     def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:
         if not loop.fills_a_gpu(products=first == "grouped"):
             return first
-        if not self._settings.is_sgd or any(isinstance(part, Recurrence) for part in self._mapped.modules()):
+        if not self._settings.is_sgd or self._recurs:
             self.reason = _BUSY  # its steps are not captured, or cuDNN has one kernel for what would be many
             return "loop"
         self.reason, self._alone = _ALONE, True
@@ -358,7 +367,7 @@ class _Choice:
     @functools.cached_property
     def _images(self) -> float:
         """Which share of the convolutions' arithmetic the native kernels for one client's images would do."""
-        if self._program is None or self._device.type != "cpu" or not images.available():
+        if self._program is None or self._device.type != "cpu" or not available():
             return 0.0
         return images.share(self._program, [slot.shape for slot in self._mapped_layout.trained])
 

@@ -22,6 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tacit.training.native import LANES, available
+from tacit.training.native.recurrent import recur, suits
+from tacit.training.parameters import hooked
+
 Kind = Literal["lstm", "gru", "tanh", "relu"]
 State = Tensor | tuple[Tensor, Tensor]
 _TOLD = ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
@@ -236,6 +240,11 @@ class Recurrence(nn.Module):
                 self.hh.append(Hidden(self._kind, named[2], named[3]))
         self.drop = nn.Dropout(layer.dropout) if layer.dropout and layer.num_layers > 1 else None
 
+    @property
+    def native(self) -> bool:
+        """Whether native kernels may compute it on a CPU, and so faster than torch's own layer."""
+        return self._kind in ("lstm", "gru") and self.hidden_size % LANES == 0 and available()
+
     def flatten_parameters(self) -> None:
         """Do nothing: it is for cuDNN, which is not used."""
 
@@ -252,8 +261,7 @@ class Recurrence(nn.Module):
             for way in range(self._ways):
                 place = number * self._ways + way
                 hidden, cell = self._first(state, place, zeros)
-                pre: Tensor = self.ih[place](values)
-                states, last = self.hh[place](pre.flip(1) if way else pre, hidden, cell)
+                states, last = self._steps(place, values.flip(1) if way else values, hidden, cell)
                 lasts.append(states[:, -1])
                 cells.append(last)
                 ways.append(states.flip(1) if way else states)
@@ -263,6 +271,20 @@ class Recurrence(nn.Module):
         values = values if self.batch_first else values.transpose(0, 1)
         after = torch.stack(lasts)
         return values, ((after, torch.stack(cells)) if self._kind == "lstm" else after)
+
+    def _steps(self, place: int, values: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all states and the last cell of one layer in one direction, by native kernels where nobody listens."""
+        ih: Any = self.ih[place]
+        hh: Any = self.hh[place]
+        biases = (values.new_zeros(len(hh.weight)) if own.bias is None else own.bias for own in (ih, hh))
+        given = (values, ih.weight, next(biases), hh.weight, next(biases), hidden, cell)
+        if not (hh.unrolled or hh.listens or hooked((ih, hh))) and suits(self._kind, self.hidden_size, *given):
+            kind: Any = self._kind
+            batched = (own[None] for own in given)
+            states, last = recur(kind, *batched)
+            return states[0], last[0]
+        found: tuple[Tensor, Tensor] = hh(ih(values), hidden, cell)
+        return found
 
     def _first(self, state: State | None, place: int, zeros: Tensor) -> tuple[Tensor, Tensor]:
         if state is None:

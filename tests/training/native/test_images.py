@@ -11,23 +11,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.training import native
 from tacit.training.dropout import use_keys
-from tacit.training.images import network
-from tacit.training.images.network import available, conv3x3, group_norm
+from tacit.training.native import available
+from tacit.training.native.images import _fuse, conv3x3, group_norm
 from tacit.training.parameters import Parameters
 from tacit.training.program import graph_of, trace
 from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built, or the CPU has no AVX2")
 
-LEVELS: list[str] = network._kernels.levels() if available() else []
+LEVELS: list[str] = native.kernels.levels() if available() else []
 
 
 @pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
 def level(request: pytest.FixtureRequest) -> Iterator[None]:
-    network._kernels.use_level(request.param)
+    native.kernels.use_level(request.param)
     yield
-    network._kernels.use_level(len(LEVELS) - 1)
+    native.kernels.use_level(len(LEVELS) - 1)
 
 
 def normal(*shape: int, last: bool = False, seed: int = 0) -> Tensor:
@@ -177,7 +178,7 @@ def test_the_form_is_taken_where_a_client_keeps_a_core_busy(monkeypatch: pytest.
     assert (run.form, "native" in run.reason) == ("images", True)
     assert Run(wide, make_holdings((1, 8, 8), [8, 8]), settings(batch_size=1)).form != "images"
     assert Run(wide, holdings, settings(batch_size=8), workers=5).form == "loop"  # which has three more cores to use
-    monkeypatch.setattr(network, "_kernels", None)
+    monkeypatch.setattr(native, "kernels", None)
     without = Run(wide, holdings, settings(batch_size=8))
     assert without.form == "loop"
     run.equals(without)
@@ -187,7 +188,7 @@ def test_a_norm_is_joined_with_what_is_behind_it_once(module: nn.Module) -> None
     keyed = copy.deepcopy(module)
     use_keys(keyed)
     program = trace(graph_of(keyed), Parameters.of(keyed), torch.zeros(1, 8, 8))
-    fused = [i for i in network._fuse(program) if i.fused is not None]
+    fused = [i for i in _fuse(program) if i.fused is not None]
     assert [(len(i.inputs), i.fused.relu) for i in fused if i.fused] == [
         (1, True),  # norm
         (2, True),  # norm1, and the shortcut

@@ -8,7 +8,6 @@ clients at once, and this from every layer.
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,25 +17,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tacit.training import native
 from tacit.training.grouped import ByBatch, run_step
+from tacit.training.native import LANES, addresses
 from tacit.training.program import Combine, Convolution, GroupNorm, Program, ProgramStep, is_relu
 
-_kernels: Any
-try:
-    _kernels = importlib.import_module("tacit.training.images._kernels")
-except ImportError:  # built without a C compiler
-    _kernels = None
-
-LANES = 16  # channels come in multiples of so many
 _MOST_PAD = 2
 _FILLED = 8  # of a tile's 16 outputs, on average: the rest is computed for nothing
 _LARGE, _TILES = 16_384, 8  # pairs of channels whose kernels are worth transforming for so many tiles only
 _CHANNELS_LAST = torch.channels_last
-
-
-def available() -> bool:
-    """Whether the kernels were built for this installation, and this CPU has the registers that make them fast."""
-    return _kernels is not None and len(_kernels.levels()) > 0
 
 
 def share(program: Program, parameters: Sequence[torch.Size]) -> float:
@@ -217,15 +206,11 @@ def group_norm(
 
 
 def _check(name: str, *values: Tensor | None) -> None:
-    if not available():
+    if not native.available():
         raise RuntimeError(f"{name}: the native kernels are not there; check available() first")
     for value in values:
         if value is not None and (value.dtype != torch.float32 or not value.is_cpu):
             raise ValueError(f"{name}: expected float32 on the CPU, got {value.dtype} on {value.device}")
-
-
-def _address(value: Tensor | None) -> int:
-    return 0 if value is None else value.data_ptr()
 
 
 class _Convolution(torch.autograd.Function):
@@ -237,7 +222,7 @@ class _Convolution(torch.autograd.Function):
         outputs, shape = len(weight), (high + 2 * padding - 2, wide + 2 * padding - 2)
         out = torch.empty((n, outputs, *shape), memory_format=_CHANNELS_LAST, dtype=x.dtype, device=x.device)
         sizes = (n, high, wide, inputs, outputs, padding)
-        _kernels.convolve(*map(_address, (x, weight, bias, out)), *sizes, 9, 9 * inputs, 0)
+        native.kernels.convolve(*addresses(x, weight, bias, out), *sizes, 9, 9 * inputs, 0)
         ctx.save_for_backward(x, weight)
         ctx.sizes = sizes
         return out
@@ -252,10 +237,10 @@ class _Convolution(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_x = torch.empty_like(x)
             sizes = (n, *grad.shape[2:], outputs, inputs, _MOST_PAD - padding)
-            _kernels.convolve(*map(_address, (grad, weight, None, grad_x)), *sizes, 9 * inputs, 9, 1)
+            native.kernels.convolve(*addresses(grad, weight, None, grad_x), *sizes, 9 * inputs, 9, 1)
         if ctx.needs_input_grad[1]:
             grad_weight = torch.empty_like(weight)
-            _kernels.kernel(*map(_address, (x, grad, grad_weight)), n, high, wide, inputs, outputs, padding)
+            native.kernels.kernel(*addresses(x, grad, grad_weight), n, high, wide, inputs, outputs, padding)
         if ctx.needs_input_grad[2]:
             grad_bias = grad.sum((0, 2, 3))
         return grad_x, grad_weight, grad_bias, None
@@ -279,7 +264,7 @@ class _GroupNorm(torch.autograd.Function):
         out, moments = torch.empty_like(x), x.new_empty(len(x), groups, 2)
         n, channels, high, wide = x.shape
         ctx.sizes = (n, high * wide, channels, groups, int(relu))
-        _kernels.norm(*map(_address, (x, added, weight, bias, out, moments)), *ctx.sizes, epsilon)
+        native.kernels.norm(*addresses(x, added, weight, bias, out, moments), *ctx.sizes, epsilon)
         ctx.save_for_backward(x, out if relu else None, weight, moments)
         return out
 
@@ -292,7 +277,7 @@ class _GroupNorm(torch.autograd.Function):
         grad_x, grad_added = torch.empty_like(x), torch.empty_like(x) if needs[1] and out is not None else None
         sums = x.new_empty(2, x.shape[1])
         given = (grad, x, out, weight, moments, grad_x, grad_added, sums[0], sums[1])
-        _kernels.norm_back(*map(_address, given), *ctx.sizes)
+        native.kernels.norm_back(*addresses(*given), *ctx.sizes)
         if needs[1] and out is None:  # what is added to has the gradient of the sum
             grad_added = grad
         return grad_x, grad_added, sums[0] if needs[2] else None, sums[1] if needs[3] else None, None, None, None

@@ -20,22 +20,9 @@
  * The unit of work is a block of tiles whose 36 matrices stay in the cache.
  * Transformed kernels of large layers would not: they are made in blocks, each
  * just before it is used. Channels are multiples of 16.
- *
- * The loops are compiled once per instruction set: the file includes itself
- * with LEVEL defined, and the widest level the processor has is chosen when
- * the module is loaded. */
+ */
 
 #ifndef LEVEL
-
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef ptrdiff_t idx;
 
 #define POINTS 36   /* products per tile */
 #define SIDE 64     /* channels per block of kernels */
@@ -51,67 +38,38 @@ typedef struct {
     idx high, wide, tiles; /* tiles per column and row of an image, and in all */
 } convolution;
 
-typedef struct {
-    const char *name;
-    int (*convolve)(const convolution *, const float *, const float *, idx, idx, int, const float *, float *);
-    int (*kernel)(const convolution *, const float *, const float *, float *);
-    int (*norm)(const float *, const float *, const float *, const float *, float *, float *, idx, idx, idx, idx,
-                double, int);
-    int (*norm_back)(const float *, const float *, const float *, const float *, const float *, float *, float *,
-                     float *, float *, idx, idx, idx, idx, int);
-} kernels;
-
-static inline idx ceil_div(idx a, idx b) { return (a + b - 1) / b; }
-static inline idx least(idx a, idx b) { return a < b ? a : b; }
-static inline idx most(idx a, idx b) { return a > b ? a : b; }
-
-static float *scratch(idx floats)
-{
-    return aligned_alloc(64, (size_t)ceil_div(floats, 16) * 16 * sizeof(float));
-}
-
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define NAME(f) JOIN(f, LEVEL)
-#define STRING_(a) #a
-#define STRING(a) STRING_(a)
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
-
-#define A 0.75f
-#define B 1.5f
-#define A2 (A * A)
-#define B2 (B * B)
-#define G0 (1.0f / (A2 * B2))
-#define G1 (1.0f / (2.0f * A2 * (A2 - B2)))
-#define G2 (1.0f / (2.0f * B2 * (B2 - A2)))
+/* The interpolation points, their squares, and what G divides by. */
+#define P1 0.75f
+#define P2 1.5f
+#define S1 (P1 * P1)
+#define S2 (P2 * P2)
+#define G0 (1.0f / (S1 * S2))
+#define G1 (1.0f / (2.0f * S1 * (S1 - S2)))
+#define G2 (1.0f / (2.0f * S2 * (S2 - S1)))
 
 /* B' d, of six values a step apart. */
 #define ENTER(d, s, t, u) \
     do { \
-        const vec e1 = d[4 * s] - B2 * d[2 * s], o1 = A * (d[3 * s] - B2 * d[s]); \
-        const vec e2 = d[4 * s] - A2 * d[2 * s], o2 = B * (d[3 * s] - A2 * d[s]); \
-        t[0] = A2 * B2 * d[0] - (A2 + B2) * d[2 * s] + d[4 * s]; \
+        const vec e1 = d[4 * s] - S2 * d[2 * s], o1 = P1 * (d[3 * s] - S2 * d[s]); \
+        const vec e2 = d[4 * s] - S1 * d[2 * s], o2 = P2 * (d[3 * s] - S1 * d[s]); \
+        t[0] = S1 * S2 * d[0] - (S1 + S2) * d[2 * s] + d[4 * s]; \
         t[u] = e1 + o1, t[2 * u] = e1 - o1, t[3 * u] = e2 + o2, t[4 * u] = e2 - o2; \
-        t[5 * u] = A2 * B2 * d[s] - (A2 + B2) * d[3 * s] + d[5 * s]; \
+        t[5 * u] = S1 * S2 * d[s] - (S1 + S2) * d[3 * s] + d[5 * s]; \
     } while (0)
 
 /* A' m, six values to four. */
 #define LEAVE(m, s, t, u) \
     do { \
         const vec p = m[s] + m[2 * s], q = m[s] - m[2 * s], r = m[3 * s] + m[4 * s], v = m[3 * s] - m[4 * s]; \
-        t[0] = m[0] + p + r, t[u] = A * q + B * v, t[2 * u] = A2 * p + B2 * r; \
-        t[3 * u] = A2 * A * q + B2 * B * v + m[5 * s]; \
+        t[0] = m[0] + p + r, t[u] = P1 * q + P2 * v, t[2 * u] = S1 * p + S2 * r; \
+        t[3 * u] = S1 * P1 * q + S2 * P2 * v + m[5 * s]; \
     } while (0)
 
 /* A e, four values to six. */
 #define SPREAD(d, s, t, u) \
     do { \
-        const vec e1 = d[0] + A2 * d[2 * s], o1 = A * d[s] + A2 * A * d[3 * s]; \
-        const vec e2 = d[0] + B2 * d[2 * s], o2 = B * d[s] + B2 * B * d[3 * s]; \
+        const vec e1 = d[0] + S1 * d[2 * s], o1 = P1 * d[s] + S1 * P1 * d[3 * s]; \
+        const vec e2 = d[0] + S2 * d[2 * s], o2 = P2 * d[s] + S2 * P2 * d[3 * s]; \
         t[0] = d[0], t[u] = e1 + o1, t[2 * u] = e1 - o1, t[3 * u] = e2 + o2, t[4 * u] = e2 - o2; \
         t[5 * u] = d[3 * s]; \
     } while (0)
@@ -119,8 +77,8 @@ static float *scratch(idx floats)
 /* G g, three values to six. */
 #define WIDEN(g, s, t, u) \
     do { \
-        const vec e1 = G1 * (g[0] + A2 * g[2 * s]), o1 = G1 * A * g[s]; \
-        const vec e2 = G2 * (g[0] + B2 * g[2 * s]), o2 = G2 * B * g[s]; \
+        const vec e1 = G1 * (g[0] + S1 * g[2 * s]), o1 = G1 * P1 * g[s]; \
+        const vec e2 = G2 * (g[0] + S2 * g[2 * s]), o2 = G2 * P2 * g[s]; \
         t[0] = G0 * g[0], t[u] = e1 + o1, t[2 * u] = e1 - o1, t[3 * u] = e2 + o2, t[4 * u] = e2 - o2; \
         t[5 * u] = g[2 * s]; \
     } while (0)
@@ -130,239 +88,11 @@ static float *scratch(idx floats)
     do { \
         const vec p = G1 * (m[s] + m[2 * s]), r = G2 * (m[3 * s] + m[4 * s]); \
         t[0] = G0 * m[0] + p + r; \
-        t[u] = G1 * A * (m[s] - m[2 * s]) + G2 * B * (m[3 * s] - m[4 * s]); \
-        t[2 * u] = A2 * p + B2 * r + m[5 * s]; \
+        t[u] = G1 * P1 * (m[s] - m[2 * s]) + G2 * P2 * (m[3 * s] - m[4 * s]); \
+        t[2 * u] = S1 * p + S2 * r + m[5 * s]; \
     } while (0)
 
-#ifdef __x86_64__
-#define LEVEL avx2
-#define TARGET __attribute__((target("avx2,fma")))
-#define V 8
-#define UMAX 2
-#include "_kernels.c"
-
-#define LEVEL avx512
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
-#define V 16
-#define UMAX 4
-#include "_kernels.c"
-#endif
-
-static const kernels *const levels[] = {
-#ifdef __x86_64__
-    &kernels_avx2,
-    &kernels_avx512,
-#endif
-    NULL,
-};
-static int usable;
-static const kernels *active;
-
-static int detect(PyObject *module)
-{
-    (void)module;
-#ifdef __x86_64__
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        usable = 1;
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-            usable = 2;
-    }
-#endif
-    active = usable ? levels[usable - 1] : NULL;
-    return 0;
-}
-
-/* Reads `count` integers: addresses first, then sizes. */
-static int integers(PyObject *const *args, Py_ssize_t given, Py_ssize_t count, idx *to)
-{
-    if (given != count)
-        return PyErr_Format(PyExc_TypeError, "expected %zd integers, got %zd", count, given) != NULL;
-    if (!active)
-        return PyErr_Format(PyExc_RuntimeError, "this processor has none of the levels: ask levels() first") != NULL;
-    for (Py_ssize_t i = 0; i < count; i++)
-        if ((to[i] = PyLong_AsSsize_t(args[i])) == -1 && PyErr_Occurred())
-            return 0;
-    return 1;
-}
-
-static convolution read_convolution(const idx *v)
-{
-    convolution q = {v[0], v[1], v[2], v[3], v[1] + 2 * v[5] - 2, v[2] + 2 * v[5] - 2, v[4], v[5], 0, 0, 0};
-    q.high = ceil_div(q.oh, 4), q.wide = ceil_div(q.ow, 4);
-    q.tiles = q.n * q.high * q.wide;
-    return q;
-}
-
-static PyObject *answer(int done)
-{
-    if (!done)
-        return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
-
-static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[13];
-    if (!integers(args, given, 13, v))
-        return NULL;
-    const convolution q = read_convolution(v + 4);
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->convolve(&q, (float *)v[0], (float *)v[1], v[10], v[11], (int)v[12], (float *)v[2], (float *)v[3]);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
-static PyObject *kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[9];
-    if (!integers(args, given, 9, v))
-        return NULL;
-    const convolution q = read_convolution(v + 3);
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
-static PyObject *norm(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[11];
-    const double epsilon = given == 12 ? PyFloat_AsDouble(args[11]) : 0.0;
-    if (PyErr_Occurred() || !integers(args, given - (given == 12), 11, v))
-        return NULL;
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->norm((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5], v[6],
-                        v[7], v[8], v[9], epsilon, (int)v[10]);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
-static PyObject *norm_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[14];
-    if (!integers(args, given, 14, v))
-        return NULL;
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->norm_back((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5],
-                             (float *)v[6], (float *)v[7], (float *)v[8], v[9], v[10], v[11], v[12], (int)v[13]);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
-static PyObject *level_names(PyObject *self, PyObject *unused)
-{
-    (void)self, (void)unused;
-    PyObject *list = PyList_New(0);
-    for (int i = 0; list && i < usable; i++) {
-        PyObject *name = PyUnicode_FromString(levels[i]->name);
-        if (!name || PyList_Append(list, name))
-            Py_CLEAR(list);
-        Py_XDECREF(name);
-    }
-    return list;
-}
-
-static PyObject *use_level(PyObject *self, PyObject *index)
-{
-    (void)self;
-    long i = PyLong_AsLong(index);
-    if (i == -1 && PyErr_Occurred())
-        return NULL;
-    if (i < 0 || i >= usable)
-        return PyErr_Format(PyExc_ValueError, "level %ld: this processor has 0 to %d", i, usable - 1);
-    active = levels[i];
-    Py_RETURN_NONE;
-}
-
-#define FAST(f) ((PyCFunction)(void (*)(void))(f))
-static PyMethodDef methods[] = {
-    {"convolve", FAST(convolve), METH_FASTCALL,
-     "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned)"},
-    {"kernel", FAST(kernel), METH_FASTCALL, "kernel(x, grad, grad_weight, n, h, w, c, o, pad)"},
-    {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, eps)"},
-    {"norm_back", FAST(norm_back), METH_FASTCALL,
-     "norm_back(grad, x, out, weight, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, relu)"},
-    {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
-    {"use_level", use_level, METH_O, "use_level(index into levels())"},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)detect}, {0, NULL}};
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_kernels", .m_size = 0, .m_methods = methods, .m_slots = slots};
-
-PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
-
 #else /* LEVEL: the loops of one instruction set */
-
-typedef float NAME(vec) __attribute__((vector_size(4 * V), aligned(4), may_alias));
-typedef int32_t NAME(ivec) __attribute__((vector_size(4 * V), aligned(4), may_alias));
-#define vec NAME(vec)
-#define UNLESS(no, v) ((vec)(~(NAME(ivec))(no) & (NAME(ivec))(v)))
-#define LOAD(p) (*(const vec *)(p))
-#define STORE(p, v) (*(vec *)(p) = (v))
-#define INLINE static inline __attribute__((always_inline)) TARGET
-#define RMAX 6
-
-/* out[r][u] = (more ? out[r][u] : 0) + sum over j of x[r][j] w[j][u], R rows by U vectors. */
-INLINE void NAME(tile)(const float *x, idx xr, idx xj, const float *w, idx wj, float *out, idx or, idx count, int more,
-                       const int R, const int U)
-{
-    vec acc[RMAX][UMAX];
-    UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int u = 0; u < U; u++)
-            acc[r][u] = more ? LOAD(out + r * or + u * V) : (vec){0};
-    for (idx j = 0; j < count; j++, x += xj, w += wj) {
-        vec wv[UMAX];
-        UNROLL for (int u = 0; u < U; u++)
-            wv[u] = LOAD(w + u * V);
-        UNROLL for (int r = 0; r < R; r++) {
-            const float own = x[r * xr];
-            UNROLL for (int u = 0; u < U; u++)
-                acc[r][u] += own * wv[u];
-        }
-    }
-    UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int u = 0; u < U; u++)
-            STORE(out + r * or + u * V, acc[r][u]);
-}
-
-#define TILE(r, u) \
-    static TARGET void NAME(tile_##r##u)(const float *x, idx xr, idx xj, const float *w, idx wj, float *out, idx or, \
-                                         idx count, int more) \
-    { \
-        NAME(tile)(x, xr, xj, w, wj, out, or, count, more, r, u); \
-    }
-#if UMAX == 4
-#define TILES(r) TILE(r, 1) TILE(r, 2) TILE(r, 3) TILE(r, 4)
-#define ROW(r) {NAME(tile_##r##1), NAME(tile_##r##2), NAME(tile_##r##3), NAME(tile_##r##4)}
-#else
-#define TILES(r) TILE(r, 1) TILE(r, 2)
-#define ROW(r) {NAME(tile_##r##1), NAME(tile_##r##2)}
-#endif
-TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
-
-/* A matrix product of `rows` by `columns` floats. */
-static TARGET void NAME(product)(const float *x, idx xr, idx xj, const float *w, idx wj, float *out, idx or, idx rows,
-                                 idx columns, idx count, int more)
-{
-    static void (*const tiles[RMAX][UMAX])(const float *, idx, idx, const float *, idx, float *, idx, idx, int) = {
-        ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)};
-    for (idx c = 0; c < columns; c += UMAX * V)
-        for (idx r = 0; r < rows; r += RMAX)
-            tiles[least(RMAX, rows - r) - 1][least(UMAX, (columns - c) / V) - 1](x + r * xr, xr, xj, w + c, wj,
-                                                                                out + r * or + c, or, count, more);
-}
 
 /* The first pixel of a tile. */
 static inline TARGET void NAME(place)(const convolution *q, idx tile, idx *n, idx *y, idx *x)
@@ -514,8 +244,8 @@ static TARGET int NAME(convolve)(const convolution *q, const float *x, const flo
                 if (!whole)
                     NAME(widen)(w + c * in + o * out, in, out, turned, inputs, outputs, u, us, ob);
                 for (int p = 0; p < POINTS; p++)
-                    NAME(product)(v + p * vs + c, q->c, 1, u + p * us, ob, m + p * ms, outputs, count, outputs, inputs,
-                                  c > 0);
+                    NAME(product)(v + p * vs + c, q->c, 1, u + p * us, ob, c ? m + p * ms : NULL, outputs, m + p * ms,
+                                  outputs, count, outputs, inputs);
             }
             NAME(leave)(q, m, first, count, ms, outputs, bias ? bias + o : NULL, y + o);
         }
@@ -542,8 +272,8 @@ static TARGET int NAME(kernel)(const convolution *q, const float *x, const float
             for (idx c = 0; c < q->c; c += cb) {
                 const idx inputs = least(cb, q->c - c), outputs = least(ob, q->o - o);
                 for (int p = 0; p < POINTS; p++)
-                    NAME(product)(v + p * vs + c, 1, q->c, d + p * es + o, q->o, u + p * us, ob, inputs, outputs, count,
-                                  0);
+                    NAME(product)(v + p * vs + c, 1, q->c, d + p * es + o, q->o, NULL, 0, u + p * us, ob, inputs,
+                                  outputs, count);
                 for (idx i = 0; i < inputs; i++)
                     for (idx k = 0; k < outputs; k += V) {
                         vec t[18], g[9];
@@ -693,21 +423,5 @@ static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y
     free(mean);
     return 1;
 }
-
-static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back)};
-
-#undef vec
-#undef UNLESS
-#undef LOAD
-#undef STORE
-#undef INLINE
-#undef RMAX
-#undef TILE
-#undef TILES
-#undef ROW
-#undef LEVEL
-#undef TARGET
-#undef V
-#undef UMAX
 
 #endif

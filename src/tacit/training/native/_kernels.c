@@ -1,0 +1,282 @@
+/* Loops over the numbers of one model: convolutions and group norms of images, recurrent layers.
+ *
+ * They are compiled once per instruction set: the file includes itself with
+ * LEVEL defined, and the widest level the processor has is chosen when the
+ * module is loaded. */
+
+#ifndef LEVEL
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef ptrdiff_t idx;
+
+#include "images.h"
+#include "recurrence.h"
+
+typedef struct {
+    const char *name;
+    int (*convolve)(const convolution *, const float *, const float *, idx, idx, int, const float *, float *);
+    int (*kernel)(const convolution *, const float *, const float *, float *);
+    int (*norm)(const float *, const float *, const float *, const float *, float *, float *, idx, idx, idx, idx,
+                double, int);
+    int (*norm_back)(const float *, const float *, const float *, const float *, const float *, float *, float *,
+                     float *, float *, idx, idx, idx, idx, int);
+    int (*recur)(const recurrence *, float *const *);
+    int (*recur_back)(const recurrence *, float *const *);
+} kernels;
+
+static inline idx ceil_div(idx a, idx b) { return (a + b - 1) / b; }
+static inline idx least(idx a, idx b) { return a < b ? a : b; }
+static inline idx most(idx a, idx b) { return a > b ? a : b; }
+
+static float *scratch(idx floats)
+{
+    return aligned_alloc(64, (size_t)ceil_div(floats, 16) * 16 * sizeof(float));
+}
+
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+#define NAME(f) JOIN(f, LEVEL)
+#define STRING_(a) #a
+#define STRING(a) STRING_(a)
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+#ifdef __x86_64__
+#define LEVEL avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#define V 8
+#define UMAX 2
+#include "_kernels.c"
+
+#define LEVEL avx512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define V 16
+#define UMAX 4
+#include "_kernels.c"
+#endif
+
+static const kernels *const levels[] = {
+#ifdef __x86_64__
+    &kernels_avx2,
+    &kernels_avx512,
+#endif
+    NULL,
+};
+static int usable;
+static const kernels *active;
+
+static int detect(PyObject *module)
+{
+    (void)module;
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        usable = 1;
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+            usable = 2;
+    }
+#endif
+    active = usable ? levels[usable - 1] : NULL;
+    return 0;
+}
+
+/* Reads `count` integers: addresses first, then sizes. */
+static int integers(PyObject *const *args, Py_ssize_t given, Py_ssize_t count, idx *to)
+{
+    if (given != count)
+        return PyErr_Format(PyExc_TypeError, "expected %zd integers, got %zd", count, given) != NULL;
+    if (!active)
+        return PyErr_Format(PyExc_RuntimeError, "this processor has none of the levels: ask levels() first") != NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if ((to[i] = PyLong_AsSsize_t(args[i])) == -1 && PyErr_Occurred())
+            return 0;
+    return 1;
+}
+
+static convolution read_convolution(const idx *v)
+{
+    convolution q = {v[0], v[1], v[2], v[3], v[1] + 2 * v[5] - 2, v[2] + 2 * v[5] - 2, v[4], v[5], 0, 0, 0};
+    q.high = ceil_div(q.oh, 4), q.wide = ceil_div(q.ow, 4);
+    q.tiles = q.n * q.high * q.wide;
+    return q;
+}
+
+static PyObject *answer(int done)
+{
+    if (!done)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[13];
+    if (!integers(args, given, 13, v))
+        return NULL;
+    const convolution q = read_convolution(v + 4);
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->convolve(&q, (float *)v[0], (float *)v[1], v[10], v[11], (int)v[12], (float *)v[2], (float *)v[3]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[9];
+    if (!integers(args, given, 9, v))
+        return NULL;
+    const convolution q = read_convolution(v + 3);
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *norm(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[11];
+    const double epsilon = given == 12 ? PyFloat_AsDouble(args[11]) : 0.0;
+    if (PyErr_Occurred() || !integers(args, given - (given == 12), 11, v))
+        return NULL;
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->norm((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5], v[6],
+                        v[7], v[8], v[9], epsilon, (int)v[10]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *norm_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[14];
+    if (!integers(args, given, 14, v))
+        return NULL;
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->norm_back((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5],
+                             (float *)v[6], (float *)v[7], (float *)v[8], v[9], v[10], v[11], v[12], (int)v[13]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int arrays, int back)
+{
+    idx v[32];
+    float *at[26];
+    if (!integers(args, given, arrays + 6, v))
+        return NULL;
+    for (int i = 0; i < arrays; i++)
+        at[i] = (float *)v[i];
+    const idx *s = v + arrays;
+    const recurrence q = {s[0], s[1], s[2], s[3], s[4], (int)s[5]};
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = (back ? active->recur_back : active->recur)(&q, at);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *recur(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    return recurrent(args, given, FORWARD_ARRAYS, 0);
+}
+
+static PyObject *recur_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    return recurrent(args, given, BACKWARD_ARRAYS, 1);
+}
+
+static PyObject *level_names(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < usable; i++) {
+        PyObject *name = PyUnicode_FromString(levels[i]->name);
+        if (!name || PyList_Append(list, name))
+            Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
+static PyObject *use_level(PyObject *self, PyObject *index)
+{
+    (void)self;
+    long i = PyLong_AsLong(index);
+    if (i == -1 && PyErr_Occurred())
+        return NULL;
+    if (i < 0 || i >= usable)
+        return PyErr_Format(PyExc_ValueError, "level %ld: this processor has 0 to %d", i, usable - 1);
+    active = levels[i];
+    Py_RETURN_NONE;
+}
+
+#define FAST(f) ((PyCFunction)(void (*)(void))(f))
+static PyMethodDef methods[] = {
+    {"convolve", FAST(convolve), METH_FASTCALL,
+     "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned)"},
+    {"kernel", FAST(kernel), METH_FASTCALL, "kernel(x, grad, grad_weight, n, h, w, c, o, pad)"},
+    {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, eps)"},
+    {"norm_back", FAST(norm_back), METH_FASTCALL,
+     "norm_back(grad, x, out, weight, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, relu)"},
+    {"recur", FAST(recur), METH_FASTCALL,
+     "recur(x, weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell, out, gates, states, cells, curved, clients, batch, "
+     "steps, inputs, size, gru)"},
+    {"recur_back", FAST(recur_back), METH_FASTCALL,
+     "recur_back(grad_out, grad_last, x, weight_ih, weight_hh, gates, states, cells, curved, grad_x, grad_weight_ih, "
+     "grad_bias_ih, grad_weight_hh, grad_bias_hh, grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru)"},
+    {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
+    {"use_level", use_level, METH_O, "use_level(index into levels())"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)detect}, {0, NULL}};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_kernels", .m_size = 0, .m_methods = methods, .m_slots = slots};
+
+PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
+
+#else /* LEVEL: the loops of one instruction set */
+
+#include "product.h"
+#include "images.h"
+#include "recurrence.h"
+
+static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
+                                      NAME(recur), NAME(recur_back)};
+
+#undef vec
+#undef ivec
+#undef UNLESS
+#undef LOAD
+#undef STORE
+#undef INLINE
+#undef RMAX
+#undef TILE
+#undef TILES
+#undef ROW
+#undef LEVEL
+#undef TARGET
+#undef V
+#undef UMAX
+
+#endif

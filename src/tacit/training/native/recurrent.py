@@ -1,0 +1,121 @@
+"""LSTM and GRU layers of one direction by native kernels, for one client or many.
+
+PyTorch's LSTM on a CPU reaches half of a core's arithmetic, and its GRU calls some thousand operations per step. Here a
+layer is one call forwards and one backwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from tacit.training import native
+from tacit.training.native import LANES, addresses
+
+
+def suits(kind: str, size: int, *values: Tensor) -> bool:
+    """Return whether the kernels can compute a layer with states of ``size``, given its inputs and parameters.
+
+    Under a mode that follows operations they don't, as nothing would be seen, but under one that says ``whole_layers``.
+    """
+    if kind not in ("lstm", "gru") or size % LANES or not native.available():
+        return False
+    mode = _get_current_dispatch_mode()
+    seen = mode is None or getattr(mode, "whole_layers", False)
+    return seen and all(value.dtype == torch.float32 and value.is_cpu and value.numel() > 0 for value in values)
+
+
+def recur(
+    kind: Literal["lstm", "gru"],
+    x: Tensor,
+    weight_ih: Tensor,
+    bias_ih: Tensor,
+    weight_hh: Tensor,
+    bias_hh: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return all states, ``(K, B, T, H)``, and the last cell, ``(K, B, H)``, of K clients' layers.
+
+    Args:
+        kind: the cell.
+        x: ``(K, B, T, I)``.
+        weight_ih: ``(K, G H, I)`` with G = 4 gates of an LSTM or 3 of a GRU, as torch orders them.
+        bias_ih: ``(K, G H)``.
+        weight_hh: ``(K, G H, H)``; H is a multiple of 16.
+        bias_hh: ``(K, G H)``.
+        hidden: the first states, ``(K, B, H)``.
+        cell: the first cells, ``(K, B, H)``; a GRU has none and returns them.
+    """
+    clients, batch, _, inputs = x.shape
+    size, gates = weight_hh.shape[2], (3 if kind == "gru" else 4) * weight_hh.shape[2]
+    weights = ((gates, inputs), (gates,), (gates, size), (gates,))
+    expected = [(clients, *shape) for shape in (*weights, (batch, size), (batch, size))]
+    given = (weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell)
+    if size % LANES or any(own.shape != shape for own, shape in zip(given, expected, strict=True)):
+        raise ValueError(
+            f"recur: {[tuple(own.shape) for own in given]} don't fit x {tuple(x.shape)}: expected {expected}, "
+            f"with states of a multiple of {LANES}"
+        )
+    if not suits(kind, size, x, *given):
+        raise ValueError("recur: expected float32 on a CPU that has the native kernels, and an LSTM or a GRU")
+    found: tuple[Tensor, ...] = _Layer.apply(kind, x, *given)  # type: ignore[no-untyped-call]  # torch gives it no types
+    return found[0], found[1]
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(kind: str, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        x, *given = (own.contiguous() for own in (x, *given))  # type: ignore[assignment]  # a list will do
+        clients, batch, steps, inputs = x.shape
+        size = given[2].shape[2]
+        out = x.new_empty(clients, batch, steps, size)
+        gates = x.new_empty(clients, steps, batch, 4 * size)
+        states = x.new_empty(clients, steps + 1, batch, size)
+        gru = kind == "gru"
+        cells, curved = (states, states) if gru else (torch.empty_like(states), torch.empty_like(states[:, 1:]))
+        where = addresses(x, *given, out, gates, states, cells, curved)
+        native.kernels.recur(*where, clients, batch, steps, inputs, size, int(gru))
+        if gru:
+            return out, given[5].clone(), gates, states, out.new_empty(0), out.new_empty(0)
+        return out, cells[:, -1].clone(), gates, states, cells, curved
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.kind = inputs[0]
+        x, weight_ih, _, weight_hh = inputs[1:5]
+        ctx.save_for_backward(x, weight_ih, weight_hh, *output[2:])
+        ctx.mark_non_differentiable(*output[2:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, weight_ih, weight_hh, gates, states, cells, curved = (own.contiguous() for own in ctx.saved_tensors)
+        clients, batch, steps, inputs = x.shape
+        size, gru = weight_hh.shape[2], ctx.kind == "gru"
+        grad, last = (None if own is None else own.contiguous() for own in outputs[:2])
+        grad_x = torch.empty_like(x) if ctx.needs_input_grad[1] else None
+        grad_weights = torch.empty_like(weight_ih), torch.empty_like(weight_hh)
+        grad_biases = x.new_empty(2, clients, weight_ih.shape[1])
+        hidden, cell = x.new_empty(2, clients, batch, size)
+        where = addresses(grad, None if gru else last, x, weight_ih, weight_hh, gates, states, cells, curved, grad_x)
+        where += addresses(grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], hidden, cell)
+        native.kernels.recur_back(*where, clients, batch, steps, inputs, size, int(gru))
+        of_cell = last if gru else cell
+        return None, grad_x, grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], hidden, of_cell
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], kind: str, *values: Tensor) -> tuple[Any, Any]:
+        """Return the same with the mapped axis among the clients'."""
+        stacked = [
+            (value.expand(info.batch_size, *value.shape) if place is None else value.movedim(place, 0)).flatten(0, 1)
+            for value, place in zip(values, in_dims[1:], strict=True)
+        ]
+        found = _Layer.apply(kind, *stacked)  # type: ignore[no-untyped-call]  # torch gives it no types
+        parted = [value.unflatten(0, (info.batch_size, -1)) if value.numel() else value for value in found]
+        return tuple(parted), tuple(0 if value.numel() else None for value in found)

@@ -1,0 +1,178 @@
+"""Native recurrent layers against PyTorch's in float64, one by one, mapped over clients and as a form of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tacit.training import native, recurrence
+from tacit.training.native import available
+from tacit.training.native.recurrent import recur
+from tacit.training.recurrence import Recurrence
+from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
+
+pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built, or the CPU has no AVX2")
+
+LEVELS: list[str] = native.kernels.levels() if available() else []
+KINDS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+LAYERS: dict[str, dict[str, Any]] = {
+    "one layer": {"batch_first": True},
+    "two layers of two directions": {"num_layers": 2, "bidirectional": True},
+    "no biases": {"bias": False, "batch_first": True},
+}
+
+
+@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[None]:
+    native.kernels.use_level(request.param)
+    yield
+    native.kernels.use_level(len(LEVELS) - 1)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many examples there were in each native call that may train."""
+    calls: list[int] = []
+
+    def watched(kind: Any, x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+        if torch.is_grad_enabled():
+            calls.append(x.shape[1])
+        return recur(kind, x, *given)
+
+    monkeypatch.setattr(recurrence, "recur", watched)
+    return calls
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def made(kind: str, inputs: int, size: int, **options: Any) -> nn.RNNBase:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return KINDS[kind](inputs, size, **options)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("scale", [1.0, 30.0])  # where gates are half open, and where they are shut or wide open
+@pytest.mark.parametrize("options", LAYERS.values(), ids=LAYERS.keys())
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer(kind: str, options: dict[str, Any], scale: float, counted: list[int]) -> None:
+    layer = made(kind, 5, 16, **options)
+    right = made(kind, 5, 16, **options).double()
+    right.load_state_dict(layer.state_dict())
+    x = (scale * normal(7, 9, 5, seed=1)).requires_grad_()
+    ways = layer.num_layers * (2 if layer.bidirectional else 1)
+    batch = 7 if layer.batch_first else 9
+    first = [normal(ways, batch, 16, seed=seed).requires_grad_() for seed in ((2, 3) if kind == "lstm" else (2,))]
+    gradients, outputs = [], []
+    for own in (Recurrence(layer), right):
+        is_double = own is right
+        given = [part.double() if is_double else part for part in (x, *first)]
+        out, last = own(given[0], (given[1], given[2]) if kind == "lstm" else given[1])
+        lasts = list(last) if kind == "lstm" else [last]
+        total = sum((part * normal(*part.shape, seed=4).to(part)).sum() for part in (out, *lasts))
+        leaves = [x, *first, *(right if is_double else layer).parameters()]
+        assert isinstance(total, Tensor)
+        gradients.append(torch.autograd.grad(total, leaves))
+        outputs.append([part.detach() for part in (out, *lasts)])
+    assert len(counted) == ways
+    for a, b in zip((*outputs[0], *gradients[0]), (*outputs[1], *gradients[1]), strict=True):
+        assert (a.double() - b.double()).norm() <= 5e-6 * b.double().norm()
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("kind", KINDS)
+def test_gates_over_their_whole_range(kind: str) -> None:
+    """A GRU whose gate z is shut is the tangent of its input, an LSTM that is open is the sigmoid times tanh 1."""
+    x, count = torch.cat([torch.linspace(-100, 100, 3200), torch.logspace(-30, 0, 320)]).view(1, -1, 1, 16), 4
+    weight, bias = torch.zeros(1, 64, 16), torch.zeros(1, 64)
+    if kind == "gru":
+        count, weight[0, 32:48], bias[0, 16:32] = 3, torch.eye(16), -90.0
+        right = x.double().tanh()
+    else:
+        weight[0, 48:], bias[0, :16], bias[0, 16:32], bias[0, 32:48] = torch.eye(16), 90.0, -90.0, 90.0
+        right = x.double().sigmoid() * torch.ones(1).double().tanh()
+    weight, bias, start = weight[:, : 16 * count], bias[:, : 16 * count], torch.zeros(1, x.shape[1], 16)
+    name: Any = kind
+    found, _ = recur(name, x, weight, bias, torch.zeros_like(weight), torch.zeros_like(bias), start, start)
+    usual = right.abs() > 1e-37  # what is smaller is nothing
+    assert ((found.double() - right).abs() <= 4e-7 * right.abs())[usual].all()
+    assert found[~usual].abs().max() < 1e-36 if (~usual).any() else True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_is_not_moved_by_others_nor_an_example_by_nan(kind: str) -> None:
+    gates = 16 * (4 if kind == "lstm" else 3)
+    shapes = ((3, 4, 6, 5), (3, gates, 5), (3, gates), (3, gates, 16), (3, gates), (3, 4, 16), (3, 4, 16))
+    given = [0.5 * normal(*shape, seed=place) for place, shape in enumerate(shapes)]
+    name: Any = kind
+    together, _ = recur(name, *given)
+    alone, _ = recur(name, *(part[1:2] for part in given))
+    assert (together[1] == alone[0]).all()
+    given[0][1, 2, 3, 0] = float("nan")
+    spoilt, _ = recur(name, *given)
+    assert spoilt[1, 2, 3:].isnan().all()
+    spoilt[1, 2, 3:] = together[1, 2, 3:]
+    assert (spoilt == together).all()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    given = [torch.zeros(1, 2, 3, 5), torch.zeros(1, 48, 5), torch.zeros(1, 48), torch.zeros(1, 48, 16)]
+    given += [torch.zeros(1, 48), torch.zeros(1, 2, 16), torch.zeros(1, 2, 16)]
+    for place in range(1, 7):
+        changed = [own[..., :-1] if number == place else own for number, own in enumerate(given)]
+        with pytest.raises(ValueError, match="don't fit"):
+            recur("gru", *changed)
+    with pytest.raises(ValueError, match="float32"):
+        recur("gru", *(own.double() for own in given))
+
+
+@pytest.mark.parametrize(("kind", "size", "count"), [("lstm", 16, 1), ("gru", 16, 1), ("gru", 12, 0)])
+def test_layers_that_suit_are_native(kind: str, size: int, count: int, counted: list[int]) -> None:
+    own = Recurrence(made(kind, 4, size))
+    assert own.native == bool(count)
+    own(normal(3, 2, 4, seed=1))
+    assert len(counted) == count
+    hidden: Any = own.hh[0]
+    hidden.listens = True  # somebody needs what the parts compute
+    own(normal(3, 2, 4, seed=1))
+    assert len(counted) == count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clients_train_as_in_a_loop(kind: str, counted: list[int]) -> None:
+    """The loop that is asked for is PyTorch's own, the others take native layers."""
+    module = Custom(
+        lambda m, x: m.out(m.rnn(m.embed(x))[0][:, -1]),
+        embed=nn.Embedding(9, 6),
+        rnn=made(kind, 6, 16, batch_first=True),
+        out=nn.Linear(16, CLASSES),
+    )
+    holdings, chosen = make_holdings((12,), [10, 3, 8, 8], words=9), settings(momentum=0.5)
+    loop = Run(module, holdings, chosen, form="loop")
+    assert 4 not in counted
+    for form in ("vmap", "auto"):
+        counted.clear()
+        Run(module, holdings, chosen, form=form).equals(loop)
+        assert 4 in counted
+
+
+def test_a_large_client_trains_by_a_native_layer_too(counted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Custom(
+        lambda m, x: m.out(m.rnn(x)[0][:, -1]),
+        rnn=made("lstm", 64, 256, batch_first=True),
+        out=nn.Linear(256, CLASSES),
+    )
+    holdings, chosen = make_holdings((10, 64), [32, 32]), settings(batch_size=32)
+    run = Run(module, holdings, chosen)
+    assert (run.form, "busy" in run.reason) == ("loop", True)
+    assert 32 in counted
+    monkeypatch.setattr(native, "kernels", None)
+    counted.clear()
+    run.equals(Run(module, holdings, chosen))
+    assert not counted
