@@ -233,6 +233,29 @@ def test_a_failed_accumulate_leaves_nothing_behind() -> None:
     assert moved <= 0.5  # twelve examples of at most 0.5 each, over the expected twelve
 
 
+def test_batches_of_one_step_add_up_and_one_that_fails_takes_nothing_away() -> None:
+    failing: list[int] = []
+
+    def fails(_step: int, part: int) -> None:
+        if part in failing:
+            raise MemoryError("caught by the caller")
+
+    parted, whole = model(), model()
+    taking = steps(parted, batch=12, micro_batch=3, before_part=fails)
+    at_once = steps(whole, batch=12)
+    for step in range(3):  # memory is used again from the second step on
+        taking.accumulate(Batch(step=step, rows=np.arange(5)))
+        failing.append(1)
+        with pytest.raises(MemoryError):
+            taking.accumulate(Batch(step=step, rows=np.arange(20, 28)))
+        failing.clear()
+        taking.accumulate(Batch(step=step, rows=np.arange(5, 12)))
+        taking.release(step)
+        at_once.accumulate(Batch(step=step, rows=np.arange(12)))
+        at_once.release(step)
+        torch.testing.assert_close(flat(parted), flat(whole))
+
+
 def test_what_was_accumulated_and_never_released_is_forgotten() -> None:
     struck, spared = model(), model()
     taking = steps(struck)
