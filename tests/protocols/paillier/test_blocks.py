@@ -16,7 +16,7 @@ from tacit import wire
 from tacit.crypto.paillier import CiphertextVector, Layout
 from tacit.crypto.paillier.knowledge import encrypted, proof_bytes
 from tacit.errors import DropoutError, StorageError
-from tacit.flow import ClientId, Frames
+from tacit.flow import ClientId, Frames, Gather
 from tacit.protocols.paillier import Caution, binding, blocks, session
 from tacit.protocols.paillier.blocks import BlockOpening, Blocks, Part, Tree, leaf, part_bytes, root_of
 from tacit.protocols.paillier.client import Member
@@ -420,6 +420,26 @@ def test_ciphertexts_do_not_end_in_memory_where_tmpdir_names_no_folder(
     own.mkdir()
     monkeypatch.setenv("TMPDIR", str(own))
     assert blocks._folder() == str(own)
+
+
+def test_a_reply_that_comes_when_blocks_are_opened_already_or_after_all_changes_nothing() -> None:
+    federation = Federation(federated(1, "threshold"))
+    flow = federation.ready().server(range(4), TASK, LONGER)
+    requests = next(flow)
+    assert isinstance(requests, Gather)
+    replies = federation.answer(requests)
+    for client in range(3):
+        requests.receive(client, replies[client])
+    asked = flow.send({})
+    for late in (replies[3], b"no frame", replies[3], b"", replies[0]):
+        requests.receive(3, late)
+        asked = flow.send(federation.answer(asked))
+    with pytest.raises(StopIteration) as stop:
+        flow.send(federation.answer(asked))
+    requests.receive(3, replies[3])
+    total = stop.value.value
+    assert (total.clients, total.notes) == ((0, 1, 2), ())
+    assert np.abs(total.vector - np.sum(federation.vectors[:3], axis=0)).max() < 1e-6
 
 
 def test_a_disk_that_is_full_ends_the_round_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

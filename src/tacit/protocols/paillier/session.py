@@ -207,7 +207,7 @@ class RunningSum:
 
     Those that holders of shares are shown are put aside in a file until then. A reply that can't be used is left out,
     and its client is named: see :class:`Refusals`. The order of arrival changes nothing. Of two replies of a client the
-    first counts.
+    first counts, and none that comes after :meth:`finish`.
     """
 
     def __init__(
@@ -223,6 +223,7 @@ class RunningSum:
         self._turn, self._asked, self._layout, self._session, self._check = turn, asked, layout, session, check
         self._borne: Rows | None = None  # the product of what clients sent of the check
         self._lock = threading.Lock()
+        self._over = False  # where a reply comes too late
         self._waiting: dict[ClientId, Reply] = {}
         self._sum: CiphertextVector | None = None
         self._seals: dict[ClientId, bytes] = {}
@@ -238,14 +239,14 @@ class RunningSum:
             read = self._parsed(client, reply)
         except ClientError as error:
             with self._lock:
-                if client in self.clients:
+                if self._over or client in self.clients:
                     return
                 self.refusals.add(client, error)
                 if error.failure is wire.Failure.NOT_ENROLLED:
                     self._session.forget(client)
             return
         with self._lock:
-            if client in self.clients or client in self.refusals.reasons:
+            if self._over or client in self.clients or client in self.refusals.reasons:
                 return
             if self._aside is not None and read.tree is not None:
                 self._aside.put(client, read.proofs, read.vector.rows)
@@ -262,14 +263,18 @@ class RunningSum:
 
     def finish(self) -> CiphertextVector | None:
         """Return the sum of all replies that count, or None where there are none."""
-        self._fold()
-        self.clients.sort()
-        return self._sum
+        with self._lock:
+            self._over = True
+            self._fold()
+            self.clients.sort()
+            return self._sum
 
     def close(self) -> None:
         """Forget what was put aside."""
-        if self._aside is not None:
-            self._aside.close()
+        with self._lock:
+            self._over = True
+            if self._aside is not None:
+                self._aside.close()
 
     def opening(self, encrypted: CiphertextVector) -> Opening:
         """Return what whoever has the key is asked: to open the sum."""
