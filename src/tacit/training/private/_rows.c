@@ -12,7 +12,7 @@
 
 #define COLUMNS 1024 /* sums of as many columns, 8 KB of doubles, stay in the first cache */
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) /* other C libraries choose no clone at load time */
 #define EVERY_LEVEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define EVERY_LEVEL
