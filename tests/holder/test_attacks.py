@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -21,6 +23,7 @@ from tacit.protocols.paillier.binding import Admission, noise_of, unpack_clients
 from tacit.protocols.paillier.client import Member
 from tacit.protocols.paillier.session import SETUP
 from tacit.protocols.signatures import new_identity, read_identity
+from tacit.service import Code, Header, Message
 from tests.holder.common import PEOPLE, RULES, People, Remote, Serving, code_of, last_refusal, made, run_with, why
 from tests.protocols.paillier.run import LENGTH, Run, enrol, less, opens, passed_off, proof_of, refused
 from tests.protocols.test_conformance import key_pair, key_shares, layout
@@ -326,14 +329,25 @@ def test_requests_that_can_not_be_read_are_refused(target: Target, kind: wire.Ki
     assert code_of(target.remote.ask(wire.pack(kind, wire.Turn(round_number=1), body))) is wire.Failure.REFUSED
 
 
+def test_a_request_longer_than_any_honest_one_is_refused_before_it_is_received(target: Target) -> None:
+    """Of 400 listed clients a block has a few megabytes, and an authority's sum may be of any length."""
+    said = 2**27 if target.keys == "threshold" else 2**30 + 1
+    header = Message().pieces()[0][:-8] + struct.pack(">Q", said)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(str(target.remote.socket))
+        peer.sendall(header)
+        assert Header.read(peer.recv(len(header), socket.MSG_WAITALL), largest=0).code is Code.TOO_LARGE
+    assert not isinstance(target.run().open(range(4)), str)
+
+
 def test_a_supernode_that_only_carries_frames_reaches_the_holder(target: Target) -> None:
     """The way of a deployment on Flower: tacit-socket in the node's config."""
     if target.keys == "threshold":
         pytest.skip("the same code")
-    socket = str(target.serving.folder / "socket")
+    place = str(target.serving.folder / "socket")
 
     def carried(frame: bytes) -> bytes:
-        answer = relay(Call(party=-1, frame=frame, node={"tacit-socket": socket}, run={}, run_id=7))
+        answer = relay(Call(party=-1, frame=frame, node={"tacit-socket": place}, run={}, run_id=7))
         assert answer.seconds["recover"] > 0
         return answer.frame
 

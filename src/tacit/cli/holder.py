@@ -129,6 +129,7 @@ def serve(
         path=folder / SOCKET,
         answer=holder.message,
         group=holder.settings.group,
+        largest=holder.largest,
     )
     with service, stopped_by_signals(service):
         typer.echo(f"Key {holder.public.fingerprint[:23]}… is held at {service.path} (process {os.getpid()}).")

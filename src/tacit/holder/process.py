@@ -21,12 +21,14 @@ from tacit.holder.memory import Memory, Step
 from tacit.holder.settings import MEMORY, Settings
 from tacit.protocols.paillier import Authority, Caution, Rules, ShareHolder
 from tacit.protocols.paillier.binding import encryption_key
+from tacit.protocols.paillier.blocks import largest_request
 from tacit.protocols.paillier.differences import check
 from tacit.protocols.paillier.holders import Holder, NewSum
 from tacit.protocols.signatures import read_identities
-from tacit.service import Message
+from tacit.service import LARGEST_BODY, Message
 
 _LOG = logging.getLogger("tacit.holder")
+_SPARE = 1 << 26  # bytes beside a block: enrolments of some hundred thousand clients
 
 Secret = paillier.PrivateKey | keyfile.Share
 Passphrase = Callable[[Path], str]
@@ -87,6 +89,16 @@ class KeyHolder:
     def number(self) -> ClientId:
         """The holder's number in a run: below zero, by its share."""
         return -getattr(self._secret, "index", 1)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the longest request that is taken: with a share, one block of all clients that are listed.
+
+        So that whoever may speak to the socket can't fill this process's memory with what no honest server sends.
+        """
+        if isinstance(self._secret, paillier.PrivateKey):
+            return LARGEST_BODY
+        return _SPARE + largest_request(self._secret.public.key, len(self._clients))
 
     def message(self, request: Message) -> Message:
         """Answer at a socket; what a relay says beside a frame is not looked at."""

@@ -25,7 +25,7 @@ from tests.protocols.paillier.run import LENGTH, Replies, Run, Shown, holders_of
 from tests.protocols.paillier.test_sum import LENGTH as LONGER
 from tests.protocols.paillier.test_sum import TASK, Federation, _only
 from tests.protocols.test_conformance import encrypted as federated
-from tests.protocols.test_conformance import layout
+from tests.protocols.test_conformance import key_shares, layout
 
 TURN = wire.Turn(round_number=1)
 FORM = layout(LENGTH, 256)
@@ -81,6 +81,21 @@ def test_a_request_takes_a_few_megabytes_whatever_the_model(
     assert cut.count * cut.each * 768 * clients > 100 * clients * length / 20  # there is something to cut
     each = cut.depth * 32 + 1381 + cut.each * 768  # ciphertexts of 768 bytes, and the proof of a block
     assert 12 << 20 < clients * (each + 104) < 18 << 20
+
+
+@pytest.mark.parametrize("summands", [2, 20, 170, 171, 5000])
+def test_no_request_is_longer_than_a_holder_takes(summands: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any length and any list that the layout has room for; by more than what ways and lists may take, never."""
+    monkeypatch.undo()
+    key = key_shares()[0].public.key
+    rows = 7 * blocks.FRAME_BYTES // (key.ring.width * summands) + 1000
+    form = Layout.floats(length=1, clip=1.0, bits=24, summands=summands, key_bits=key.bits)
+    form = replace(form, length=rows * form.slots)
+    for clients in {2, summands}:
+        listed = 4 + 104 * clients + 32 + 37 + 8
+        asked = listed + clients * part_bytes(Blocks(layout=form), 0, key)
+        assert asked <= blocks.largest_request(key, clients)
+        assert clients < summands or blocks.largest_request(key, clients) < 1.5 * asked + 3000 * clients
 
 
 @pytest.mark.parametrize("count", range(1, 10))

@@ -250,6 +250,17 @@ def shown_bytes(layout: Layout, key: PublicKey, clients: int) -> int:
     return blocks.count * head + clients * (last * part_bytes(blocks, 0, key) + part_bytes(blocks, last, key))
 
 
+def largest_request(key: PublicKey, clients: int) -> int:
+    """Return how many bytes the body of a request for a block has at most, of a sum of so many clients or fewer.
+
+    Whatever the layout is, for which there have to be at least as many summands as clients.
+    """
+    rows = max(FRAME_BYTES, clients * LEAST_ROWS * key.ring.width)
+    way = 8 * _NUMBER.size * HASH_BYTES  # a bit of the block's number for each
+    each = len(pack_seals({0: bytes(SIGNATURE_BYTES + HASH_BYTES)})) + way + proof_bytes(key)
+    return _ASKED_BYTES + LAYOUT_BYTES + _NUMBER.size + len(pack_seals({})) + clients * each + rows
+
+
 class Aside:
     """Ciphertexts and proofs of clients, in a file without a name once they are many; what is wanted back is a block.
 
