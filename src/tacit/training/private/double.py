@@ -68,20 +68,19 @@ def squares(rows: Tensor) -> Tensor:
         _native.squares(rows.data_ptr(), *rows.shape, own.data_ptr(), torch.get_num_threads())
         return own
     found = [_as_double(part).square_().sum(1) for part in _parts(rows)]
-    return torch.cat(found) if found else rows.new_zeros(0, dtype=torch.float64)
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def combined(factors: Tensor, rows: Tensor) -> Tensor:
     """Return the sum of rows times factors; a row with the factor zero takes no part, whatever it holds."""
     rows = rows.flatten(1)
-    total = factors.new_zeros(rows.shape[1])
     if _has_kernel(rows):
-        factors = factors.contiguous()
+        factors, total = factors.contiguous(), factors.new_zeros(rows.shape[1])
         _native.combine(factors.data_ptr(), rows.data_ptr(), *rows.shape, total.data_ptr(), torch.get_num_threads())
         return total
-    rows = cleared(rows, factors)
-    start = 0
-    for part in _parts(rows):
+    first, *others = _parts(cleared(rows, factors))
+    total, start = factors[: len(first)] @ first.double(), len(first)
+    for part in others:
         total += factors[start : start + len(part)] @ part.double()
         start += len(part)
     return total
@@ -93,7 +92,7 @@ def cleared(rows: Tensor, factors: Tensor) -> Tensor:
         may_look() and not factors.is_cuda and bool(factors.all())
     ):  # a GPU would wait for the answer longer than the copy takes
         return rows
-    return torch.where((factors != 0.0).view(-1, *(1,) * (rows.dim() - 1)), rows, torch.zeros_like(rows[:1]))
+    return torch.where((factors != 0.0).view(-1, *(1,) * (rows.dim() - 1)), rows, 0.0)
 
 
 def _as_double(rows: Tensor) -> Tensor:
@@ -104,7 +103,7 @@ def _as_double(rows: Tensor) -> Tensor:
 def _parts(rows: Tensor) -> Iterator[Tensor]:
     width = max(rows.shape[1], 1)
     at_once = max(_BESIDE // width, -(-len(rows) // _PARTS)) if scarce(rows) else _FITS_A_CACHE // width
-    yield from torch.split(rows, max(at_once, 1)) if len(rows) else ()
+    yield from (rows,) if at_once >= len(rows) else torch.split(rows, max(at_once, 1))
 
 
 def _has_kernel(rows: Tensor) -> bool:
