@@ -41,6 +41,15 @@ def test_recurrent_layers(kind: str, changes: dict[str, Any]) -> None:
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [4, 16])  # of 16 native kernels compute them, if there are examples
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_of_no_examples(kind: type[nn.LSTM] | type[nn.GRU] | type[nn.RNN], size: int) -> None:
+    layer, values = kind(3, size, 2), torch.zeros(6, 0, 3)
+    outputs = Recurrence(layer)(values)[0]
+    assert outputs.shape == layer(values)[0].shape
+    assert all((own == 0).all() for own in torch.autograd.grad(outputs.sum(), list(layer.parameters())))
+
+
 @pytest.mark.parametrize("masked", ["", "causal", "padding", "weights", "across"])
 def test_multi_head_attention(masked: str) -> None:
     torch.manual_seed(1)

@@ -60,7 +60,7 @@ class _Steps(torch.autograd.Function):
                 kept[t] = own[:, :, 2]
                 torch.lerp(new, states[t], gates[t, :, :, 1], out=states[t + 1])
             return _by_client(states[1:]), cell.clone(), gates, states, kept
-        gates += bias.view(clients, 1, GATES[kind], size)
+        gates += bias.view(clients, bias.shape[1], GATES[kind], size)  # none where there are no examples
         if kind == "lstm":
             cells = gates.new_empty(steps + 1, clients, batch, size)
             cells[0] = cell
