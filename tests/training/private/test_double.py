@@ -69,6 +69,14 @@ def test_rows_may_lie_anyhow() -> None:
             torch.testing.assert_close(double.combined(own, rows), own @ flat, rtol=1e-13, atol=1e-14)
 
 
+@ways
+def test_factors_that_are_not_one_double_per_row_are_refused() -> None:
+    factors = torch.ones(4, dtype=torch.float64)
+    for wrong in (factors.float(), factors[:3], factors.repeat(2), factors[:, None]):
+        with pytest.raises(ValueError, match="expected 4 factors of float64"):
+            double.combined(wrong, torch.ones(4, 5))
+
+
 @pytest.mark.skipif(double._native is None, reason="no native rows here")
 @pytest.mark.parametrize("native", [True])
 def test_what_is_repeated_is_computed_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:

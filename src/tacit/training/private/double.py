@@ -74,6 +74,9 @@ def squares(rows: Tensor) -> Tensor:
 def combined(factors: Tensor, rows: Tensor) -> Tensor:
     """Return the sum of rows times factors; a row with the factor zero takes no part, whatever it holds."""
     rows = rows.flatten(1)
+    if factors.dtype != torch.float64 or factors.shape != rows.shape[:1]:  # a kernel would read past their end
+        given = f"{tuple(factors.shape)} of {factors.dtype}"
+        raise ValueError(f"combined: expected {len(rows)} factors of float64, got {given}")
     if _has_kernel(rows):
         factors, total = factors.contiguous(), factors.new_zeros(rows.shape[1])
         _native.combine(factors.data_ptr(), rows.data_ptr(), *rows.shape, total.data_ptr(), torch.get_num_threads())
