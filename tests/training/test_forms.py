@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -467,6 +468,42 @@ def test_models_only_the_loop_can_train_say_why(make: Callable[[], nn.Module], r
     for form in ("grouped", "vmap"):
         with pytest.raises(ConfigError, match=r"Use train.form=auto, or one of: loop"):
             Run(module, holdings, settings(), form=form)
+
+
+def _slowed(x: Tensor) -> Tensor:
+    return 0.1 * x + 0.9 * x.detach()
+
+
+TORCHS_HOOKS: dict[str, tuple[Callable[[Any], object], Callable[[Any, Tensor], Tensor]]] = {
+    "before the model": (
+        lambda net: net.register_forward_pre_hook(lambda _net, given: (2 * given[0],)),
+        lambda m, x: m.net(2 * x),
+    ),
+    "behind the model": (
+        lambda net: net.register_forward_hook(lambda _net, _given, output: 2 * output),
+        lambda m, x: 2 * m.net(x),
+    ),
+    "of gradients that leave a layer": (
+        lambda net: net[1][0].register_full_backward_hook(lambda _part, given, _gradients: (0.1 * given[0],)),
+        lambda m, x: m.net[2](m.net[1](_slowed(m.net[0](x)))),
+    ),
+    "of gradients that enter a layer": (
+        lambda net: net[1][0].register_full_backward_pre_hook(lambda _part, gradients: (0.1 * gradients[0],)),
+        lambda m, x: m.net[2](_slowed(m.net[1](m.net[0](x)))),
+    ),
+}
+
+
+@pytest.mark.parametrize(("register", "written_out"), TORCHS_HOOKS.values(), ids=TORCHS_HOOKS.keys())
+def test_torchs_own_hooks_are_called_in_every_form(
+    register: Callable[[Any], object], written_out: Callable[[Any, Tensor], Tensor]
+) -> None:
+    net = _make(lambda: nn.Sequential(nn.Linear(4, 5), nn.Sequential(nn.Tanh()), nn.Linear(5, CLASSES)))
+    holdings = make_holdings((4,), [10, 3, 8, 8, 9, 8])
+    right = Run(Custom(written_out, net=copy.deepcopy(net)), holdings, settings(), form="loop")
+    register(net)
+    Run(net, holdings, settings(), form="loop").equals(right)
+    Run(net, holdings, settings()).equals(right)
 
 
 def test_clients_of_a_large_model_train_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from tacit.errors import ConfigError
 from tacit.tasks import models
-from tacit.training.parameters import Parameters, held_by
+from tacit.training.parameters import Parameters, held_by, hooked
 
 
 def _net() -> Any:
@@ -109,3 +109,11 @@ def test_what_a_part_holds_in_lists_is_looked_at_unless_it_is_a_table() -> None:
     assert held_by([layer]) == before
     layer.words["more"] = 0
     assert held_by([layer]) != before
+
+
+@pytest.mark.parametrize("way", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_whoever_listens_to_a_part_is_seen(way: str) -> None:
+    layer = nn.Linear(2, 2)
+    assert not hooked([layer])
+    getattr(layer, f"register_{way}_hook")(lambda *_: None)
+    assert hooked([layer])

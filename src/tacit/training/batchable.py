@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from tacit.training.parameters import hooked
 from tacit.training.recurrence import NotInPartsError, Recurrence, linear_of
 
 
@@ -88,7 +89,7 @@ def pairs(model: nn.Module, original: nn.Module) -> list[tuple[nn.Module, nn.Mod
 
 def _stands_in(layer: nn.Module) -> Callable[[Any], nn.Module] | None:
     """Return what stands in for a layer, or None where it may stay, or has hooks that would be lost."""
-    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+    if hooked([layer]):
         return None
     if type(layer) in (nn.LSTM, nn.GRU, nn.RNN):
         return None if getattr(layer, "proj_size", 0) else Recurrence

@@ -39,7 +39,7 @@ from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
 from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.native import available, images
-from tacit.training.parameters import Parameters
+from tacit.training.parameters import Parameters, hooked_backwards
 from tacit.training.private.probe import calm
 from tacit.training.program import NoProgram, Program, drops_by_function, graph_of, trace
 from tacit.training.recurrence import Recurrence
@@ -252,8 +252,12 @@ class _Choice:
 
     @property
     def _plain(self) -> bool:
-        """Whether a client's training is nothing but Tacit's own: no hooks and no optimiser of the user's."""
-        return not self._hooks.changed and self._settings.factory is None
+        """Whether a client's training is nothing but Tacit's own: no hooks and no optimiser of the user's.
+
+        Torch's hooks of a forward pass may be mapped with it; those of a backward pass nothing but the loop calls.
+        """
+        own = self._hooks.changed or hooked_backwards(self._module.modules())
+        return not own and self._settings.factory is None
 
     def _trace(self) -> tuple[Program | None, str]:
         """Follow the model and return its program, or why there is none; dropout has keys from here on."""
@@ -264,6 +268,8 @@ class _Choice:
             return None, "hooks see one client at a time"
         if self._settings.factory is not None:
             return None, "an optimiser of your own sees one client at a time"
+        if hooked_backwards(self._module.modules()):
+            return None, "torch's hooks of a backward pass see one client at a time"
         drops = any(isinstance(m, Recurrence | Attention) and m.drop is not None for m in self._mapped.modules())
         program, reason, traced, pure = None, "", None, True
         try:

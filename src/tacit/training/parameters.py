@@ -9,7 +9,7 @@ layers in which nothing trains stay outside too: tables and masks of the base ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,4 +147,9 @@ def _plain_in(value: Any) -> Iterator[bool | int | float | str]:
 
 def hooked(parts: Sequence[nn.Module]) -> bool:
     """Return whether anybody listens to a pass of a part: a graph or a program would not call him."""
-    return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+    return hooked_backwards(parts) or any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+
+
+def hooked_backwards(parts: Iterable[nn.Module]) -> bool:
+    """Return whether anybody listens to a part's backward pass: under a map over clients he would not be called."""
+    return any(part._backward_hooks or part._backward_pre_hooks for part in parts)

@@ -21,7 +21,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 from tacit.training.batchable import Attention
 from tacit.training.dropout import KeyedDropout
-from tacit.training.parameters import Parameters
+from tacit.training.parameters import Parameters, hooked
 from tacit.training.recurrence import Recurrence
 
 Pair = tuple[int, int]
@@ -201,6 +201,8 @@ class _Tracer(fx.Tracer):
 
 def graph_of(module: nn.Module) -> fx.GraphModule:
     """Trace ``module``, and give every dropout call a keyed layer of its own, ``F.dropout`` too."""
+    if hooked([module]):  # tracing begins inside it
+        raise NoProgram("the model has torch hooks of its own")
     try:
         graph = _Tracer().trace(module)
     except Exception as error:
@@ -333,7 +335,7 @@ def _check_parameters(module: nn.Module, name: str, slots: dict[str, int]) -> No
         raise NoProgram(f"{name} has frozen parameters")
     if any(f"{name}.{own}" not in slots for own, _ in module.named_parameters()):
         raise NoProgram(f"{name} shares parameters with another layer")
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+    if hooked([module]):
         raise NoProgram(f"{name} has torch hooks of its own")
 
 
