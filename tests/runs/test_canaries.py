@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from tacit.audit import cases
 from tacit.config.run_config import RunConfig
@@ -114,8 +115,14 @@ def test_canary_examples_show_much_of_the_claim_and_leave_the_model_as_it_is(tmp
 
 
 def test_half_the_noise_of_steps_is_found_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = StepNoise._draw
-    monkeypatch.setattr(StepNoise, "_draw", lambda own, step: real(own, step) / 2.0)
+    real = StepNoise.add
+
+    def halved(own: StepNoise, total: Tensor, step: int) -> None:
+        own._std /= 2.0
+        real(own, total, step)
+        own._std *= 2.0
+
+    monkeypatch.setattr(StepNoise, "add", halved)
     found = run(alone(), quiet=True).audit
     assert found is not None
     assert found.refuted
