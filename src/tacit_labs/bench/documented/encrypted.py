@@ -92,13 +92,16 @@ def ratios(repeats: int, keys: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def one_client(repeats: int) -> dict[str, float]:
-    """Time a client that has the machine to itself: training and encryption, the pool filled meanwhile."""
-    alone = {"per_round": 1, "minimum_clients": 1}
-    own = ("train", "protect")
+    """Time clients that have the machine to themselves: training and encryption, the pool filled meanwhile.
+
+    Two of them, one after the other: no sum of one is opened.
+    """
+    two, own = {"per_round": 2, "minimum_clients": 2}, ("train", "protect")
     plain, private = [], []
     for _ in range(repeats):
-        plain.append(_best(_rounds(4, alone), own))
-        private.append(_best(_rounds(4, alone, mode="paillier", paillier={"bits": 2048}), own))
+        plain.append(_best(_rounds(4, two, train={"workers": 1}), own))
+        hidden = _rounds(4, two, train={"workers": 1}, mode="paillier", paillier={"bits": 2048})
+        private.append(_best(hidden, own))
     return {"plain_seconds": min(plain), "encrypted_seconds": min(private), "ratio": min(private) / min(plain)}
 
 
