@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tacit.training.native import LANES, available
-from tacit.training.native.recurrent import recur, suits
+from tacit.training.native.recurrent import among_clients, recur, suits
 from tacit.training.parameters import hooked
 
 Kind = Literal["lstm", "gru", "tanh", "relu"]
@@ -135,11 +135,7 @@ class _Steps(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], kind: Kind, *values: Tensor) -> tuple[Any, Any]:
         """Return the same with the mapped axis among the clients'."""
-        stacked = [
-            (value.expand(info.batch_size, *value.shape) if place is None else value.movedim(place, 0)).flatten(0, 1)
-            for value, place in zip(values, in_dims[1:], strict=True)
-        ]
-        found = _Steps.apply(kind, *stacked)  # type: ignore[no-untyped-call]  # torch gives it no types
+        found = _Steps.apply(kind, *among_clients(info, in_dims[1:], values))  # type: ignore[no-untyped-call]  # torch gives it no types
         axes = [0, 0, 1, 1, 1]
         return tuple(
             value.unflatten(axis, (info.batch_size, -1)) for value, axis in zip(found, axes, strict=True)

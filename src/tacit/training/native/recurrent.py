@@ -6,6 +6,7 @@ layer is one call forwards and one backwards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -112,10 +113,14 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], kind: str, *values: Tensor) -> tuple[Any, Any]:
         """Return the same with the mapped axis among the clients'."""
-        stacked = [
-            (value.expand(info.batch_size, *value.shape) if place is None else value.movedim(place, 0)).flatten(0, 1)
-            for value, place in zip(values, in_dims[1:], strict=True)
-        ]
-        found = _Layer.apply(kind, *stacked)  # type: ignore[no-untyped-call]  # torch gives it no types
+        found = _Layer.apply(kind, *among_clients(info, in_dims[1:], values))  # type: ignore[no-untyped-call]  # torch gives it no types
         parted = [value.unflatten(0, (info.batch_size, -1)) if value.numel() else value for value in found]
         return tuple(parted), tuple(0 if value.numel() else None for value in found)
+
+
+def among_clients(info: Any, places: Sequence[int | None], values: Sequence[Tensor]) -> list[Tensor]:
+    """Return what vmap maps with the mapped axis joined to the clients', which leads."""
+    return [
+        (value.expand(info.batch_size, *value.shape) if place is None else value.movedim(place, 0)).flatten(0, 1)
+        for value, place in zip(values, places, strict=True)
+    ]
