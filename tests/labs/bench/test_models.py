@@ -70,6 +70,19 @@ def test_files_without_clients_are_refused(tmp_path: Path) -> None:
         real.speakers(path)
     with pytest.raises(DataError, match="15 columns"):
         real.trades(path)
+    path.write_text("ANNA:\n" + 3 * "".join(chr(48 + n) for n in range(90)))
+    with pytest.raises(DataError, match="different characters, expected 80"):
+        real.speakers(path)
+    for wrong in (path, tmp_path / "table.gz"):
+        wrong.write_bytes(b"\xa8\xb4\x00")
+    with pytest.raises(DataError, match="is no text"):
+        real.speakers(path)
+    for wrong in (path, tmp_path / "table.gz"):
+        with pytest.raises(DataError, match="can't be read"):
+            real.trades(wrong)
+    path.write_text(", ".join(["x"] * 15))
+    with pytest.raises(DataError, match="can't be read"):
+        real.trades(path)
 
 
 def test_a_model_that_fails_does_not_cost_the_others_their_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +95,9 @@ def test_a_model_that_fails_does_not_cost_the_others_their_figures(monkeypatch: 
     assert "failed: RuntimeError: out of memory" in run.table(results)
 
 
-@pytest.mark.parametrize("wrong", [{"models": ["bert"]}, {"parts": ["epochs"]}, {"gpu": 99}])
+@pytest.mark.parametrize("wrong", [{"models": ["bert"]}, {"parts": ["epochs"]}, {"gpu": 99}, {"parts": ["real"]}])
 def test_what_does_not_exist_is_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"bert|epochs|99"):
+    with pytest.raises(ConfigError, match=r"bert|epochs|99|--text"):
         run.measure(**wrong)
 
 

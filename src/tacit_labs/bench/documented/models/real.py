@@ -13,7 +13,7 @@ import torch
 
 from tacit.errors import DataError
 from tacit_labs.bench.documented.models.rounds import Cohort
-from tacit_labs.bench.documented.models.zoo import LENGTH
+from tacit_labs.bench.documented.models.zoo import CATEGORIES, CHARACTERS, LENGTH
 
 _BATCH = 10
 _FEWEST = 2  # examples of a client
@@ -40,7 +40,10 @@ def cohorts(*, text: Path | None, table: Path | None, quick: bool) -> Iterator[t
 
 def speakers(path: Path, *, most: int | None = None) -> Cohort:
     """Return each speaker's lines, cut into windows: the characters before one, and it."""
-    plays = path.read_text(encoding="utf-8")
+    try:
+        plays = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text ({error.reason}). Expected plays, such as tinyshakespeare.") from error
     lines: dict[str, str] = {}
     for block in plays.split("\n\n"):
         said = re.match(r"([A-Z][A-Za-z ']+):\n", block)
@@ -48,6 +51,8 @@ def speakers(path: Path, *, most: int | None = None) -> Cohort:
             lines[said[1]] = lines.get(said[1], "") + block[said.end() :] + "\n"
     alphabet = {character: number for number, character in enumerate(sorted(set(plays)))}
     kept = [own for _, own in sorted(lines.items()) if len(own) >= _FEWEST * (LENGTH + 1)][:most]
+    if len(alphabet) > CHARACTERS:
+        raise DataError(f"{path} has {len(alphabet)} different characters, expected {CHARACTERS} at most.")
     if not kept:
         raise DataError(f"Nobody speaks in {path}. Expected names with a colon, each on a line of its own, then words.")
     windows = []
@@ -60,16 +65,22 @@ def speakers(path: Path, *, most: int | None = None) -> Cohort:
 
 def trades(path: Path) -> Cohort:
     """Return Adult's rows by trade and schooling."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-        rows = [row for row in csv.reader(lines, skipinitialspace=True) if len(row) == 15]
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+            rows = [row for row in csv.reader(lines, skipinitialspace=True) if len(row) == 15]
+        numbers = torch.tensor([[float(row[place]) for place in _NUMBERS] for row in rows])
+    except (gzip.BadGzipFile, EOFError, ValueError) as error:  # bytes that are no text are a ValueError too
+        raise DataError(f"{path} can't be read ({error}). Expected UCI's adult.data.") from error
     if not rows:
         raise DataError(f"No line of {path} has Adult's 15 columns. Expected UCI's adult.data.")
-    rows.sort(key=lambda row: (row[_TRADE], row[_SCHOOL]))
+    order = sorted(range(len(rows)), key=lambda place: (rows[place][_TRADE], rows[place][_SCHOOL]))
+    rows, numbers = [rows[place] for place in order], numbers[order]
     columns = []
-    for place in _WORDS:
+    for place, (most, _) in zip(_WORDS, CATEGORIES, strict=True):
         known = {word: number for number, word in enumerate(sorted({row[place] for row in rows}))}
+        if len(known) > most:
+            raise DataError(f"Column {place + 1} of {path} has {len(known)} different words, expected {most} at most.")
         columns.append([known[row[place]] for row in rows])
-    numbers = torch.tensor([[float(row[place]) for place in _NUMBERS] for row in rows])
     features = torch.cat([torch.tensor(columns).t().float(), (numbers - numbers.mean(0)) / numbers.std(0)], 1)
     labels = torch.tensor([int(row[14].startswith(">")) for row in rows])
     _, starts = np.unique([f"{row[_TRADE]}, {row[_SCHOOL]}" for row in rows], return_index=True)

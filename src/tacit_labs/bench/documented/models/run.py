@@ -47,6 +47,8 @@ def measure(
         unknown = [name for name in asked if name not in known]
         if unknown:
             raise ConfigError(f"Unknown {what} {unknown[0]!r}. Known: {', '.join(known)}.")
+    if "real" in parts and text is None and table is None:
+        raise ConfigError("Part real trains real clients: say where they are with --text, --table or both.")
     if gpu is not None and gpu >= torch.cuda.device_count():
         raise ConfigError(f"There is no GPU {gpu} here, but {torch.cuda.device_count()}. Leave --gpu out.")
     device = torch.device("cpu" if gpu is None else f"cuda:{gpu}")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 CHARACTERS, LENGTH, CLASSES = 80, 40, 10
-_CATEGORIES = ((9, 4), (16, 6), (7, 4), (15, 6), (6, 3), (5, 3), (2, 2), (42, 8))  # Adult's columns, and their widths
+CATEGORIES = ((9, 4), (16, 6), (7, 4), (15, 6), (6, 3), (5, 3), (2, 2), (42, 8))  # Adult's columns, and their widths
 _NUMBERS = 6
 
 
@@ -134,9 +134,9 @@ class Adult(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tables = nn.ModuleList(nn.Embedding(count, width) for count, width in _CATEGORIES)
+        self.tables = nn.ModuleList(nn.Embedding(count, width) for count, width in CATEGORIES)
         self.norm = nn.LayerNorm(_NUMBERS)
-        self.first = nn.Linear(sum(width for _, width in _CATEGORIES) + _NUMBERS, 64)
+        self.first = nn.Linear(sum(width for _, width in CATEGORIES) + _NUMBERS, 64)
         self.second, self.out = nn.Linear(64, 32), nn.Linear(32, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class Entry:
         if self.kind == "text":
             return torch.randint(0, CHARACTERS, (examples, LENGTH), generator=draw), labels
         if self.kind == "table":
-            words = [torch.randint(0, count, (examples, 1), generator=draw).float() for count, _ in _CATEGORIES]
+            words = [torch.randint(0, count, (examples, 1), generator=draw).float() for count, _ in CATEGORIES]
             return torch.cat([*words, torch.randn(examples, _NUMBERS, generator=draw)], 1), labels
         shape = (3, 32, 32) if self.kind == "images" else (28, 32)
         return torch.randn(examples, *shape, generator=draw), labels
