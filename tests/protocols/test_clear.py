@@ -40,7 +40,8 @@ def _summed(replies: list[tuple[int, bytes]]) -> Total:
     flow = ClearSum(minimum_clients=1).server([1, 2, 3], TASK, 2)
     requests = next(flow)
     assert isinstance(requests, Gather)
-    for client, reply in replies:
+    for client, sent in replies:
+        reply = bytes(bytearray(sent))  # its own copy: what an earlier round left to the collector holds none of it
         before = sys.getrefcount(reply)
         requests.receive(client, reply)
         assert sys.getrefcount(reply) == before  # added, and not kept
