@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 HASHED := $(PIP) --require-hashes --no-deps --requirement
-REQUIREMENTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt setup.py) $(wildcard src/tacit/*/*.c src/tacit/*/*/*.[ch])
+REQUIREMENTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt setup.py) $(wildcard src/tacit/*.c src/tacit/*/*.c src/tacit/*/*/*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help run test coverage lint bench fuzz sanitize valgrind release lock clean
