@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.grid import within
 from tacit.training.dropout import KeyedDropout, use_keys
-from tacit.training.private import captured, double, ghost_norms
+from tacit.training.private import book_keeping, captured, double, ghost_norms
 from tacit.training.private.captured import _Graphs
 from tacit.training.private.clipping import RULES, Clipping, Rule
 from tacit.training.private.ghost_norms import gram_pays
@@ -55,11 +55,13 @@ def test_book_keeping_equals_the_functional_form_on_every_layer(case: Case, rule
         torch.testing.assert_close(losses, same)
 
 
+@pytest.mark.parametrize("small", [0.0, 1e9], ids=["twice", "kept"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_where_memory_is_scarce_gradients_are_formed_twice_and_in_parts(
-    monkeypatch: pytest.MonkeyPatch, case: Case
+    monkeypatch: pytest.MonkeyPatch, case: Case, small: float
 ) -> None:
-    """As on a GPU: nothing that is as large as batch times model is kept, and the sums are the same."""
+    """As on a GPU: large gradients of a batch are not kept, small ones are, and the sums are the same."""
+    monkeypatch.setattr(book_keeping, "_SMALL", small)
     model, features, labels = case.build()
     usual = gradient(model, features, labels, bound=0.3).sums(features, labels)[0]
     monkeypatch.setattr(double, "scarce", lambda _: True)
@@ -70,6 +72,28 @@ def test_where_memory_is_scarce_gradients_are_formed_twice_and_in_parts(
     for i in range(len(labels)):
         sums = books.sums(50 * features[i : i + 1] if not case.words else features[i : i + 1], labels[i : i + 1])[0]
         assert float(torch.cat([own.reshape(-1) for own in sums]).norm()) <= 0.3
+
+
+@pytest.mark.parametrize(("positions", "times"), [(4, 2), (64, 1)], ids=["large", "small"])
+def test_gradients_are_formed_once_where_they_are_small_beside_what_a_step_holds(
+    monkeypatch: pytest.MonkeyPatch, positions: int, times: int
+) -> None:
+    """A matrix of 12 x 12 beside as many inputs and outputs as there are positions."""
+    monkeypatch.setattr(double, "scarce", lambda _: True)
+    monkeypatch.setattr(ghost_norms, "gram_pays", lambda *_: False)
+    usual, formed = ghost_norms.Sequences.formed, []
+
+    def counted(self: ghost_norms.Sequences, rows: slice | Tensor) -> Tensor:
+        formed.append(rows)
+        return usual(self, rows)
+
+    monkeypatch.setattr(ghost_norms.Sequences, "formed", counted)
+    model = nn.Sequential(nn.Linear(12, 12, bias=False), nn.Flatten())
+    features, labels = torch.randn(3, positions, 12), torch.zeros(3, dtype=torch.int64)
+    books = gradient(model, features, labels, form="book-keeping")
+    formed.clear()  # it was tried out
+    books.sums(features, labels)
+    assert len(formed) == times
 
 
 @pytest.mark.parametrize(("examples", "each"), [(0, 5), (1, 1), (7, 1 << 30), (256, 1 << 12), (9, 1 << 18), (64, 1)])

@@ -18,7 +18,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training.batchable import batchable, pairs
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.ghost_norms import Call, LayerGradients, embedding, linear, shared
+from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared
 from tacit.training.private.norms import NORMS, formed, over_calls
 from tacit.training.private.windows import convolution
 from tacit.training.recurrence import Hidden
@@ -40,6 +40,7 @@ _RULES: dict[type[nn.Module], Callable[[Any, Sequence[Any]], LayerGradients]] = 
 
 
 _SHARE = (nn.Linear, nn.Embedding)  # layers whose weight may be another's too
+_SMALL = 0.5  # gradients of so many numbers are small beside those that a step holds anyhow
 
 
 class BookKeeping:
@@ -119,10 +120,15 @@ class BookKeeping:
         for call, gradient in zip((call for calls in heard.values() for call in calls), found, strict=True):
             call.hear(gradient)
         del found
+        held = sum(call.numbers for calls in heard.values() for call in calls)
         with torch.no_grad():
             kept = [
                 unit.rule([[call.given for call in heard.pop(layer)] for layer in unit.layers]) for unit in self._units
             ]
+            twice = [gradients for gradients in kept if isinstance(gradients, Twice)]
+            if sum(gradients.numbers for gradients in twice) <= _SMALL * held:
+                for gradients in twice:
+                    gradients.keep()
         return losses.detach(), kept
 
     def _listen(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -152,6 +158,11 @@ class _Kept:
     def hear(self, gradient: Tensor) -> None:
         self.given = self._value, gradient
 
+    @property
+    def numbers(self) -> int:
+        """How many it holds: its input and the gradient of its output."""
+        return sum(part.numel() for part in self.given)
+
 
 class _Passed:
     """A call of a norm: its gradients are formed when the backward pass comes by, and its input is let go."""
@@ -173,6 +184,11 @@ class _Passed:
 
     def hear(self, gradient: Tensor) -> None:
         pass  # the gradient of the batch
+
+    @property
+    def numbers(self) -> int:
+        """How many it holds: gradients of single examples."""
+        return sum(part.numel() for part in self.given)
 
 
 @dataclass(frozen=True, kw_only=True)

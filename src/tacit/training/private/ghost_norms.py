@@ -24,8 +24,9 @@ that is the output layer too) is clipped by the gradient of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -208,28 +209,43 @@ class Twice:
 
     On a GPU two products take less time than it has memory for the gradients of a batch. The same product of the same
     numbers is the same to the bit there, as cuBLAS promises for one stream: what is summed is what was measured.
-
-    Attributes:
-        squares: the squared norms.
+    Where they are small beside what a step holds anyhow, :meth:`keep` has them formed once.
     """
 
     doubtful = None
 
     def __init__(self, *, at: Positions, bias: Tensor | None) -> None:
-        """Compute the norms; arguments are those of :class:`Gram`."""
+        """Form nothing yet; arguments are those of :class:`Gram`."""
         self._at, self._bias = at, bias
-        self.squares = torch.cat([double.squares(at.formed(part)) for part in self._parts()])
-        if bias is not None:
-            self.squares = self.squares + double.squares(bias)
+        self._kept: list[Tensor] | None = None
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the weight's gradients are."""
+        examples, _, width, height = self._at.sizes
+        return examples * width * height
+
+    def keep(self) -> None:
+        """Form the gradients now and hold them."""
+        self._kept = list(self._formed())
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """Their squared norms."""
+        own = torch.cat([double.squares(gradients) for gradients in self._formed()])
+        return own if self._bias is None else own + double.squares(self._bias)
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
         """Return the weighted sums."""
         _, _, width, height = self._at.sizes
         total = factors.new_zeros(height * width)
-        for part in self._parts():
-            total += double.combined(factors[part], self._at.formed(part))
+        for part, gradients in zip(self._parts(), self._formed(), strict=True):
+            total += double.combined(factors[part], gradients)
         sums = [self._at.shaped(total.view(height, width))]
         return sums if self._bias is None else [*sums, double.combined(factors, self._bias)]
+
+    def _formed(self) -> Iterable[Tensor]:
+        return (self._at.formed(part) for part in self._parts()) if self._kept is None else self._kept
 
     def _parts(self) -> list[slice]:
         examples, positions, width, height = self._at.sizes
