@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,16 @@ def test_a_damaged_result_is_named_with_what_to_do(copy: Path, text: str) -> Non
     (copy / RESULT).write_text(text)
     with pytest.raises(RunError, match=r"result.json is damaged .*Remove it; `tacit resume .*` then makes a new one"):
         read(copy)
+
+
+@pytest.mark.parametrize("level", ["privacy", "example_privacy"])
+def test_a_result_that_claims_less_than_the_journal_told_is_refused(copy: Path, level: str) -> None:
+    result = json.loads((copy / RESULT).read_text())
+    for share, refused in ((0.9995, False), (0.99, True)):
+        changed = result | {level: result[level] | {"epsilon": share * result[level]["epsilon"]}}
+        (copy / RESULT).write_text(json.dumps(changed))
+        with pytest.raises(RunError, match="the claim is false, or a file was changed") if refused else nullcontext():
+            read(copy)
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,12 @@ from tacit.modes.settings import suited
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
 from tacit.runs.folder import config_of, must_have_begun
-from tacit.runs.ledger import charges_of, describe, ledger_of
+from tacit.runs.ledger import charges_of, describe, ledger_of, must_claim
 from tacit.runs.progress import result_of
 from tacit.training.private.clipping import Clipping
 
 _HOLDING = 1000  # examples that a client is said to hold where no run says how many
 _DELTA = 1e-5
-_SAME = 1e-3  # of epsilon: what two accountants may differ by
 _PARTS = ("on_client", "on_server", "length", "fitted", "public_state", "with_state", "event")  # of a mechanism
 
 
@@ -52,15 +51,9 @@ def of_run(folder: Path, *, randomness: Randomness) -> list[Subject]:
 def _refuse_another_claim(folder: Path) -> None:
     """Refuse a result whose epsilon is smaller than what the journal charged."""
     result, charged = result_of(folder), ledger_of(folder)
-    if result is None:
-        return
-    for told, lines in ((result.privacy, charged.lines), (result.example_privacy, charged.example_lines)):
-        spent = lines[-1].epsilon if lines else None
-        if told is not None and spent is not None and told.epsilon < spent * (1.0 - _SAME):
-            raise RunError(
-                f"The result in {folder} claims epsilon {told.epsilon:.6g} for one {told.unit}, and the journal's "
-                f"charges come to {spent:.6g}: the claim is false, or a file was changed."
-            )
+    if result is not None:
+        must_claim(result.privacy, [line.epsilon for line in charged.lines[-1:]])
+        must_claim(result.example_privacy, [line.epsilon for line in charged.example_lines[-1:]])
 
 
 def _refuse_other_settings(folder: Path, config: Resolved) -> None:

@@ -14,7 +14,7 @@ from tacit.runs.account import Account, ExampleAccount, so_far
 from tacit.runs.chance import Chance
 from tacit.runs.folder import config_of, must_have_begun, records_of
 from tacit.runs.journal import Attempt, Failed, Note, Record, Resume, Round, Secret, Split, Start, Stopped
-from tacit.runs.ledger import LevelLedger, Levels, Line, must_cover
+from tacit.runs.ledger import LevelLedger, Levels, Line, must_claim, must_cover
 from tacit.runs.progress import result_of
 from tacit.runs.result import Result, RoundRecord
 from tacit.runs.run import is_own
@@ -141,6 +141,7 @@ def _levels(
     if ledger.clients is not None:
         claim = ledger.clients.claim
         privacy = None if result is None else result.privacy
+        must_claim(privacy, ledger.clients.told.values())
         if privacy is None:
             account = Account(claim)
             ledger.clients.replay(account)
@@ -154,6 +155,7 @@ def _levels(
         )
     if ledger.examples is not None:
         privacy = None if result is None else result.example_privacy or result.privacy
+        must_claim(privacy, ledger.examples.told.values())
         yield Level(
             privacy=privacy or _spent_by_examples(plan, ledger.examples, split),
             budget=ledger.examples.claim.max_epsilon,

@@ -27,7 +27,7 @@ from tacit.accounting.events import (
 from tacit.accounting.ledger import Charge, RunningLedger
 from tacit.errors import RunError
 from tacit.federated.examples import ExampleCharge
-from tacit.federated.plan import Claim, Plan
+from tacit.federated.plan import Claim, Plan, Privacy
 from tacit.modes.catalogue import plan_of
 from tacit.runs.account import Account, ExampleAccount
 from tacit.runs.folder import config_of, must_have_begun, records_of
@@ -90,6 +90,17 @@ def must_cover(spent: float, told: Iterable[float | None]) -> None:
             f"The journal's charges come to epsilon {spent:.6g}, and it told {most:.6g} after a round: charges were "
             "lost or changed. Restore it, or run anew with --force; of a version that counted otherwise, read it with "
             "that one."
+        )
+
+
+def must_claim(told: Privacy | None, spent: Iterable[float | None]) -> None:
+    """Refuse a result that claims less than was spent: nobody has to attack it to know that it is false."""
+    most = max((epsilon for epsilon in spent if epsilon is not None), default=0.0)
+    if told is not None and told.epsilon < most * (1.0 - _LESS):
+        raise RunError(
+            f"The result claims epsilon {told.epsilon:.6g} for one {told.unit}, and the journal's charges come to "
+            f"{most:.6g}: the claim is false, or a file was changed. Restore "
+            "result.json, or remove it: `tacit resume` then makes a new one."
         )
 
 
