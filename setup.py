@@ -61,7 +61,7 @@ setup(
     ext_modules=[
         # Square roots set no errno, and numbers trap nowhere: loops over them become vectors.
         native("tacit._noise", "src/tacit/_noise.c", options=["-fno-math-errno", "-fno-trapping-math"]),
-        # Compiled for OpenMP and not linked with any: PyTorch has loaded its own.
+        # Two are compiled for OpenMP and not linked with any: PyTorch has loaded its own.
         native(
             "tacit.training.private._rows",
             "src/tacit/training/private/_rows.c",
@@ -72,6 +72,7 @@ setup(
             "tacit.training.native._kernels",
             "src/tacit/training/native/_kernels.c",
             depends=sorted(str(header) for header in Path("src/tacit/training/native").glob("*.h")),
+            options=["-fopenmp"],
         ),
         native(
             "tacit.crypto._native",

@@ -16,6 +16,7 @@ With :math:`p_t = W_{ih} x_t + b_{ih}` and :math:`a_t = W_{hh} h_{t-1} + b_{hh}`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tacit.training.native import LANES, available
-from tacit.training.native.recurrent import among_clients, recur, suits
+from tacit.training.native.recurrent import among_clients, recur, recur_heard, suits
 from tacit.training.parameters import hooked
 
 Kind = Literal["lstm", "gru", "tanh", "relu"]
@@ -172,8 +173,9 @@ class Hidden(nn.Module):
     Attributes:
         unrolled: steps are left to autograd, which is slower, for whoever maps over gradients.
         listens: keep what is heard.
-        heard: after a pass with ``listens``, the states before each step and the hidden bias at every position, whose
-            gradient is that of what the weight gave.
+        heard: after a pass with ``listens``, for a weight what it met, and what has the gradient of its outputs at
+            every position. It is this layer's own; by native kernels that of the inputs' layer too, which is not called
+            then.
     """
 
     def __init__(self, kind: Kind, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
@@ -182,10 +184,26 @@ class Hidden(nn.Module):
         self.weight = weight
         self.bias = bias
         self.unrolled = self.listens = False
-        self.heard: tuple[Tensor, Tensor] | None = None
+        self.heard: list[tuple[nn.Module, Tensor, Tensor]] = []
 
-    def forward(self, pre: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all states, ``(B, T, H)``, and the last cell, ``(B, H)``."""
+    def forward(self, ih: nn.Linear, values: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all states, ``(B, T, H)``, and the last cell, ``(B, H)``, given the inputs' layer and the inputs."""
+        if self.listens and not self.unrolled:
+            given = (*layers_of(values, ih, self), hidden, cell)
+            if suits(self._kind, self.weight.shape[1], values, *given):
+                return self._heard_natively(ih, values, given)
+        return self._in_parts(ih(values), hidden, cell)
+
+    def _heard_natively(self, ih: nn.Linear, values: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        kind: Any = self._kind
+        nothing = values.new_zeros((), requires_grad=True)
+        shape = (*values.shape[:2], len(self.weight))
+        taps = nothing.expand(shape), nothing.expand(shape)  # two places to listen at
+        states, last = recur_heard(kind, values, taps, [*(own.detach() for own in given[:4]), *given[4:]])
+        self.heard = [(ih, values.detach(), taps[0]), (self, _before(given[4], states), taps[1])]
+        return states, last
+
+    def _in_parts(self, pre: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         weight: Tensor = self.weight
         bias: Tensor = pre.new_zeros(pre.shape[-1:]) if self.bias is None else self.bias
         if self.unrolled:
@@ -198,8 +216,19 @@ class Hidden(nn.Module):
         states, last = _Steps.apply(self._kind, *batched)[:2]  # type: ignore[no-untyped-call]  # torch gives it no types
         states, last = states[0], last[0]
         if self.listens:
-            self.heard = torch.cat([hidden[:, None], states[:, :-1]], 1).detach(), tap
+            self.heard = [(self, _before(hidden, states), tap)]
         return states, last
+
+
+def _before(hidden: Tensor, states: Tensor) -> Tensor:
+    """Return the state before each step."""
+    return torch.cat([hidden[:, None], states[:, :-1]], 1).detach()
+
+
+def layers_of(values: Tensor, ih: nn.Linear, hh: Hidden) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return weights and biases of a layer's two parts, zeros where there is no bias."""
+    biases: list[Tensor] = [values.new_zeros(len(hh.weight)) if own.bias is None else own.bias for own in (ih, hh)]
+    return ih.weight, biases[0], hh.weight, biases[1]
 
 
 class NotInPartsError(TypeError):
@@ -272,14 +301,13 @@ class Recurrence(nn.Module):
         """Return all states and the last cell of one layer in one direction, by native kernels where nobody listens."""
         ih: Any = self.ih[place]
         hh: Any = self.hh[place]
-        biases = (values.new_zeros(len(hh.weight)) if own.bias is None else own.bias for own in (ih, hh))
-        given = (values, ih.weight, next(biases), hh.weight, next(biases), hidden, cell)
+        given = (values, *layers_of(values, ih, hh), hidden, cell)
         if not (hh.unrolled or hh.listens or hooked((ih, hh))) and suits(self._kind, self.hidden_size, *given):
             kind: Any = self._kind
             batched = (own[None] for own in given)
             states, last = recur(kind, *batched)
             return states[0], last[0]
-        found: tuple[Tensor, Tensor] = hh(ih(values), hidden, cell)
+        found: tuple[Tensor, Tensor] = hh(ih, values, hidden, cell)
         return found
 
     def _first(self, state: State | None, place: int, zeros: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tacit.training import native, recurrence
 from tacit.training.native import available
-from tacit.training.native.recurrent import recur
+from tacit.training.native.recurrent import recur, recur_heard
 from tacit.training.recurrence import Recurrence
 from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
 
@@ -121,6 +121,41 @@ def test_a_client_is_not_moved_by_others_nor_an_example_by_nan(kind: str) -> Non
     assert (spoilt == together).all()
 
 
+def heard(kind: Any, x: Tensor, given: list[Tensor]) -> list[Tensor]:
+    """Outputs, and gradients of inputs, first states, and of what input and state add to the gates."""
+    taps = tuple(torch.zeros(*x.shape[:2], len(given[0]), requires_grad=True) for _ in range(2))
+    leaves = [x.clone().requires_grad_(), *(own.clone().requires_grad_() for own in given[4:])]
+    out, last = recur_heard(kind, leaves[0], (taps[0], taps[1]), [*given[:4], *leaves[1:]])
+    total = (out * normal(*out.shape[1:], seed=8)).sum() + (last * normal(*last.shape[1:], seed=9)).sum()
+    return [out.detach(), last.detach(), *torch.autograd.grad(total, [*leaves, *taps])]
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_gates_are_heard_position_by_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On three threads, of seven examples: they make the weights' gradients, and an example has those it has alone."""
+    gates = 16 * (4 if kind == "lstm" else 3)
+    shapes = ((gates, 5), (gates,), (gates, 16), (gates,), (7, 16), (7, 16))
+    given, x = [0.5 * normal(*shape, seed=place) for place, shape in enumerate(shapes)], normal(7, 9, 5, seed=7)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    found = heard(kind, x, given)
+    leaves = [own[None].requires_grad_() for own in (x, *given)]
+    name: Any = kind
+    out, last = recur(name, *leaves)
+    total = (out * normal(*out.shape[2:], seed=8)).sum() + (last * normal(*last.shape[2:], seed=9)).sum()
+    right = [own[0] for own in torch.autograd.grad(total, leaves)]
+    before = torch.cat([given[4][:, None], found[0][:, :-1]], 1)
+    of_input, of_state = found[5:]
+    made = [torch.einsum("btg,bti->gi", of_input, x), of_input.sum((0, 1))]
+    made += [torch.einsum("btg,bth->gh", of_state, before), of_state.sum((0, 1))]
+    right = [out[0].detach(), last[0].detach(), right[0], *right[5:], *right[1:5]]
+    for a, b in zip([*found[:5], *made], right, strict=True):
+        assert (a - b).norm() <= 2e-6 * b.norm()
+    for place in (0, 3, 6):
+        alone = heard(kind, x[place : place + 1], [*given[:4], *(own[place : place + 1] for own in given[4:])])
+        assert all((a[0] == b[place]).all() for a, b in zip(alone, found, strict=True))
+
+
 def test_what_does_not_fit_is_refused() -> None:
     given = [torch.zeros(1, 2, 3, 5), torch.zeros(1, 48, 5), torch.zeros(1, 48), torch.zeros(1, 48, 16)]
     given += [torch.zeros(1, 48), torch.zeros(1, 2, 16), torch.zeros(1, 2, 16)]
@@ -128,6 +163,10 @@ def test_what_does_not_fit_is_refused() -> None:
         changed = [own[..., :-1] if number == place else own for number, own in enumerate(given)]
         with pytest.raises(ValueError, match="don't fit"):
             recur("gru", *changed)
+        with pytest.raises(ValueError, match="don't fit"):
+            recur_heard("gru", given[0][0], (torch.zeros(2, 3, 48),) * 2, [own[0] for own in changed[1:]])
+    with pytest.raises(ValueError, match=r"two taps of shape \(2, 3, 48\), got \[\(2, 3, 48\), \(2, 3, 47\)\]"):
+        recur_heard("gru", given[0][0], (torch.zeros(2, 3, 48), torch.zeros(2, 3, 47)), [own[0] for own in given[1:]])
     with pytest.raises(ValueError, match="float32"):
         recur("gru", *(own.double() for own in given))
 

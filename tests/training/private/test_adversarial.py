@@ -93,6 +93,18 @@ class Recurrent(nn.Module):
         return output
 
 
+class Memory(nn.Module):
+    """An LSTM that native kernels compute where there are any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.LSTM(4, 16, batch_first=True), nn.Linear(16, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.out(self.layer(value)[0][:, -1])
+        return output
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(6, CLASSES), (6,)),
     "difference": (Difference, (2, 16)),
@@ -115,6 +127,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (1, 4, 4),
     ),
     "recurrent": (Recurrent, (3, 4)),
+    "memory": (Memory, (3, 4)),
     "tied": (Tied, (4,)),
 }
 _kept: dict[tuple[str, Form, Rule], PrivateGradient] = {}

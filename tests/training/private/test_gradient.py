@@ -150,6 +150,8 @@ RECURRENT: dict[str, Callable[[], nn.Module]] = {
     "gru": lambda: nn.GRU(4, 3, 2, batch_first=True),
     "gru without bias, both ways": lambda: nn.GRU(4, 3, batch_first=True, bias=False, bidirectional=True),
     "plain": lambda: nn.RNN(4, 3, batch_first=True),
+    "native lstm, twice both ways": lambda: nn.LSTM(4, 16, 2, batch_first=True, bidirectional=True),
+    "native gru without bias": lambda: nn.GRU(4, 16, batch_first=True, bias=False),
 }
 
 

@@ -29,6 +29,7 @@ typedef struct {
                      float *, float *, idx, idx, idx, idx, int);
     int (*recur)(const recurrence *, float *const *);
     int (*recur_back)(const recurrence *, float *const *);
+    int (*recur_heard)(const recurrence *, float *const *);
 } kernels;
 
 static inline idx ceil_div(idx a, idx b) { return (a + b - 1) / b; }
@@ -176,19 +177,44 @@ static PyObject *norm_back(PyObject *self, PyObject *const *args, Py_ssize_t giv
     return answer(done);
 }
 
-static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int arrays, int back)
+typedef int (*recurrent_loop)(const recurrence *, float *const *);
+
+/* Gives every thread some examples of one client. `each` says how many floats of an array are one example's; of what
+ * examples share it is none. */
+static int in_parts(recurrent_loop loop, const recurrence *q, float *const *at, const idx *each, int arrays, int threads)
+{
+    int done = 1;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : done)
+    for (int part = 0; part < threads; part++) {
+        const idx first = q->batch * part / threads;
+        recurrence own = *q;
+        own.batch = q->batch * (part + 1) / threads - first;
+        float *from[26];
+        for (int i = 0; i < arrays; i++)
+            from[i] = at[i] ? at[i] + first * each[i] : NULL;
+        done = done && (own.batch == 0 || loop(&own, from));
+    }
+    return done;
+}
+
+static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int arrays, int way)
 {
     idx v[32];
     float *at[26];
-    if (!integers(args, given, arrays + 6, v))
+    if (!integers(args, given, arrays + 7, v))
         return NULL;
     for (int i = 0; i < arrays; i++)
         at[i] = (float *)v[i];
     const idx *s = v + arrays;
     const recurrence q = {s[0], s[1], s[2], s[3], s[4], (int)s[5]};
+    const idx t = q.steps, in = q.inputs, h = q.size;
+    const idx forward[FORWARD_ARRAYS] = {t * in, 0, 0, 0, 0, h, h, t * h, 4 * t * h, (t + 1) * h, (t + 1) * h, t * h, h};
+    const idx heard[HEARD_ARRAYS] = {t * h, h, 0, 0, 4 * t * h, (t + 1) * h, (t + 1) * h, t * h, t * in, 4 * t * h, h, h};
+    const recurrent_loop loop = way == 0 ? active->recur : way == 1 ? active->recur_back : active->recur_heard;
+    const int threads = q.clients == 1 && way != 1 ? (int)most(1, least(s[6], q.batch)) : 1;
     int done;
     Py_BEGIN_ALLOW_THREADS
-    done = (back ? active->recur_back : active->recur)(&q, at);
+    done = threads == 1 ? loop(&q, at) : in_parts(loop, &q, at, way ? heard : forward, arrays, threads);
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -203,6 +229,12 @@ static PyObject *recur_back(PyObject *self, PyObject *const *args, Py_ssize_t gi
 {
     (void)self;
     return recurrent(args, given, BACKWARD_ARRAYS, 1);
+}
+
+static PyObject *recur_heard(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    return recurrent(args, given, HEARD_ARRAYS, 2);
 }
 
 static PyObject *level_names(PyObject *self, PyObject *unused)
@@ -239,11 +271,15 @@ static PyMethodDef methods[] = {
     {"norm_back", FAST(norm_back), METH_FASTCALL,
      "norm_back(grad, x, out, weight, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, relu)"},
     {"recur", FAST(recur), METH_FASTCALL,
-     "recur(x, weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell, out, gates, states, cells, curved, clients, batch, "
-     "steps, inputs, size, gru)"},
+     "recur(x, weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell, out, gates, states, cells, curved, last_cell, clients, "
+     "batch, steps, inputs, size, gru, threads)"},
     {"recur_back", FAST(recur_back), METH_FASTCALL,
      "recur_back(grad_out, grad_last, x, weight_ih, weight_hh, gates, states, cells, curved, grad_x, grad_weight_ih, "
-     "grad_bias_ih, grad_weight_hh, grad_bias_hh, grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru)"},
+     "grad_bias_ih, grad_weight_hh, grad_bias_hh, grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru, "
+     "threads)"},
+    {"recur_heard", FAST(recur_heard), METH_FASTCALL,
+     "recur_heard(grad_out, grad_last, weight_ih, weight_hh, gates, states, cells, curved, grad_x, grad_gates, "
+     "grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru, threads): of one client"},
     {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
     {"use_level", use_level, METH_O, "use_level(index into levels())"},
     {NULL, NULL, 0, NULL},
@@ -262,7 +298,7 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 #include "recurrence.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
-                                      NAME(recur), NAME(recur_back)};
+                                      NAME(recur), NAME(recur_back), NAME(recur_heard)};
 
 #undef vec
 #undef ivec

@@ -13,8 +13,9 @@
 
 #ifndef LEVEL
 
-#define FORWARD_ARRAYS 12
+#define FORWARD_ARRAYS 13
 #define BACKWARD_ARRAYS 16
+#define HEARD_ARRAYS 12
 #define ROWS 128 /* of examples and steps whose share of the weights' gradients is added at once */
 
 typedef struct {
@@ -66,7 +67,8 @@ INLINE vec NAME(inverse)(vec x)
 #endif
 }
 
-INLINE vec NAME(sigmoid)(vec x) { return NAME(inverse)(1.0f + NAME(exponential)(-x)); }
+/* Zero where it would be less than any usual number: times a huge input it would still count. */
+INLINE vec NAME(sigmoid)(vec x) { return UNLESS(x < -87.0f, NAME(inverse)(1.0f + NAME(exponential)(-x))); }
 
 INLINE vec NAME(tangent)(vec x)
 {
@@ -155,6 +157,8 @@ static TARGET int NAME(recur)(const recurrence *q, float *const *at)
                 }
             }
         }
+        if (cells)
+            memcpy(at[12] + k * all, cells + steps * all, (size_t)all * sizeof *cells);
     }
     free(wh);
     return 1;
@@ -187,7 +191,8 @@ INLINE void NAME(slopes)(const recurrence *q, const float *g, const float *befor
         }
         UNROLL for (int i = 0; i < 4; i++) {
             STORE(d + i * size + u, e[i]);
-            STORE(sums + i * size + u, LOAD(sums + i * size + u) + e[i]);
+            if (sums)
+                STORE(sums + i * size + u, LOAD(sums + i * size + u) + e[i]);
         }
     }
 }
@@ -257,6 +262,49 @@ static TARGET int NAME(recur_back)(const recurrence *q, float *const *at)
             gbhh[g] = sums[g], gbih[g] = sums[NAME(column)(q, g)];
     }
     free(d);
+    return 1;
+}
+
+/* The way back of one client for whoever makes the weights' gradients himself, example by example: at[9] becomes the
+ * gradients of all gates, (batch, steps, 4 size). Examples are apart. */
+static TARGET int NAME(recur_heard)(const recurrence *q, float *const *at)
+{
+    const idx batch = q->batch, steps = q->steps, inputs = q->inputs, size = q->size, wide = 4 * size;
+    const idx own = (q->gru ? 3 : 4) * size, all = batch * size, padded = ceil_div(inputs, 16) * 16;
+    const idx both = q->gru ? 2 * size : wide, row = steps * wide; /* floats from one example to the next */
+    const float *grad = at[0], *wih = at[2], *whh = at[3], *gates = at[4], *states = at[5];
+    const float *cells = q->gru ? states : at[6], *curved = q->gru ? states : at[7];
+    float *gx = at[8], *d = at[9], *back = at[10], *cell = at[11];
+    memset(back, 0, (size_t)all * sizeof *back);
+    if (at[1])
+        memcpy(cell, at[1], (size_t)all * sizeof *cell);
+    else
+        memset(cell, 0, (size_t)all * sizeof *cell);
+    for (idx t = steps - 1; t >= 0; t--) {
+        for (idx b = 0; b < batch; b++)
+            NAME(slopes)(q, gates + (t * batch + b) * wide, cells + t * all + b * size, curved + t * all + b * size,
+                         grad ? grad + (b * steps + t) * size : NULL, back + b * size, cell + b * size,
+                         d + b * row + t * wide, NULL);
+        NAME(product)(d + t * wide, row, 1, whh, size, q->gru ? back : NULL, size, back, size, batch, size, own);
+    }
+    if (!gx)
+        return 1;
+    float *wx = scratch((wide + steps) * padded);
+    if (!wx)
+        return 0;
+    float *ex = wx + wide * padded;
+    memset(wx, 0, (size_t)(wide * padded) * sizeof *wx);
+    for (idx g = 0; g < own; g++)
+        memcpy(wx + NAME(column)(q, g) * padded, wih + g * inputs, (size_t)inputs * sizeof *wx);
+    for (idx b = 0; b < batch; b++, d += row) {
+        NAME(product)(d, wide, 1, wx, padded, NULL, 0, ex, padded, steps, padded, both);
+        if (q->gru)
+            NAME(product)(d + 3 * size, wide, 1, wx + 3 * size * padded, padded, ex, padded, ex, padded, steps, padded,
+                          size);
+        for (idx t = 0; t < steps; t++)
+            memcpy(gx + (b * steps + t) * inputs, ex + t * padded, (size_t)inputs * sizeof *gx);
+    }
+    free(wx);
     return 1;
 }
 

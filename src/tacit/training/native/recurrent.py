@@ -52,11 +52,41 @@ def recur(
         hidden: the first states, ``(K, B, H)``.
         cell: the first cells, ``(K, B, H)``; a GRU has none and returns them.
     """
+    given = (weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell)
+    _check(kind, x, given)
+    found: tuple[Tensor, ...] = _Layer.apply(kind, x, *given)  # type: ignore[no-untyped-call]  # torch gives it no types
+    return found[0], found[1]
+
+
+def recur_heard(
+    kind: Literal["lstm", "gru"], x: Tensor, taps: tuple[Tensor, Tensor], given: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return what :func:`recur` returns of one client, by all of torch's threads; the gates' gradients can be heard.
+
+    Args:
+        kind: the cell.
+        x: ``(B, T, I)``.
+        taps: two tensors ``(B, T, G H)`` of anything; their gradients are those of what input and state add to the
+            gates, and so of the outputs of the two weights at every position.
+        given: weights, biases, first states and cells, as :func:`recur` takes them but of one client. Weights and
+            biases have no gradients of their own.
+    """
+    _check(kind, x[None], [own[None] for own in given])
+    expected = (*x.shape[:2], len(given[0]))
+    if any(tap.shape != expected for tap in taps):
+        shapes = [tuple(tap.shape) for tap in taps]
+        raise ValueError(f"recur_heard: expected two taps of shape {expected}, got {shapes}")
+    found: tuple[Tensor, Tensor] = _Heard.apply(kind, x, *taps, *given)  # type: ignore[no-untyped-call]  # as above
+    return found
+
+
+def _check(kind: str, x: Tensor, given: Sequence[Tensor]) -> None:
+    """Refuse what the kernels would read or write past the end of."""
     clients, batch, _, inputs = x.shape
-    size, gates = weight_hh.shape[2], (3 if kind == "gru" else 4) * weight_hh.shape[2]
+    size = given[2].shape[2]
+    gates = (3 if kind == "gru" else 4) * size
     weights = ((gates, inputs), (gates,), (gates, size), (gates,))
     expected = [(clients, *shape) for shape in (*weights, (batch, size), (batch, size))]
-    given = (weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell)
     if size % LANES or any(own.shape != shape for own, shape in zip(given, expected, strict=True)):
         raise ValueError(
             f"recur: {[tuple(own.shape) for own in given]} don't fit x {tuple(x.shape)}: expected {expected}, "
@@ -64,26 +94,29 @@ def recur(
         )
     if not suits(kind, size, x, *given):
         raise ValueError("recur: expected float32 on a CPU that has the native kernels, and an LSTM or a GRU")
-    found: tuple[Tensor, ...] = _Layer.apply(kind, x, *given)  # type: ignore[no-untyped-call]  # torch gives it no types
-    return found[0], found[1]
+
+
+def _forwards(kind: str, x: Tensor, given: Sequence[Tensor], threads: int) -> tuple[Tensor, ...]:
+    """Return outputs and last cells, and what the way back needs: gates, states, and of an LSTM cells and tangents."""
+    x, *given = (own.contiguous() for own in (x, *given))
+    clients, batch, steps, inputs = x.shape
+    size = given[2].shape[2]
+    out = x.new_empty(clients, batch, steps, size)
+    gates = x.new_empty(clients, steps, batch, 4 * size)
+    states = x.new_empty(clients, steps + 1, batch, size)
+    gru = kind == "gru"
+    last = given[5].clone() if gru else torch.empty_like(given[5])
+    none = out.new_empty(0)
+    cells, curved = (none, none) if gru else (torch.empty_like(states), torch.empty_like(states[:, 1:]))
+    where = addresses(x, *given, out, gates, states, cells, curved, last)
+    native.kernels.recur(*where, clients, batch, steps, inputs, size, int(gru), threads)
+    return out, last, gates, states, cells, curved
 
 
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(kind: str, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        x, *given = (own.contiguous() for own in (x, *given))  # type: ignore[assignment]  # a list will do
-        clients, batch, steps, inputs = x.shape
-        size = given[2].shape[2]
-        out = x.new_empty(clients, batch, steps, size)
-        gates = x.new_empty(clients, steps, batch, 4 * size)
-        states = x.new_empty(clients, steps + 1, batch, size)
-        gru = kind == "gru"
-        cells, curved = (states, states) if gru else (torch.empty_like(states), torch.empty_like(states[:, 1:]))
-        where = addresses(x, *given, out, gates, states, cells, curved)
-        native.kernels.recur(*where, clients, batch, steps, inputs, size, int(gru))
-        if gru:
-            return out, given[5].clone(), gates, states, out.new_empty(0), out.new_empty(0)
-        return out, cells[:, -1].clone(), gates, states, cells, curved
+        return _forwards(kind, x, given, threads=1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -106,7 +139,7 @@ class _Layer(torch.autograd.Function):
         hidden, cell = x.new_empty(2, clients, batch, size)
         where = addresses(grad, None if gru else last, x, weight_ih, weight_hh, gates, states, cells, curved, grad_x)
         where += addresses(grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], hidden, cell)
-        native.kernels.recur_back(*where, clients, batch, steps, inputs, size, int(gru))
+        native.kernels.recur_back(*where, clients, batch, steps, inputs, size, int(gru), 1)
         of_cell = last if gru else cell
         return None, grad_x, grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], hidden, of_cell
 
@@ -116,6 +149,37 @@ class _Layer(torch.autograd.Function):
         found = _Layer.apply(kind, *among_clients(info, in_dims[1:], values))  # type: ignore[no-untyped-call]  # torch gives it no types
         parted = [value.unflatten(0, (info.batch_size, -1)) if value.numel() else value for value in found]
         return tuple(parted), tuple(0 if value.numel() else None for value in found)
+
+
+class _Heard(torch.autograd.Function):
+    """One client's layer. What is kept lies in parts of the batch, one for each thread, forwards and backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, kind: str, x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+        weights, threads = given[2:], torch.get_num_threads()
+        out, last, *kept = _forwards(kind, x[None], [own[None] for own in weights], threads)
+        ctx.kind, ctx.shape, ctx.threads = kind, x.shape, threads
+        ctx.save_for_backward(weights[0], weights[2], *kept)
+        ctx.set_materialize_grads(False)
+        return out[0], last[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        weight_ih, weight_hh, *kept = (own.contiguous() for own in ctx.saved_tensors)
+        batch, steps, inputs = ctx.shape
+        size, gru = weight_hh.shape[1], ctx.kind == "gru"
+        grad, last = (None if own is None else own.contiguous() for own in outputs)
+        grad_x = weight_ih.new_empty(ctx.shape) if ctx.needs_input_grad[1] else None
+        gates = weight_ih.new_empty(batch, steps, 4 * size)
+        hidden, cell = weight_ih.new_empty(2, batch, size)
+        where = addresses(grad, None if gru else last, weight_ih, weight_hh, *kept, grad_x, gates, hidden, cell)
+        native.kernels.recur_heard(*where, 1, batch, steps, inputs, size, int(gru), ctx.threads)
+        of_cell = last if gru else cell
+        of_input, of_state = gates, gates
+        if gru:  # n has a gradient by what the input gives, and another by what the state does
+            of_input, of_state = torch.cat([gates[..., : 2 * size], gates[..., 3 * size :]], 2), gates[..., : 3 * size]
+        return None, grad_x, of_input, of_state, None, None, None, None, hidden, of_cell
 
 
 def among_clients(info: Any, places: Sequence[int | None], values: Sequence[Tensor]) -> list[Tensor]:

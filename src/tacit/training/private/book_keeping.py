@@ -135,10 +135,10 @@ class BookKeeping:
         if not inputs:
             raise NoRule(f"{type(layer).__name__} is given its input by keyword")
         if isinstance(layer, Hidden):
-            assert layer.heard is not None
-            states, tap = layer.heard
-            layer.heard = None
-            self._heard[layer].append(_Kept(states, get_gradient_edge(tap)))
+            for part, met, tap in layer.heard:
+                if part in self._heard:
+                    self._heard[part].append(_Kept(met, get_gradient_edge(tap)))
+            layer.heard = []
             return
         # The edge is taken now: an operation in place on the output would move the tensor's own.
         edge = get_gradient_edge(output)

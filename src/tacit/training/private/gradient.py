@@ -17,7 +17,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
 from tacit.training.private.normalisation import check_normalisation
 from tacit.training.private.probe import calm, check_examples_apart, in_full_precision
-from tacit.training.recurrence import NotInPartsError
+from tacit.training.recurrence import NotInPartsError, Recurrence
 from tacit.training.settings import Loss
 
 Form = Literal["auto", "book-keeping", "functional"]
@@ -93,8 +93,7 @@ class PrivateGradient:
         if form == "functional" or self.reason:
             self.form = "functional"
             self._form = self._functional(features, labels)
-        usual = features[:1].expand(_USUAL, *features.shape[1:])
-        repeats = features.is_cuda or cost_of(copy.deepcopy(batchable(model)), usual).tiny
+        repeats = features.is_cuda or self._tiny(features)
         self._repeated = Repeated(self._form, model, loss, self._lay_out) if repeats else None
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -128,6 +127,13 @@ class PrivateGradient:
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
         return self._form.norms(self._lay_out(features), labels).float()
+
+    def _tiny(self, features: Tensor) -> bool:
+        """Return whether nearly all of a step on a CPU goes on calling operations that a program can follow."""
+        own = copy.deepcopy(batchable(self._model))
+        if self.form == "book-keeping" and any(isinstance(part, Recurrence) and part.native for part in own.modules()):
+            return False  # what native kernels compute is one call, and no program's
+        return cost_of(own, features[:1].expand(_USUAL, *features.shape[1:])).tiny
 
     def _try_book_keeping(self, features: Tensor, labels: Tensor) -> None:
         """Compare book-keeping with autograd on a few examples: a weight that is used outside its layer shows here."""
