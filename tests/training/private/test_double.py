@@ -14,7 +14,7 @@ _SHAPES = [(1, 1), (3, 31), (2, 32), (5, 1023), (4, 1024), (7, 2500), (0, 5), (3
 ways = pytest.mark.parametrize(
     "native",
     [
-        pytest.param(True, marks=pytest.mark.skipif(double._native is None, reason="no native rows here")),
+        pytest.param(True, marks=pytest.mark.skipif(double.native is None, reason="no native rows here")),
         False,
     ],
 )
@@ -23,7 +23,7 @@ ways = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def way(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
     if not native:
-        monkeypatch.setattr(double, "_native", None)
+        monkeypatch.setattr(double, "native", None)
 
 
 def _drawn(*shape: int) -> Tensor:
@@ -75,16 +75,3 @@ def test_factors_that_are_not_one_double_per_row_are_refused() -> None:
     for wrong in (factors.float(), factors[:3], factors.repeat(2), factors[:, None]):
         with pytest.raises(ValueError, match="expected 4 factors of float64"):
             double.combined(wrong, torch.ones(4, 5))
-
-
-@pytest.mark.skipif(double._native is None, reason="no native rows here")
-@pytest.mark.parametrize("native", [True])
-def test_what_is_repeated_is_computed_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A straight program is made of torch's operations: steps before and after it have to be the same to the bit."""
-    monkeypatch.setattr(double._native, "squares", None)
-    rows = _drawn(3, 40)
-    for way in (double.repeatable, double.blind):
-        with way():
-            double.squares(rows)
-    with pytest.raises(TypeError):
-        double.squares(rows)

@@ -18,7 +18,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training.batchable import batchable, pairs
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared
+from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared, trains
+from tacit.training.private.joint import Block, Joints, in_rows, unflattened
 from tacit.training.private.norms import NORMS, formed, over_calls
 from tacit.training.private.windows import convolution
 from tacit.training.recurrence import Hidden
@@ -56,10 +57,13 @@ class BookKeeping:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._units = _units(self._model)
         self._layers = [layer for unit in self._units for layer in unit.layers]
+        # Of a call of a norm gradients are told, of another layer's its input and the gradient of its output.
+        self._told = [sum(trains(layer)) if isinstance(layer, NORMS) else 2 for layer in self._layers]
         places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
         self._places = [[places[id(p)] for p in unit.parameters] for unit in self._units]
         self._modes = pairs(self._model, model)
         self._heard: dict[nn.Module, list[_Kept | _Passed]] = {}
+        self._joints = Joints()
 
     def sums(
         self, features: Tensor, labels: Tensor, real: Tensor | None = None
@@ -74,24 +78,20 @@ class BookKeeping:
         Returns:
             Sums and losses; third, where a graph is captured, whether what it computes is not to be used.
         """
-        losses, kept = self._gradients_of(features, labels)
-        with torch.no_grad():
-            factors = self._clipping.factors(torch.stack([own.squares for own in kept]), real)
-            totals: list[Tensor | None] = [None] * len(self._parameters)
-            for places, layer, row in zip(self._places, kept, factors, strict=True):
-                for place, total in zip(places, layer.weighted(row), strict=True):
-                    totals[place] = total
-            doubts = [own.doubtful for own in kept if own.doubtful is not None]
-        assert all(total is not None for total in totals)
-        return totals, losses, torch.stack(doubts).any() if doubts else None  # type: ignore[return-value]  # none is None
+        return self.summed(self.passed(features, labels), real)
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient."""
-        kept = self._gradients_of(features, labels)[1]
+        told = self.passed(features, labels)
         with torch.no_grad():
+            kept = self._kept(told[1:-1], told[-1].tolist())
             return torch.stack([own.squares for own in kept]).sum(0).sqrt()
 
-    def _gradients_of(self, features: Tensor, labels: Tensor) -> tuple[Tensor, list[LayerGradients]]:
+    def passed(self, features: Tensor, labels: Tensor) -> list[Tensor]:
+        """Return what a forward and a backward pass tell: each example's loss, and what each layer met, call by call.
+
+        Examples come first in every tensor but the last, which says how many calls each layer had.
+        """
         self._heard = {layer: [] for layer in self._layers}
         handles = [layer.register_forward_hook(self._listen) for layer in self._layers]
         for own, original in self._modes:
@@ -115,21 +115,60 @@ class BookKeeping:
             if wrong:
                 raise NoRule(f"{kind} sees a value of shape {tuple(wrong[0])}, not one row per example")
         # A norm's own gradient is asked for so that the pass comes by, whatever lies before it.
-        targets = [call.target for calls in heard.values() for call in calls]
-        found = torch.autograd.grad(total, targets)
-        for call, gradient in zip((call for calls in heard.values() for call in calls), found, strict=True):
+        calls = [call for own in heard.values() for call in own]
+        for call, gradient in zip(calls, torch.autograd.grad(total, [call.target for call in calls]), strict=True):
             call.hear(gradient)
-        del found
-        held = sum(call.numbers for calls in heard.values() for call in calls)
+        counts = torch.tensor([len(heard[layer]) for layer in self._layers], device="cpu")
+        return [losses.detach(), *(part for call in calls for part in call.given), counts]
+
+    def summed(self, passed: list[Tensor], real: Tensor | None = None) -> tuple[list[Tensor], Tensor, Tensor | None]:
+        """Return what :meth:`sums` returns of what :meth:`passed` told; the list is empty afterwards."""
+        losses, told, counts = passed[0], passed[1:-1], passed[-1].tolist()
+        passed.clear()
         with torch.no_grad():
-            kept = [
-                unit.rule([[call.given for call in heard.pop(layer)] for layer in unit.layers]) for unit in self._units
-            ]
-            twice = [gradients for gradients in kept if isinstance(gradients, Twice)]
-            if sum(gradients.numbers for gradients in twice) <= _SMALL * held:
-                for gradients in twice:
-                    gradients.keep()
-        return losses.detach(), kept
+            joint = self._joints.of(told, tuple(counts), lambda: self._blocks(told, counts))
+            if joint is not None:
+                found = joint.clipped(told, lambda squares: self._clipping.factors(squares, real))
+                return unflattened(found, self._parameters), losses, None
+            kept = self._kept(told, counts)
+            factors = self._clipping.factors(torch.stack([own.squares for own in kept]), real)
+            totals: list[Tensor | None] = [None] * len(self._parameters)
+            for places, layer, row in zip(self._places, kept, factors, strict=True):
+                for place, total in zip(places, layer.weighted(row), strict=True):
+                    totals[place] = total
+            doubts = [own.doubtful for own in kept if own.doubtful is not None]
+        assert all(total is not None for total in totals)
+        return totals, losses, torch.stack(doubts).any() if doubts else None  # type: ignore[return-value]  # none is None
+
+    def _kept(self, told: list[Tensor], counts: list[int]) -> list[LayerGradients]:
+        """Return what is known of each unit's gradients; the list is empty afterwards."""
+        held = sum(part.numel() for part in told)
+        told.reverse()
+        calls = {
+            layer: [tuple(told.pop() for _ in range(parts)) for _ in range(count)]
+            for layer, parts, count in zip(self._layers, self._told, counts, strict=True)
+        }
+        kept = [unit.rule([calls.pop(layer) for layer in unit.layers]) for unit in self._units]
+        twice = [gradients for gradients in kept if isinstance(gradients, Twice)]
+        if sum(gradients.numbers for gradients in twice) <= _SMALL * held:
+            for gradients in twice:
+                gradients.keep()
+        return kept
+
+    def _blocks(self, told: Sequence[Tensor], counts: Sequence[int]) -> list[Block] | None:
+        """Return how native kernels read what was told; None unless every layer met one position per example."""
+        if len(self._layers) != len(self._units) or any(count != 1 for count in counts):
+            return None
+        blocks: list[Block] = []
+        at = 0
+        for number, (layer, parts, places) in enumerate(zip(self._layers, self._told, self._places, strict=True)):
+            own = told[at : at + parts]
+            found = _blocks_of(layer, number, at, own, places)
+            if found is None:
+                return None
+            blocks += found
+            at += parts
+        return blocks
 
     def _listen(self, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if not inputs:
@@ -158,11 +197,6 @@ class _Kept:
     def hear(self, gradient: Tensor) -> None:
         self.given = self._value, gradient
 
-    @property
-    def numbers(self) -> int:
-        """How many it holds: its input and the gradient of its output."""
-        return sum(part.numel() for part in self.given)
-
 
 class _Passed:
     """A call of a norm: its gradients are formed when the backward pass comes by, and its input is let go."""
@@ -185,10 +219,32 @@ class _Passed:
     def hear(self, gradient: Tensor) -> None:
         pass  # the gradient of the batch
 
-    @property
-    def numbers(self) -> int:
-        """How many it holds: gradients of single examples."""
-        return sum(part.numel() for part in self.given)
+
+def _blocks_of(
+    layer: nn.Module, unit: int, at: int, told: Sequence[Tensor], places: Sequence[int]
+) -> list[Block] | None:
+    """Return the blocks of one layer, of which one call was told; None where a kernel can't read it."""
+    examples = len(told[0])
+    table = isinstance(layer, nn.Embedding)
+    if not all(in_rows(part) for part in told) or any(part.dtype != torch.float32 for part in told[table:]):
+        return None
+    if isinstance(layer, NORMS):
+        widths = [part[0].numel() for part in told]
+        return [
+            Block(unit, "formed", at + i, at + i, width, width, place)
+            for i, (width, place) in enumerate(zip(widths, places, strict=True))
+        ]
+    width, height = told[0].shape[-1], told[1].shape[-1]
+    if told[1].numel() != examples * height:
+        return None
+    if isinstance(layer, nn.Embedding):
+        fits = layer.padding_idx is None and told[0].dtype == torch.int64
+        return [Block(unit, "table", at, at + 1, len(layer.weight), height, places[0])] if fits else None
+    if type(layer) is not nn.Linear:
+        return None
+    weight, bias = trains(layer)
+    blocks = [Block(unit, "outer", at, at + 1, width, height, places[0])] if weight else []
+    return [*blocks, Block(unit, "formed", at + 1, at + 1, height, height, places[-1])] if bias else blocks
 
 
 @dataclass(frozen=True, kw_only=True)

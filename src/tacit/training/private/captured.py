@@ -2,8 +2,9 @@
 
 A step of DP-SGD is some hundred operations of a few microseconds each, which Python calls more slowly than a GPU, or a
 core with a tiny model, computes them. Poisson batches have any size: what is repeated has room for a few more examples
-than it is given, whose factors are 0, so that they take no part. The arithmetic is that of the form, and the same from
-the first step on, before anything is repeated.
+than it is given, which take no part in the sums. The arithmetic is that of the form, and the same from the first step
+on, before anything is repeated. A graph has all of it; a program has the passes through the model, and what is made of
+them is left to the native part.
 
 What is repeated is what was computed once. Another mode of a part of the model, another number or text that a part
 holds or tensors that lie elsewhere make another graph or program. A model that somebody listens to by hooks, that draws
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from tacit.training.dropout import watched_generators
 from tacit.training.parameters import held_by, hooked
-from tacit.training.private.double import blind, repeatable
+from tacit.training.private.double import blind
 from tacit.training.settings import Loss
 from tacit.training.straight import StraightStep
 
@@ -46,6 +47,14 @@ class Form(Protocol):
         """Return sums, losses, and where nobody may look (:func:`blind`) whether they are not to be used."""
         ...
 
+    def passed(self, features: Tensor, labels: Tensor) -> list[Tensor]:
+        """Return what sums are made of, by operations of torch's alone: losses first."""
+        ...
+
+    def summed(self, passed: list[Tensor], real: Tensor | None = None) -> tuple[list[Tensor], Tensor, Tensor | None]:
+        """Return sums of that; the list need not stay as it is."""
+        ...
+
 
 class Repeated:
     """Sums of a form with room for Poisson batches, by graphs or programs once there are any."""
@@ -65,10 +74,7 @@ class Repeated:
         real = torch.arange(room, device=labels.device) < count
         quick = None if hooked(self._parts) else self._quick(cuda=features.is_cuda)
         found = None if quick is None else quick(given, wanted, real)
-        if found is None:
-            with repeatable():
-                found = self._form.sums(given, wanted, real)[:2]
-        sums, losses = found
+        sums, losses = self._form.sums(given, wanted, real)[:2] if found is None else found
         return sums, losses[:count]
 
     def _quick(self, *, cuda: bool) -> _Graphs | _Programs | None:
@@ -162,34 +168,30 @@ class _Graphs:
 
 
 class _Programs:
-    """Straight programs of a form's sums, one per shape; they read the model's parameters where they lie."""
+    """Straight programs of a form's passes, one per shape; they read the model's parameters where they lie."""
 
     def __init__(self, form: Form, model: nn.Module) -> None:
         self._form = form
-        self._straight = StraightStep(self._step, model, uses=_USES)
+        self._straight = StraightStep(self._passed, model, uses=_USES)
         self._draws = False
 
-    def __call__(self, *given: Tensor) -> tuple[list[Tensor], Tensor] | None:
+    def __call__(self, features: Tensor, labels: Tensor, real: Tensor) -> tuple[list[Tensor], Tensor] | None:
         """Return sums and losses, or None where they are to be computed plainly."""
         if self._draws:
             return None
         if self._straight.due:
             with _one_at_a_time, watched_generators(torch.device("cpu")) as drawn:
-                self._form.sums(*given)
+                self._form.passed(features, labels)
                 self._draws = drawn()
                 if self._draws:  # a program would draw once and for all
                     return None
                 self._straight.make()
-        found = self._straight(*given)
-        if found is None or bool(found[-1]):
-            return None
-        return found[:-2], found[-2]
+        passed = self._straight(features, labels)
+        return None if passed is None else self._form.summed(passed, real)[:2]
 
-    def _step(self, *given: Tensor | None) -> list[Tensor]:
-        features, labels, real = (part for part in given if part is not None)
-        with blind():
-            sums, losses, doubtful = self._form.sums(features, labels, real)
-        return [*sums, losses, torch.zeros((), dtype=torch.bool) if doubtful is None else doubtful]
+    def _passed(self, *given: Tensor | None) -> list[Tensor]:
+        features, labels = (part for part in given if part is not None)
+        return self._form.passed(features, labels)
 
 
 @functools.cache

@@ -63,13 +63,15 @@ class Clipping:
             or of which any square is not finite, has zeros.
         """
         bound = within(self.bound)
-        fine = squares.isfinite().all(0)
-        fine = fine if real is None else fine & real
         if self.rule == "per-layer":
+            fine = squares.isfinite().all(0)
+            fine = fine if real is None else fine & real
             # A gradient of zero has the factor min(1, infinity).
             factors = (bound / math.sqrt(len(squares)) / squares.sqrt()).clamp(max=1.0)
             return torch.where(fine, factors, 0.0)
+        # Squares are never negative: a sum is infinite where one is, which makes a factor of 0, or NaN.
         norms = squares.sum(0).sqrt()
         automatic = self.rule == "automatic"
         shared = bound / (norms + self.stability) if automatic else (bound / norms).clamp(max=1.0)
-        return torch.where(fine, shared, 0.0).expand_as(squares)
+        shared = shared.nan_to_num(nan=0.0)
+        return (shared if real is None else torch.where(real, shared, 0.0)).expand_as(squares)

@@ -19,33 +19,21 @@ from torch import Tensor
 _FITS_A_CACHE = 1 << 18  # numbers; the rows of 5.6 million were squared in 3 ms so, and in 43 ms all at once
 _BESIDE, _PARTS = 1 << 13, 4  # on a GPU more numbers are doubles in so many parts, for the memory
 
-_native: Any  # optional: rows are read once; it takes its threads from the OpenMP that torch has loaded
+native: Any  # optional: rows are read once; it takes its threads from the OpenMP that torch has loaded
 try:
-    _native = importlib.import_module("tacit.training.private._rows")
+    native = importlib.import_module("tacit.training.private._rows")
 except ImportError:
-    _native = None
+    native = None
 
 _looks = threading.local()
 
 
 @contextmanager
-def repeatable() -> Iterator[None]:
-    """While it is on this thread computes by operations of torch's alone: what a program repeats is the same."""
-    before = getattr(_looks, "repeatable", False)
-    _looks.repeatable = True
-    try:
-        yield
-    finally:
-        _looks.repeatable = before
-
-
-@contextmanager
 def blind() -> Iterator[None]:
-    """While it is on nothing in this thread is decided by numbers: a graph or a program follows what is computed."""
+    """While it is on nothing in this thread is decided by numbers: a graph follows what is computed."""
     _looks.shut = True
     try:
-        with repeatable():
-            yield
+        yield
     finally:
         _looks.shut = False
 
@@ -65,7 +53,7 @@ def squares(rows: Tensor) -> Tensor:
     rows = rows.flatten(1)
     if _has_kernel(rows):
         own = torch.empty(len(rows), dtype=torch.float64)
-        _native.squares(rows.data_ptr(), *rows.shape, own.data_ptr(), torch.get_num_threads())
+        native.squares(rows.data_ptr(), *rows.shape, own.data_ptr(), torch.get_num_threads())
         return own
     found = [_as_double(part).square_().sum(1) for part in _parts(rows)]
     return found[0] if len(found) == 1 else torch.cat(found)
@@ -79,7 +67,7 @@ def combined(factors: Tensor, rows: Tensor) -> Tensor:
         raise ValueError(f"combined: expected {len(rows)} factors of float64, got {given}")
     if _has_kernel(rows):
         factors, total = factors.contiguous(), factors.new_zeros(rows.shape[1])
-        _native.combine(factors.data_ptr(), rows.data_ptr(), *rows.shape, total.data_ptr(), torch.get_num_threads())
+        native.combine(factors.data_ptr(), rows.data_ptr(), *rows.shape, total.data_ptr(), torch.get_num_threads())
         return total
     first, *others = _parts(cleared(rows, factors))
     total, start = factors[: len(first)] @ first.double(), len(first)
@@ -111,6 +99,4 @@ def _parts(rows: Tensor) -> Iterator[Tensor]:
 
 def _has_kernel(rows: Tensor) -> bool:
     """Return whether rows lie as the native kernels read them."""
-    if _native is None or getattr(_looks, "repeatable", False):
-        return False
-    return rows.dtype == torch.float32 and rows.device.type == "cpu" and rows.is_contiguous()
+    return native is not None and rows.dtype == torch.float32 and rows.is_cpu and rows.is_contiguous()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from tacit.training.batchable import Explicit, batchable, names_in, pairs, places_in
 from tacit.training.private import double
 from tacit.training.private.clipping import Clipping
+from tacit.training.private.joint import Block, Joints, in_rows, unflattened
 from tacit.training.recurrence import Hidden
 from tacit.training.settings import Loss
 
@@ -34,26 +35,43 @@ class Functional:
         self._trained = dict(zip(names, (p for _, p in named), strict=True))
         self._places = [(place, names[number]) for place, number in places_in(self._model, names)]
         self._groups = _by_layer([name for name, _ in named])
+        self._joints = Joints()
         self._mapped: Callable[..., Any] = vmap(grad_and_value(self._one), in_dims=(None, 0, 0), randomness="different")
 
     def sums(
         self, features: Tensor, labels: Tensor, real: Tensor | None = None
     ) -> tuple[list[Tensor], Tensor, Tensor | None]:
         """Return what :meth:`BookKeeping.sums` returns."""
+        return self.summed(self.passed(features, labels), real)
+
+    def passed(self, features: Tensor, labels: Tensor) -> list[Tensor]:
+        """Return each example's loss, and its gradients, with the examples first."""
         gradients, losses = self.gradients(features, labels)
+        return [losses, *gradients]
+
+    def summed(self, passed: list[Tensor], real: Tensor | None = None) -> tuple[list[Tensor], Tensor, Tensor | None]:
+        """Return what :meth:`sums` returns of what :meth:`passed` told."""
+        losses, *gradients = passed
         with torch.no_grad():
+            joint = self._joints.of(gradients, None, lambda: self._blocks(gradients))
+            if joint is not None:
+                total = joint.clipped(gradients, lambda squares: self._clipping.factors(squares, real))
+                return unflattened(total, [g[0] for g in gradients]), losses, None
             squares = [double.squares(gradient) for gradient in gradients]
             layers = torch.stack([torch.stack([squares[i] for i in group]).sum(0) for group in self._groups])
             rows = self._clipping.factors(layers, real)
             factors = {i: rows[line] for line, group in enumerate(self._groups) for i in group}
-            return (
-                [
-                    double.combined(factors[i], gradient).view(gradient.shape[1:])
-                    for i, gradient in enumerate(gradients)
-                ],
-                losses,
-                None,
-            )
+            sums = [
+                double.combined(factors[i], gradient).view(gradient.shape[1:]) for i, gradient in enumerate(gradients)
+            ]
+        return sums, losses, None
+
+    def _blocks(self, gradients: Sequence[Tensor]) -> list[Block] | None:
+        """Return how native kernels read the gradients; None where they can't."""
+        if not all(in_rows(own) and own.dtype == torch.float32 for own in gradients):
+            return None
+        units = {i: unit for unit, group in enumerate(self._groups) for i in group}
+        return [Block(units[i], "formed", i, i, own[0].numel(), own[0].numel(), i) for i, own in enumerate(gradients)]
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient."""

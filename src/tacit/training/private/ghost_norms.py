@@ -274,7 +274,7 @@ def parts(examples: int, each: int, *, scarce: bool) -> list[slice]:
 def _listed(cancels: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return which examples' positions cancel.
 
-    While a graph is captured or a program followed nobody may look: then none is listed, and whether there is any is
+    While a graph is captured nobody may look: then none is listed, and whether there is any is
     returned beside. Whoever repeats it has to look at that, and to compute plainly where it is true.
     """
     if not double.may_look():

@@ -30,6 +30,7 @@ from tacit.randomness import Randomness
 from tacit.training import cpu
 from tacit.training.optimizers import Sgd
 from tacit.training.private.gradient import PrivateGradient
+from tacit.training.private.joint import unflattened
 
 _ahead = ThreadPoolExecutor(1, "tacit-noise")  # draws noise while a GPU computes
 _COPIED = 1 << 20  # numbers of noise that go to a GPU at a time
@@ -113,6 +114,8 @@ class PrivateSteps:
         self._randomness = randomness
         self._micro_batch = micro_batch
         self._sizes = [p.numel() for p in gradient.parameters]
+        kinds = {p.dtype for p in gradient.parameters}
+        self._kind = kinds.pop() if len(kinds) == 1 else None
         device = gradient.parameters[0].device
         if device.type == "cpu":
             cpu.keep_pages()
@@ -143,8 +146,7 @@ class PrivateSteps:
         whole = self.batches.expected == self.batches.examples  # every step sees all: nothing to gather
         before = self._of_step(batch.step)
         total = self._empty()
-        sized = zip(torch.split(total, self._sizes), self._gradient.parameters, strict=True)
-        places = [own.view(p.shape) for own, p in sized]
+        places = unflattened(total, self._gradient.parameters)
         losses = []
         parts = torch.split(rows, self._micro_batch or self._gradient.at_once(len(rows)))
         for number, part in enumerate(parts):
@@ -178,11 +180,10 @@ class PrivateSteps:
             self._canaries.saw(total[sum(self._sizes) :].cpu().numpy())
             total = total[: sum(self._sizes)]
         total = total.div_(float(self.batches.expected))
-        kind = parameters[0].dtype
-        total = total.to(kind) if all(p.dtype == kind for p in parameters) else total
-        sums = [
-            part.view_as(p).to(p.dtype) for part, p in zip(torch.split(total, self._sizes), parameters, strict=True)
-        ]
+        if self._kind is not None:
+            sums = unflattened(total.to(self._kind), parameters)
+        else:
+            sums = [own.to(p.dtype) for own, p in zip(unflattened(total, parameters), parameters, strict=True)]
         if self._pull:
             away = torch._foreach_sub([p.detach() for p in parameters], self._origin)
             torch._foreach_add_(sums, away, alpha=self._pull)
