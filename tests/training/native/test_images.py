@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from tacit.training import native
 from tacit.training.dropout import use_keys
 from tacit.training.native import available
-from tacit.training.native.images import _fuse, conv3x3, group_norm
+from tacit.training.native.images import instructions, joined
+from tacit.training.native.stretch import Convolve, Layer, Normalise, Stretch, Way
 from tacit.training.parameters import Parameters
 from tacit.training.program import graph_of, trace
 from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
@@ -34,6 +35,46 @@ def level(request: pytest.FixtureRequest) -> Iterator[None]:
 def normal(*shape: int, last: bool = False, seed: int = 0) -> Tensor:
     drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
     return (drawn.contiguous(memory_format=torch.channels_last) if last else drawn).requires_grad_()
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    way: Way = "tiles",
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int],
+) -> Tensor:
+    own = None if bias is None else 1
+    layer = Convolve(source=0, target=1, weight=0, bias=own, stride=stride, padding=padding, way=way)
+    parameters = [weight] if bias is None else [weight, bias]
+    return Stretch([layer], used=frozenset([1]))({0: x}, parameters)[1]
+
+
+def group_norm(
+    x: Tensor,
+    groups: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    epsilon: float,
+    *,
+    added: Tensor | None = None,
+    relu: bool = False,
+) -> Tensor:
+    parameters = [own for own in (weight, bias) if own is not None]
+    layer = Normalise(
+        source=0,
+        added=None if added is None else 1,
+        target=2,
+        groups=groups,
+        weight=None if weight is None else 0,
+        bias=None if bias is None else 1,
+        epsilon=epsilon,
+        relu=relu,
+    )
+    values = {0: x} if added is None else {0: x, 1: added}
+    return Stretch([layer], used=frozenset([2]))(values, parameters)[2]
 
 
 def close(actual: Tensor, expected: Tensor, *inputs: Tensor) -> None:
@@ -64,7 +105,60 @@ def test_a_convolution(shape: tuple[int, ...], biased: bool) -> None:
     x, weight = normal(n, inputs, high, wide, last=biased), normal(outputs, inputs, 3, 3, seed=1)
     bias = normal(outputs, seed=2) if biased else None
     expected = F.conv2d(x.double(), weight.double(), None if bias is None else bias.double(), padding=padding)
-    close(conv3x3(x, weight, bias, padding=padding), expected, x, weight, *([] if bias is None else [bias]))
+    own = convolve(x, weight, bias, padding=(padding, padding))
+    close(own, expected, x, weight, *([] if bias is None else [bias]))
+
+
+WINDOWS: dict[str, tuple[tuple[int, ...], tuple[int, int], tuple[int, int], tuple[int, int]]] = {
+    # batch, inputs, outputs, height, width; kernel, stride, padding
+    "stem": ((3, 3, 16, 9, 8), (3, 3), (1, 1), (1, 1)),
+    "shortcut": ((2, 32, 48, 8, 9), (1, 1), (2, 2), (0, 0)),
+    "shortcut that leaves pixels out": ((1, 16, 16, 7, 7), (1, 1), (3, 3), (0, 0)),
+    "halves": ((2, 16, 32, 13, 12), (3, 3), (2, 2), (1, 1)),
+    "thirds": ((2, 16, 16, 11, 10), (5, 5), (3, 3), (2, 2)),
+    "large kernel": ((1, 48, 16, 9, 11), (7, 7), (2, 2), (3, 3)),
+    "sides that differ": ((2, 16, 16, 6, 10), (2, 5), (1, 3), (0, 2)),
+    "more padding than kernel": ((1, 16, 32, 3, 4), (1, 2), (1, 2), (2, 3)),
+    "stride beyond the kernel": ((1, 16, 16, 9, 9), (2, 2), (4, 3), (1, 0)),
+    "one pixel": ((1, 5, 16, 1, 1), (1, 1), (1, 1), (0, 0)),
+}
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("shape", WINDOWS.values(), ids=WINDOWS.keys())
+def test_a_convolution_by_windows(
+    shape: tuple[tuple[int, ...], tuple[int, int], tuple[int, int], tuple[int, int]],
+) -> None:
+    (n, inputs, outputs, high, wide), kernel, stride, padding = shape
+    x, weight = normal(n, inputs, high, wide), normal(outputs, inputs, *kernel, seed=1)
+    bias = normal(outputs, seed=2)
+    expected = F.conv2d(x.double(), weight.double(), bias.double(), stride, padding)
+    close(convolve(x, weight, bias, way="windows", stride=stride, padding=padding), expected, x, weight, bias)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("ways", [("tiles", "windows"), ("windows", "tiles"), ("torch", "windows")])
+def test_gradients_of_a_value_with_many_users_add_up(ways: tuple[Way, Way]) -> None:
+    x, weights = normal(2, 16, 6, 7), [normal(16, 16, 3, 3, seed=seed) for seed in (1, 2)]
+    layers: list[Layer] = [
+        Normalise(source=0, added=0, target=1, groups=4, weight=None, bias=None, epsilon=1e-3, relu=True),
+        Convolve(source=1, target=2, weight=0, bias=None, padding=(1, 1), way=ways[0]),
+        Convolve(source=1, target=3, weight=1, bias=None, padding=(1, 1), way=ways[1]),
+        Convolve(source=1, target=4, weight=0, bias=None, padding=(1, 1), way="windows"),  # with a kernel once more
+        Normalise(source=2, added=3, target=5, groups=2, weight=None, bias=None, epsilon=1e-3, relu=False),
+        Normalise(source=4, added=5, target=6, groups=2, weight=None, bias=None, epsilon=1e-3, relu=True),
+    ]
+    stretch = Stretch(layers, used=frozenset((1, 5, 6)))
+    first = (F.group_norm(x.double(), 4, eps=1e-3) + x.double()).relu()
+    a, b = (F.conv2d(first, weight.double(), padding=1) for weight in weights)
+    fifth = F.group_norm(a, 2, eps=1e-3) + b
+    sixth = (F.group_norm(a, 2, eps=1e-3) + fifth).relu()
+    made = stretch({0: x}, weights)
+    close(made[1] + made[5] * made[6], first + fifth * sixth, x, *weights)
+    first = (F.group_norm(x.double(), 4, eps=1e-3) + x.double()).relu()
+    fifth = F.group_norm(F.conv2d(first, weights[0].double(), padding=1), 2, eps=1e-3)
+    fifth = fifth + F.conv2d(first, weights[1].double(), padding=1)
+    close(stretch({0: x}, weights)[5], fifth, x, *weights)  # of the others nobody asks for a gradient
 
 
 @pytest.mark.usefixtures("level")
@@ -94,11 +188,12 @@ def test_a_group_norm_whose_squares_overflow_is_not_finite() -> None:
 
 
 @pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("way", ["tiles", "windows"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_finite_stays_in_its_example_and_stays(bad: float) -> None:
+def test_what_is_not_finite_stays_in_its_example_and_stays(bad: float, way: Way) -> None:
     images, weight = normal(3, 16, 8, 8).detach(), normal(16, 16, 3, 3).detach()
     images[1, 3, 4, 4] = bad
-    out = group_norm(conv3x3(images, weight, padding=1), 4, None, None, 1e-5, relu=True)
+    out = group_norm(convolve(images, weight, way=way, padding=(1, 1)), 4, None, None, 1e-5, relu=True)
     finite = out.isfinite().flatten(1).all(1)
     assert finite.tolist() == [True, False, True]
     assert out[1].isnan().any()
@@ -107,12 +202,15 @@ def test_what_is_not_finite_stays_in_its_example_and_stays(bad: float) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     x, weight = normal(1, 16, 8, 8), normal(16, 16, 3, 3)
     refused: tuple[tuple[Callable[[], Tensor], str], ...] = (
-        (lambda: conv3x3(x, normal(16, 32, 3, 3), padding=1), "don't fit"),
-        (lambda: conv3x3(x, normal(8, 16, 3, 3), padding=1), "multiples of 16"),
-        (lambda: conv3x3(x, weight, padding=3), "padding 3"),
-        (lambda: conv3x3(x[:, :, :1], weight, padding=0), "no output"),
-        (lambda: conv3x3(x, weight, normal(3), padding=1), "bias"),
-        (lambda: conv3x3(x.double(), weight, padding=1), "float64"),
+        (lambda: convolve(x, normal(16, 32, 3, 3), padding=(1, 1)), "don't fit"),
+        (lambda: convolve(x, normal(8, 16, 3, 3), padding=(1, 1)), "multiples of 16"),
+        (lambda: convolve(x, normal(8, 16, 3, 3), way="windows", padding=(1, 1)), "multiples of 16"),
+        (lambda: convolve(x, weight, padding=(3, 3)), "padding"),
+        (lambda: convolve(x, weight, padding=(1, 0)), "padding"),
+        (lambda: convolve(x, weight, stride=(2, 2), padding=(1, 1)), "stride"),
+        (lambda: convolve(x[:, :, :1], weight, padding=(0, 0)), "no output"),
+        (lambda: convolve(x, weight, normal(3), padding=(1, 1)), "bias"),
+        (lambda: convolve(x.double(), weight, padding=(1, 1)), "float64"),
         (lambda: group_norm(x, 3, None, None, 1e-5), "multiple of 16 and of 3"),
         (lambda: group_norm(x, 4, normal(3), None, 1e-5), "weight and bias"),
         (lambda: group_norm(x, 4, None, None, 1e-5, added=x[:, :, :1]), "added"),
@@ -132,15 +230,15 @@ class _Network(nn.Module):
         self.second, self.norm2 = nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.GroupNorm(8, 32, affine=False)
         self.short, self.norm3 = nn.Conv2d(16, 32, 1), nn.GroupNorm(8, 32)
         self.down, self.norm4 = nn.Conv2d(32, 16, 3, stride=2, padding=1), nn.GroupNorm(4, 16)
-        self.drop, self.out = nn.Dropout2d(0.3), nn.Linear(16, CLASSES)
+        self.same, self.drop, self.out = nn.Identity(), nn.Dropout2d(0.3), nn.Linear(16, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.stem(x)))
-        x = torch.relu(x + self.norm1(self.first(x)))
+        x = torch.relu(self.same(x) + self.norm1(self.first(x)))
         x = torch.relu(self.norm2(self.second(x)) + self.norm3(self.short(x)))
         x = self.norm4(self.drop(self.down(x)))
         x = x + torch.tanh(x)
-        return self.out(x.mean((2, 3)))  # type: ignore[no-any-return]  # torch gives it no types
+        return self.same(self.out(x.mean((2, 3))))  # type: ignore[no-any-return]  # torch gives it no types
 
 
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -167,12 +265,14 @@ def test_clients_train_as_in_a_loop(module: nn.Module, changes: dict[str, Any]) 
 
 
 def test_the_form_is_taken_where_a_client_keeps_a_core_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = Custom(
-        lambda m, x: m.out(torch.relu(m.b(torch.relu(m.a(x)))).mean((2, 3))),
-        a=nn.Conv2d(1, 64, 3, padding=1, stride=2),
-        b=nn.Conv2d(64, 64, 3, padding=1),
-        out=nn.Linear(64, CLASSES),
-    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        wide = Custom(
+            lambda m, x: m.out(torch.tanh(m.b(torch.tanh(m.a(x)))).mean((2, 3))),  # no step that rounding may take
+            a=nn.Conv2d(1, 64, 3, padding=1, stride=2),
+            b=nn.Conv2d(64, 64, 3, padding=1),
+            out=nn.Linear(64, CLASSES),
+        )
     holdings = make_holdings((1, 32, 32), [8, 8])
     run = Run(wide, holdings, settings(batch_size=8))
     assert (run.form, "native" in run.reason) == ("images", True)
@@ -188,8 +288,16 @@ def test_a_norm_is_joined_with_what_is_behind_it_once(module: nn.Module) -> None
     keyed = copy.deepcopy(module)
     use_keys(keyed)
     program = trace(graph_of(keyed), Parameters.of(keyed), torch.zeros(1, 8, 8))
-    fused = [i for i in _fuse(program) if i.fused is not None]
-    assert [(len(i.inputs), i.fused.relu) for i in fused if i.fused] == [
+    shapes = [slot.shape for slot in Parameters.of(keyed).trained]
+    layers = [own.layer for own in instructions(program, shapes, 4)]
+    stretches = [
+        own for own in joined(instructions(program, shapes, 4), len(program.steps)) if isinstance(own, Stretch)
+    ]
+    assert [len(own.layers) for own in stretches] == [9, 1]  # dropout is between them
+    assert not any(own.layer for own in instructions(program, shapes, 0))
+    ways = [own.way for own in layers if isinstance(own, Convolve)]
+    assert ways == ["windows", "tiles", "tiles", "windows", "windows"]
+    assert [(len(own.sources), own.relu) for own in layers if isinstance(own, Normalise)] == [
         (1, True),  # norm
         (2, True),  # norm1, and the shortcut
         (1, False),  # norm3

@@ -16,22 +16,6 @@
 
 typedef ptrdiff_t idx;
 
-#include "images.h"
-#include "recurrence.h"
-
-typedef struct {
-    const char *name;
-    int (*convolve)(const convolution *, const float *, const float *, idx, idx, int, const float *, float *);
-    int (*kernel)(const convolution *, const float *, const float *, float *);
-    int (*norm)(const float *, const float *, const float *, const float *, float *, float *, idx, idx, idx, idx,
-                double, int);
-    int (*norm_back)(const float *, const float *, const float *, const float *, const float *, float *, float *,
-                     float *, float *, idx, idx, idx, idx, int);
-    int (*recur)(const recurrence *, float *const *);
-    int (*recur_back)(const recurrence *, float *const *);
-    int (*recur_heard)(const recurrence *, float *const *);
-} kernels;
-
 static inline idx ceil_div(idx a, idx b) { return (a + b - 1) / b; }
 static inline idx least(idx a, idx b) { return a < b ? a : b; }
 static inline idx most(idx a, idx b) { return a > b ? a : b; }
@@ -40,6 +24,26 @@ static float *scratch(idx floats)
 {
     return aligned_alloc(64, (size_t)ceil_div(floats, 16) * 16 * sizeof(float));
 }
+
+#include "images.h"
+#include "recurrence.h"
+#include "windows.h"
+
+typedef struct {
+    const char *name;
+    int (*convolve)(const convolution *, const float *, const float *, idx, idx, int, const float *, float *, int);
+    int (*kernel)(const convolution *, const float *, const float *, float *);
+    int (*norm)(const float *, const float *, const float *, const float *, float *, float *, idx, idx, idx, idx,
+                double, int);
+    int (*norm_back)(const float *, const float *, const float *, const float *, const float *, float *, float *,
+                     float *, float *, idx, idx, idx, idx, int);
+    int (*recur)(const recurrence *, float *const *);
+    int (*recur_back)(const recurrence *, float *const *);
+    int (*recur_heard)(const recurrence *, float *const *);
+    int (*slide)(const window *, const float *, const float *, const float *, float *);
+    int (*slide_back)(const window *, const float *, const float *, float *, int);
+    int (*slide_kernel)(const window *, const float *, const float *, float *);
+} kernels;
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -123,13 +127,14 @@ static PyObject *answer(int done)
 static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
-    idx v[13];
-    if (!integers(args, given, 13, v))
+    idx v[14];
+    if (!integers(args, given, 14, v))
         return NULL;
     const convolution q = read_convolution(v + 4);
     int done;
     Py_BEGIN_ALLOW_THREADS
-    done = active->convolve(&q, (float *)v[0], (float *)v[1], v[10], v[11], (int)v[12], (float *)v[2], (float *)v[3]);
+    done = active->convolve(&q, (float *)v[0], (float *)v[1], v[10], v[11], (int)v[12], (float *)v[2], (float *)v[3],
+                            (int)v[13]);
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -144,6 +149,65 @@ static PyObject *kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
     int done;
     Py_BEGIN_ALLOW_THREADS
     done = active->kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+/* Sizes of a convolution by windows, checked: what is no convolution is refused. */
+static int read_window(const idx *v, window *q)
+{
+    *q = (window){v[0], v[1], v[2], v[3], 0, 0, v[4], v[5], v[6], v[7], v[8], v[9], v[10]};
+    int fits = q->n >= 0 && q->o % 16 == 0 && q->ph >= 0 && q->pw >= 0;
+    for (int i = 1; i < 9; i++)
+        fits = fits && v[i] > 0;
+    fits = fits && q->kh <= q->h + 2 * q->ph && q->kw <= q->w + 2 * q->pw;
+    if (!fits)
+        return PyErr_Format(PyExc_ValueError, "%zd images of %zd x %zd x %zd, %zd kernels of %zd x %zd: no convolution",
+                            q->n, q->h, q->w, q->c, q->o, q->kh, q->kw) != NULL;
+    q->oh = (q->h + 2 * q->ph - q->kh) / q->sh + 1, q->ow = (q->w + 2 * q->pw - q->kw) / q->sw + 1;
+    return 1;
+}
+
+static PyObject *slide(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[15];
+    window q;
+    if (!integers(args, given, 15, v) || !read_window(v + 4, &q))
+        return NULL;
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->slide(&q, (float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *slide_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[15];
+    window q;
+    if (!integers(args, given, 15, v) || !read_window(v + 3, &q))
+        return NULL;
+    if (q.c % 16)
+        return PyErr_Format(PyExc_ValueError, "the gradient of %zd channels, which are no multiple of 16", q.c);
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->slide_back(&q, (float *)v[0], (float *)v[1], (float *)v[2], (int)v[14]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *slide_kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[14];
+    window q;
+    if (!integers(args, given, 14, v) || !read_window(v + 3, &q))
+        return NULL;
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = active->slide_kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -265,8 +329,14 @@ static PyObject *use_level(PyObject *self, PyObject *index)
 #define FAST(f) ((PyCFunction)(void (*)(void))(f))
 static PyMethodDef methods[] = {
     {"convolve", FAST(convolve), METH_FASTCALL,
-     "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned)"},
+     "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned,"
+     " add)"},
     {"kernel", FAST(kernel), METH_FASTCALL, "kernel(x, grad, grad_weight, n, h, w, c, o, pad)"},
+    {"slide", FAST(slide), METH_FASTCALL, "slide(x, weight, bias, out, n, h, w, c, o, kh, kw, sh, sw, ph, pw)"},
+    {"slide_back", FAST(slide_back), METH_FASTCALL,
+     "slide_back(grad, weight, grad_x, n, h, w, c, o, kh, kw, sh, sw, ph, pw, add)"},
+    {"slide_kernel", FAST(slide_kernel), METH_FASTCALL,
+     "slide_kernel(x, grad, grad_weight, n, h, w, c, o, kh, kw, sh, sw, ph, pw)"},
     {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, eps)"},
     {"norm_back", FAST(norm_back), METH_FASTCALL,
      "norm_back(grad, x, out, weight, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, relu)"},
@@ -296,9 +366,11 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 #include "product.h"
 #include "images.h"
 #include "recurrence.h"
+#include "windows.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
-                                      NAME(recur), NAME(recur_back), NAME(recur_heard)};
+                                      NAME(recur), NAME(recur_back), NAME(recur_heard), NAME(slide),
+                                      NAME(slide_back), NAME(slide_kernel)};
 
 #undef vec
 #undef ivec

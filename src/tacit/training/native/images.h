@@ -140,9 +140,9 @@ static TARGET void NAME(enter)(const convolution *q, const float *from, idx firs
     }
 }
 
-/* A' m A of `count` tiles, and the bias: `channels` of the outputs. */
+/* A' m A of `count` tiles, and the bias: `channels` of the outputs, written or added to what is there. */
 static TARGET void NAME(leave)(const convolution *q, const float *from, idx first, idx count, idx step, idx channels,
-                               const float *bias, float *to)
+                               const float *bias, float *to, int add)
 {
     for (idx i = 0; i < count; i++, from += channels) {
         idx n, y, x;
@@ -162,8 +162,10 @@ static TARGET void NAME(leave)(const convolution *q, const float *from, idx firs
                 vec own[4];
                 LEAVE((t + 6 * k), 1, own, 1);
                 UNROLL for (int j = 0; j < 4; j++)
-                    if (j < wide)
-                        STORE(at + k * row + j * q->o + c, own[j] + more);
+                    if (j < wide) {
+                        float *pixel = at + k * row + j * q->o + c;
+                        STORE(pixel, own[j] + (add ? LOAD(pixel) : more));
+                    }
             }
         }
     }
@@ -221,7 +223,7 @@ static TARGET void NAME(widen)(const float *w, idx in, idx out, int turned, idx 
 }
 
 static TARGET int NAME(convolve)(const convolution *q, const float *x, const float *w, idx in, idx out, int turned,
-                                 const float *bias, float *y)
+                                 const float *bias, float *y, int add)
 {
     const int whole = q->c * q->o <= LARGE;
     const idx cb = whole ? q->c : least(q->c, SIDE), ob = whole ? q->o : least(q->o, SIDE);
@@ -247,7 +249,7 @@ static TARGET int NAME(convolve)(const convolution *q, const float *x, const flo
                     NAME(product)(v + p * vs + c, q->c, 1, u + p * us, ob, c ? m + p * ms : NULL, outputs, m + p * ms,
                                   outputs, count, outputs, inputs);
             }
-            NAME(leave)(q, m, first, count, ms, outputs, bias ? bias + o : NULL, y + o);
+            NAME(leave)(q, m, first, count, ms, outputs, bias ? bias + o : NULL, y + o, add);
         }
     }
     free(v);

@@ -1,28 +1,26 @@
 """One client's images through native convolutions and group norms, in the order (batch, height, width, channels).
 
 A convolution of 3 x 3 by Winograd's method takes a quarter of the products; its result differs from a plain sum's by
-rounding, about a millionth. A group norm, what is added to its result and the rectifier behind it are one kernel.
-Everything else is PyTorch's. Models whose channels keep a core busy one client at a time have nothing to gain from many
-clients at once, and this from every layer.
+rounding, about a millionth. Other convolutions are products of windows that nobody copies. A group norm, what is added
+to its result and the rectifier behind it are one kernel, and layers in a row are one step of autograd
+(:mod:`tacit.training.native.stretch`). Everything else is PyTorch's. Models whose channels keep a core busy one client
+at a time have nothing to gain from many clients at once, and this from every layer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch import Tensor, nn
 
-from tacit.training import native
 from tacit.training.grouped import ByBatch, run_step
-from tacit.training.native import LANES, addresses
-from tacit.training.program import Combine, Convolution, GroupNorm, Program, ProgramStep, is_relu
+from tacit.training.native import LANES
+from tacit.training.native.stretch import MOST_PAD, Convolve, Layer, Normalise, Stretch, Way
+from tacit.training.program import Combine, Convolution, GroupNorm, Pointwise, Program, ProgramStep, is_relu
 
-_MOST_PAD = 2
 _FILLED = 8  # of a tile's 16 outputs, on average: the rest is computed for nothing
 _LARGE, _TILES = 16_384, 8  # pairs of channels whose kernels are worth transforming for so many tiles only
 _CHANNELS_LAST = torch.channels_last
@@ -53,24 +51,18 @@ def _suits(step: ProgramStep, weight: torch.Size) -> bool:
         kernel == [3, 3]
         and c.stride == c.dilation == (1, 1)
         and c.groups == 1
-        and c.padding[0] == c.padding[1] <= _MOST_PAD
+        and c.padding[0] == c.padding[1] <= MOST_PAD
         and inputs % LANES == outputs % LANES == 0
         and high * wide >= _FILLED * -(-high // 4) * -(-wide // 4)
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Fused:
-    """A group norm with what is added to its result, if anything, and the rectifier behind, if any."""
+class Instruction:
+    """A step of the program, or several that a native layer joins."""
 
-    norm: GroupNorm
-    relu: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Instruction:
     step: ProgramStep
-    fused: _Fused | None
+    layer: Layer | None  # which is native, or can run among native ones
     inputs: tuple[int, ...]
     output: int
 
@@ -82,8 +74,9 @@ class ImageNetwork:
     client_axis = 0
 
     def __init__(self, program: Program) -> None:
-        self._instructions = _fuse(program)
+        self._program = program
         self._images = len(program.input_shape) == 3
+        self._plans: dict[int, list[Instruction | Stretch]] = {}  # by the examples of a batch
 
     def arranged(self, parameter: Tensor) -> Tensor:
         """Return a stacked parameter in the order of memory in which the network computes with it."""
@@ -92,192 +85,126 @@ class ImageNetwork:
     def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
         """Return the model's outputs, ``(1, batch, ...)``, of parameters and features with a client axis of one."""
         value = features[0].contiguous(memory_format=_CHANNELS_LAST) if self._images else features
-        values = {0: value}
-        for instruction in self._instructions:
-            inputs = [values[i] for i in instruction.inputs]
-            values[instruction.output] = _run(instruction, inputs, parameters, keys)
-        return value if not self._instructions else values[self._instructions[-1].output]
+        values, last = {0: value}, len(self._program.steps)
+        for part in self._plan(features.shape[1], parameters):
+            if isinstance(part, Stretch):
+                values.update(part(values, parameters))
+            else:
+                inputs = [values[i] for i in part.inputs]
+                values[part.output] = run_step(part.step, inputs, parameters, keys, ByBatch(1))
+        return values[last]
+
+    def _plan(self, batch: int, parameters: Sequence[Tensor]) -> list[Instruction | Stretch]:
+        """Return what runs for a batch of so many examples: whether tiles pay depends on how many there are."""
+        if batch not in self._plans:
+            shapes = [parameter.shape[1:] for parameter in parameters]
+            self._plans[batch] = joined(instructions(self._program, shapes, batch), len(self._program.steps))
+        return self._plans[batch]
 
 
-def _run(
-    instruction: _Instruction, inputs: Sequence[Tensor], parameters: Sequence[Tensor], keys: Tensor | None
-) -> Tensor:
-    step, operation = instruction.step, instruction.step.operation
-    if instruction.fused is not None:
-        norm = instruction.fused.norm
-        scale, shift = (None if slot is None else parameters[slot].flatten() for slot in (norm.weight, norm.bias))
-        added = inputs[1] if len(inputs) > 1 else None
-        return group_norm(inputs[0], norm.groups, scale, shift, norm.epsilon, added=added, relu=instruction.fused.relu)
-    if isinstance(operation, Convolution):
-        weight = parameters[operation.weight].flatten(0, 1)
-        few = weight.shape[0] * weight.shape[1] > _LARGE and _tiles(len(inputs[0]), step) < _TILES
-        if _suits(step, weight.shape) and not few:
-            bias = None if operation.bias is None else parameters[operation.bias].flatten()
-            return conv3x3(inputs[0], weight, bias, padding=operation.padding[0])
-    return run_step(step, inputs, parameters, keys, ByBatch(1))
-
-
-def _tiles(batch: int, step: ProgramStep) -> int:
-    return batch * -(-step.shape[1] // 4) * -(-step.shape[2] // 4)
-
-
-def _fuse(program: Program) -> list[_Instruction]:
-    """Join each group norm with the sum and the rectifier behind it, where nobody else needs what is in between."""
-    uses = Counter(i for step in program.steps for i in step.inputs)
-    users = {i: place for place, step in enumerate(program.steps) for i in step.inputs}
-    fused: dict[int, _Instruction] = {}  # by the place of the last step that is joined
-    gone: set[int] = set()
-    for place, step in enumerate(program.steps):
-        if not isinstance(step.operation, GroupNorm) or step.shape[0] % LANES:
+def joined(parts: Sequence[Instruction], last: int) -> list[Instruction | Stretch]:
+    """Join layers in a row; ``last`` is the value that the program returns."""
+    plan: list[Instruction | Stretch] = []
+    row: list[Layer] = []
+    for place, part in enumerate(parts):
+        if part.layer is None:
+            plan.append(part)
             continue
-        last, inputs, relu, joined = place, step.inputs, False, [place]
-        following = _next(uses, users, last)
-        if following is not None and following not in gone:
-            behind = program.steps[following]
-            if isinstance(behind.operation, Combine) and behind.operation.function is torch.add:
-                inputs = (*inputs, *(i for i in behind.inputs if i != last + 1))
-                last = following
-                joined.append(last)
-                following = _next(uses, users, last)
-        if following is not None and is_relu(program.steps[following]):
-            last, relu = following, True
-            joined.append(last)
-        gone.update(joined)
-        own = _Fused(norm=step.operation, relu=relu)
-        fused[last] = _Instruction(step=step, fused=own, inputs=inputs, output=last + 1)
+        row.append(part.layer)
+        rest = parts[place + 1 :]
+        if not rest or rest[0].layer is None:
+            plan.append(Stretch(row, used=frozenset((last, *(i for later in rest for i in later.inputs)))))
+            row = []
+    return plan
+
+
+def instructions(program: Program, parameters: Sequence[torch.Size], batch: int) -> list[Instruction]:
+    """Return what runs for a batch of so many examples.
+
+    A group norm takes along the sum and the rectifier behind it, where nobody else needs what is in between. Shortcuts
+    that change nothing are left out.
+    """
+    steps, gone = _without_identities(program)
+    uses = Counter(i for place, step in enumerate(steps) if place not in gone for i in step.inputs)
+    users = {i: place for place, step in enumerate(steps) if place not in gone for i in step.inputs}
+    found: dict[int, Instruction] = {}  # by the place of the last step that is joined
+    for place, step in enumerate(steps):
+        if isinstance(step.operation, Convolution) and batch:
+            layer = _convolve(step, place + 1, parameters[step.operation.weight], batch)
+            found[place] = Instruction(step=step, layer=layer, inputs=step.inputs, output=place + 1)
+        elif isinstance(step.operation, GroupNorm) and step.shape[0] % LANES == 0 and batch:
+            last, inputs, relu, own = place, step.inputs, False, [place]
+            following = _next(uses, users, last)
+            if following is not None and following not in gone:
+                behind = steps[following]
+                if isinstance(behind.operation, Combine) and behind.operation.function is torch.add:
+                    inputs = (*inputs, *(i for i in behind.inputs if i != last + 1))
+                    last = following
+                    own.append(last)
+                    following = _next(uses, users, last)
+            if following is not None and is_relu(steps[following]):
+                last, relu = following, True
+                own.append(last)
+            gone.update(own)
+            norm = _normalise(step.operation, inputs, last + 1, relu=relu)
+            found[last] = Instruction(step=step, layer=norm, inputs=inputs, output=last + 1)
     return [
-        fused.get(place) or _Instruction(step=step, fused=None, inputs=step.inputs, output=place + 1)
-        for place, step in enumerate(program.steps)
-        if place in fused or place not in gone
+        found.get(place) or Instruction(step=step, layer=None, inputs=step.inputs, output=place + 1)
+        for place, step in enumerate(steps)
+        if place in found or place not in gone
     ]
+
+
+def _without_identities(program: Program) -> tuple[list[ProgramStep], set[int]]:
+    """Return the steps, whose inputs skip those that change nothing, and the places of these; the last one stays."""
+    names: dict[int, int] = {}
+    steps, gone = [], set()
+    for place, step in enumerate(program.steps):
+        inputs = tuple(names.get(i, i) for i in step.inputs)
+        own = step.operation
+        if isinstance(own, Pointwise) and isinstance(own.function, nn.Identity) and place + 1 < len(program.steps):
+            names[place + 1] = inputs[0]
+            gone.add(place)
+        steps.append(replace(step, inputs=inputs))
+    return steps, gone
+
+
+def _convolve(step: ProgramStep, target: int, weight: torch.Size, batch: int) -> Convolve:
+    own, source = step.operation, step.inputs[0]
+    assert isinstance(own, Convolution)
+    outputs, inputs = weight[:2]
+    few = outputs * inputs > _LARGE and batch * -(-step.shape[1] // 4) * -(-step.shape[2] // 4) < _TILES
+    way: Way = "torch"
+    if _suits(step, weight) and not few:
+        way = "tiles"
+    elif own.groups == 1 and own.dilation == (1, 1) and outputs % LANES == 0 and (inputs % LANES == 0 or not source):
+        way = "windows"  # nobody asks for the gradient of the features
+    return Convolve(
+        source=source,
+        target=target,
+        weight=own.weight,
+        bias=own.bias,
+        stride=own.stride,
+        padding=own.padding,
+        dilation=own.dilation,
+        groups=own.groups,
+        way=way,
+    )
+
+
+def _normalise(norm: GroupNorm, inputs: Sequence[int], target: int, *, relu: bool) -> Normalise:
+    return Normalise(
+        source=inputs[0],
+        added=inputs[1] if len(inputs) > 1 else None,
+        target=target,
+        groups=norm.groups,
+        weight=norm.weight,
+        bias=norm.bias,
+        epsilon=norm.epsilon,
+        relu=relu,
+    )
 
 
 def _next(uses: Counter[int], users: dict[int, int], place: int) -> int | None:
     """Return the place of the only step that uses the result of another, once; None where there is no such step."""
     return users[place + 1] if uses[place + 1] == 1 else None
-
-
-def conv3x3(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: int) -> Tensor:
-    """Return ``F.conv2d(x, weight, bias, padding=padding)`` for a kernel of 3 x 3, channels last.
-
-    Args:
-        x: ``(N, C, H, W)``, float32; C is a multiple of 16.
-        weight: ``(O, C, 3, 3)``; O is a multiple of 16.
-        bias: ``(O,)``.
-        padding: 0 to 2 zeros on each side.
-    """
-    outputs, inputs = weight.shape[:2]
-    if x.dim() != 4 or x.shape[1] != inputs or weight.shape[2:] != (3, 3) or inputs % LANES or outputs % LANES:
-        raise ValueError(
-            f"conv3x3: x {tuple(x.shape)} and weight {tuple(weight.shape)} don't fit: expected (N, C, H, W) and "
-            f"(O, C, 3, 3) with C and O multiples of {LANES}"
-        )
-    if not 0 <= padding <= _MOST_PAD or min(x.shape[2:]) + 2 * padding < 3 or not len(x):
-        raise ValueError(f"conv3x3: padding {padding} (0 to {_MOST_PAD}) leaves no output of x {tuple(x.shape)}")
-    if bias is not None and bias.shape != (outputs,):
-        raise ValueError(f"conv3x3: bias is {tuple(bias.shape)}, expected {(outputs,)}")
-    _check("conv3x3", x, weight, bias)
-    out: Tensor = _Convolution.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]  # torch gives it no types
-    return out
-
-
-def group_norm(
-    x: Tensor,
-    groups: int,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    epsilon: float,
-    *,
-    added: Tensor | None = None,
-    relu: bool = False,
-) -> Tensor:
-    """Return ``F.group_norm(x, groups, weight, bias, epsilon)``, plus ``added``, rectified if asked, channels last."""
-    if x.dim() != 4 or x.shape[1] % LANES or x.shape[1] % groups or not x.numel():
-        raise ValueError(
-            f"group_norm: x is {tuple(x.shape)}, expected (N, C, H, W) with C a multiple of {LANES} and of {groups}"
-        )
-    if any(own is not None and own.shape != x.shape[1:2] for own in (weight, bias)):
-        raise ValueError(f"group_norm: weight and bias must be {(x.shape[1],)}")
-    if added is not None and added.shape != x.shape:
-        raise ValueError(f"group_norm: {tuple(added.shape)} can't be added to {tuple(x.shape)}")
-    _check("group_norm", x, weight, bias, added)
-    out: Tensor = _GroupNorm.apply(x, added, weight, bias, groups, epsilon, relu)  # type: ignore[no-untyped-call]  # as above
-    return out
-
-
-def _check(name: str, *values: Tensor | None) -> None:
-    if not native.available():
-        raise RuntimeError(f"{name}: the native kernels are not there; check available() first")
-    for value in values:
-        if value is not None and (value.dtype != torch.float32 or not value.is_cpu):
-            raise ValueError(f"{name}: expected float32 on the CPU, got {value.dtype} on {value.device}")
-
-
-class _Convolution(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor:
-        x, weight = x.contiguous(memory_format=_CHANNELS_LAST), weight.contiguous()
-        bias = None if bias is None else bias.contiguous()
-        n, inputs, high, wide = x.shape
-        outputs, shape = len(weight), (high + 2 * padding - 2, wide + 2 * padding - 2)
-        out = torch.empty((n, outputs, *shape), memory_format=_CHANNELS_LAST, dtype=x.dtype, device=x.device)
-        sizes = (n, high, wide, inputs, outputs, padding)
-        native.kernels.convolve(*addresses(x, weight, bias, out), *sizes, 9, 9 * inputs, 0)
-        ctx.save_for_backward(x, weight)
-        ctx.sizes = sizes
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        n, high, wide, inputs, outputs, padding = ctx.sizes
-        grad = grad.contiguous(memory_format=_CHANNELS_LAST)
-        grad_x = grad_weight = grad_bias = None
-        if ctx.needs_input_grad[0]:
-            grad_x = torch.empty_like(x)
-            sizes = (n, *grad.shape[2:], outputs, inputs, _MOST_PAD - padding)
-            native.kernels.convolve(*addresses(grad, weight, None, grad_x), *sizes, 9 * inputs, 9, 1)
-        if ctx.needs_input_grad[1]:
-            grad_weight = torch.empty_like(weight)
-            native.kernels.kernel(*addresses(x, grad, grad_weight), n, high, wide, inputs, outputs, padding)
-        if ctx.needs_input_grad[2]:
-            grad_bias = grad.sum((0, 2, 3))
-        return grad_x, grad_weight, grad_bias, None
-
-
-class _GroupNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        added: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        groups: int,
-        epsilon: float,
-        relu: bool,
-    ) -> Tensor:
-        x = x.contiguous(memory_format=_CHANNELS_LAST)
-        added = None if added is None else added.contiguous(memory_format=_CHANNELS_LAST)
-        weight, bias = (None if own is None else own.contiguous() for own in (weight, bias))
-        out, moments = torch.empty_like(x), x.new_empty(len(x), groups, 2)
-        n, channels, high, wide = x.shape
-        ctx.sizes = (n, high * wide, channels, groups, int(relu))
-        native.kernels.norm(*addresses(x, added, weight, bias, out, moments), *ctx.sizes, epsilon)
-        ctx.save_for_backward(x, out if relu else None, weight, moments)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, out, weight, moments = ctx.saved_tensors
-        grad = grad.contiguous(memory_format=_CHANNELS_LAST)
-        needs = ctx.needs_input_grad
-        grad_x, grad_added = torch.empty_like(x), torch.empty_like(x) if needs[1] and out is not None else None
-        sums = x.new_empty(2, x.shape[1])
-        given = (grad, x, out, weight, moments, grad_x, grad_added, sums[0], sums[1])
-        native.kernels.norm_back(*addresses(*given), *ctx.sizes)
-        if needs[1] and out is None:  # what is added to has the gradient of the sum
-            grad_added = grad
-        return grad_x, grad_added, sums[0] if needs[2] else None, sums[1] if needs[3] else None, None, None, None
