@@ -10,8 +10,10 @@ vmap       other models without control flow on data or random numbers of their 
 loop       everything else, runs with hooks, and on CPUs models so large that one client fills a core
 =========  ==========================================================================================
 
-On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds. On a GPU
-that one client alone keeps busy, clients train one after another, each by the same captured graph.
+On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds. So do those
+of models with attention, whose clients train one after another on each core, by native attention
+(:mod:`tacit.training.native.attention`). On a GPU that one client alone keeps busy, clients train one after another,
+each by the same captured graph.
 
 All forms give the same result for a client (up to the order of floating-point sums), whoever trains beside it.
 """
@@ -39,6 +41,7 @@ from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
 from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.native import available, images
+from tacit.training.native.attention import Natively
 from tacit.training.parameters import Parameters, hooked_backwards
 from tacit.training.private.probe import calm
 from tacit.training.program import NoProgram, Program, drops_by_function, graph_of, trace
@@ -57,6 +60,8 @@ _BUSY = "one client's operations keep the GPU busy: many clients at once would g
 _ALONE = "one client keeps the GPU busy: clients train one after another, by a captured graph"
 _HEAVY = "the model is so large that copies for many clients at once would cost more than they gain"
 _NATIVE = "one client's operations keep a core busy: clients train one after another, by native convolutions"
+_ATTENDS = "one client's operations keep a core busy: clients train one after another, by native attention"
+_USES = 128  # steps of one client before a program is made of them: it takes as long as some hundred, to save a fifth
 _MOSTLY = 0.5  # of the arithmetic in convolutions is to be done by the native ones
 _GAIN = 2  # cores of PyTorch's that one with the native ones is worth; PyTorch spreads a lone client over all
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
@@ -148,17 +153,31 @@ class _Choice:
 
     def _followed(self) -> StraightStep | None:
         """Return what follows a tiny model's steps and makes a straight program of them, where that pays."""
-        if self.form not in ("grouped", "vmap") or not self._can_be_straight:
+        follow = self._can_be_followed if self._alone else self._can_be_straight
+        if self.form not in ("grouped", "vmap") or not follow:
             return None
         own = self._stacked()
         module = own.network.module if isinstance(own.network, VmappedNetwork) else nn.Identity()
-        return StraightStep(own.differentiated, module)
+        return StraightStep(own.differentiated, module, **({"uses": _USES} if self._alone else {}))
 
     @functools.cached_property
     def _can_be_straight(self) -> bool:
-        if self._device.type != "cpu" or self._draws or any(part.native for part in self._recurs):
-            return False  # of a native call nothing can be written down
-        return self._cost(self._mapped).tiny
+        return self._can_be_followed and self._cost(self._mapped).tiny
+
+    @property
+    def _can_be_followed(self) -> bool:
+        """Whether a step can be written down; of native recurrent layers nothing can."""
+        return self._device.type == "cpu" and not self._draws and not any(part.native for part in self._recurs)
+
+    @functools.cached_property
+    def _attends(self) -> bool:
+        """Whether native kernels can compute attention in the model, one client after another."""
+        if self._device.type != "cpu" or self._draws or not available():
+            return False
+        module = copy.deepcopy(self._mapped)
+        with torch.no_grad(), Natively() as mode:
+            module(calm(self._holdings.features[:2]))
+        return bool(mode.met)
 
     @property
     def _recurs(self) -> list[Recurrence]:
@@ -174,7 +193,7 @@ class _Choice:
         """
         if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide):
             return 1
-        alone = self.form in ("loop", "images")
+        alone = self.form in ("loop", "images") or self._alone
         return min(self._workers, len(self._holdings.rows)) if alone else self._workers
 
     @functools.cached_property
@@ -241,7 +260,8 @@ class _Choice:
                 else images.ImageNetwork(self._program)
             )
         else:
-            network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout)
+            natively = self._alone and self._device.type == "cpu"
+            network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout, natively=natively)
         return StackedTrainer(
             network=network,
             layout=self.layout,
@@ -316,16 +336,19 @@ class _Choice:
 
     def _fastest(self, allowed: list[Form]) -> Form:
         """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
-        enough = _GAIN * len(self._holdings.rows) >= self._workers
-        if "images" in allowed and enough and self._images >= _MOSTLY and not self._cost(self._module).small:
-            self.reason = _NATIVE
-            return "images"
-        first = next(form for form in allowed if form != "images")
-        if self._device.type == "cpu" and self.layout.size > _LARGE and first != "loop":
+        first: Form = next(form for form in allowed if form != "images")
+        if _GAIN * len(self._holdings.rows) >= self._workers:
+            if "images" in allowed and self._images >= _MOSTLY and not self._cost(self._module).small:
+                self.reason = _NATIVE
+                return "images"
+            if first == "vmap" and self._attends and not self._cost(self._mapped).tiny:
+                self.reason, self._alone = _ATTENDS, True
+        heavy = self._device.type == "cpu" and self.layout.size > _LARGE and first != "loop"
+        if self._alone or (not heavy and (first in ("lanes", "loop") or self._draws)):
+            return first
+        if heavy:
             self.reason = _HEAVY
             return "loop"
-        if first in ("lanes", "loop") or self._draws:
-            return first
         loop = self._cost(self._module)
         if self._device.type != "cpu":
             return self._fastest_on_gpu(first, loop)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from tacit.training.batchable import Explicit, places_in
 from tacit.training.dropout import KeyedDropout
+from tacit.training.native.attention import Natively
 from tacit.training.parameters import Parameters
 
 
@@ -18,14 +20,16 @@ class VmappedNetwork:
     ``randomness="error"``: a module that draws its own random numbers would draw others here than in a loop over
     clients, so it is refused and trains in the loop. Attention's fast kernels can't be mapped and are written out
     (:class:`~tacit.training.batchable.Explicit`); after the first pass only where the module has any. One client alone
-    needs no map, and has the module's own kernels.
+    needs no map, and has the module's own kernels, or ``natively`` ours
+    (:class:`~tacit.training.native.attention.Natively`).
     """
 
     name = "vmap"
     client_axis = 0
 
-    def __init__(self, module: nn.Module, layout: Parameters) -> None:
+    def __init__(self, module: nn.Module, layout: Parameters, *, natively: bool = False) -> None:
         self.module = module.train()
+        self._natively = natively
         self._places = places_in(module, [slot.name for slot in layout.trained])
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
         self._attends: bool | None = None  # nobody knows before the first pass
@@ -45,7 +49,8 @@ class VmappedNetwork:
             return result
 
         if len(features) == 1:
-            return one([own[0] for own in parameters], keys[0], features[0])[None]
+            with Natively() if self._natively else nullcontext():
+                return one([own.squeeze(0) for own in parameters], keys[0], features[0])[None]
         mapped = vmap(one, randomness="error")
         if self._attends is False:
             plain: Tensor = mapped(list(parameters), keys, features)

@@ -1,8 +1,8 @@
-"""What PyTorch computes slowly for one model on a CPU, by native kernels: images' layers and recurrent ones.
+"""What PyTorch computes slowly for one model on a CPU, by native kernels: images' layers, recurrent ones, attention.
 
-``images.h`` and ``recurrence.h`` have the loops and say how they save time; :mod:`tacit.training.native.images` and
-:mod:`tacit.training.native.recurrent` are what calls them. The kernels release the GIL and use one thread each, so that
-one thread per core scales. They are optional: :func:`available` says whether they are there.
+``images.h``, ``recurrence.h`` and ``attention.h`` have the loops and say how they save time; the modules of these names
+are what calls them. The kernels release the GIL and use one thread each, so that one thread per core scales. They are
+optional: :func:`available` says whether they are there.
 """
 
 from __future__ import annotations

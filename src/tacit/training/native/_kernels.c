@@ -1,4 +1,4 @@
-/* Loops over the numbers of one model: convolutions and group norms of images, recurrent layers.
+/* Loops over the numbers of one model: convolutions and group norms of images, recurrent layers, attention.
  *
  * They are compiled once per instruction set: the file includes itself with
  * LEVEL defined, and the widest level the processor has is chosen when the
@@ -28,6 +28,7 @@ static float *scratch(idx floats)
 #include "images.h"
 #include "recurrence.h"
 #include "windows.h"
+#include "attention.h"
 
 typedef struct {
     const char *name;
@@ -43,6 +44,9 @@ typedef struct {
     int (*slide)(const window *, const float *, const float *, const float *, float *);
     int (*slide_back)(const window *, const float *, const float *, float *, int);
     int (*slide_kernel)(const window *, const float *, const float *, float *);
+    int (*attend)(const attention *, float *const *);
+    int (*attend_back)(const attention *, float *const *);
+    void (*gelu)(const float *, float *, float *, idx, int);
 } kernels;
 
 #define JOIN_(a, b) a##_##b
@@ -301,6 +305,49 @@ static PyObject *recur_heard(PyObject *self, PyObject *const *args, Py_ssize_t g
     return recurrent(args, given, HEARD_ARRAYS, 2);
 }
 
+static PyObject *attentive(PyObject *const *args, Py_ssize_t given, int arrays, int back)
+{
+    idx v[30];
+    float *at[ATTEND_BACK_ARRAYS];
+    if (given != arrays + 23)
+        return PyErr_Format(PyExc_TypeError, "expected %d integers and a scale, got %zd", arrays + 22, given);
+    attention a = {.scale = (float)PyFloat_AsDouble(args[given - 1])};
+    if (PyErr_Occurred() || !integers(args, given - 1, arrays + 22, v))
+        return NULL;
+    for (int i = 0; i < arrays; i++)
+        at[i] = (float *)v[i];
+    memcpy(&a, v + arrays, 22 * sizeof *v);
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = (back ? active->attend_back : active->attend)(&a, at);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    return attentive(args, given, ATTEND_ARRAYS, 0);
+}
+
+static PyObject *attend_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    return attentive(args, given, ATTEND_BACK_ARRAYS, 1);
+}
+
+static PyObject *gelu(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[5];
+    if (!integers(args, given, 5, v))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    active->gelu((float *)v[0], (float *)v[1], (float *)v[2], v[3], (int)v[4]);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyObject *level_names(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -350,6 +397,12 @@ static PyMethodDef methods[] = {
     {"recur_heard", FAST(recur_heard), METH_FASTCALL,
      "recur_heard(grad_out, grad_last, weight_ih, weight_hh, gates, states, cells, curved, grad_x, grad_gates, "
      "grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru, threads): of one client"},
+    {"attend", FAST(attend), METH_FASTCALL,
+     "attend(query, key, value, mask, out, weights, batch, heads, queries, keys, width, causal, 3 strides of query, key, "
+     "value and out each, 4 of mask, scale)"},
+    {"attend_back", FAST(attend_back), METH_FASTCALL,
+     "attend_back(grad, query, key, value, weights, grad_query, grad_key, grad_value, and as attend; out's are grad's)"},
+    {"gelu", FAST(gelu), METH_FASTCALL, "gelu(x, out, slope, count, by tanh)"},
     {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
     {"use_level", use_level, METH_O, "use_level(index into levels())"},
     {NULL, NULL, 0, NULL},
@@ -367,10 +420,12 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 #include "images.h"
 #include "recurrence.h"
 #include "windows.h"
+#include "attention.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
                                       NAME(recur), NAME(recur_back), NAME(recur_heard), NAME(slide),
-                                      NAME(slide_back), NAME(slide_kernel)};
+                                      NAME(slide_back), NAME(slide_kernel), NAME(attend),
+                                      NAME(attend_back), NAME(gelu)};
 
 #undef vec
 #undef ivec
@@ -378,6 +433,8 @@ static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel
 #undef LOAD
 #undef STORE
 #undef INLINE
+#undef MINIMUM
+#undef MAXIMUM
 #undef RMAX
 #undef TILE
 #undef TILES

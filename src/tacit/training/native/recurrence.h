@@ -308,7 +308,4 @@ static TARGET int NAME(recur_heard)(const recurrence *q, float *const *at)
     return 1;
 }
 
-#undef MINIMUM
-#undef MAXIMUM
-
 #endif
