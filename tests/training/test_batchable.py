@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.training.batchable import Attention, Explicit, batchable, explicit_attention, names_in
+from tacit.training.batchable import Attention, Explicit, batchable, explicit_attention, explicit_bag, names_in
 from tacit.training.forms import Form
 from tacit.training.recurrence import Recurrence
 from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
@@ -85,6 +85,52 @@ def test_attention_written_out(options: dict[str, Any]) -> None:
     with Explicit() as mode:
         torch.testing.assert_close(F.scaled_dot_product_attention(query, key, value, **options), expected)
     assert mode.met
+
+
+BAGS: list[dict[str, Any]] = [
+    {},
+    {"mode": "sum"},
+    {"mode": "max"},
+    {"padding_idx": 3},
+    {"padding_idx": -2, "mode": "sum"},
+    {"mode": "max", "padding_idx": 1},  # is left as it is
+]
+
+
+@pytest.mark.parametrize("options", BAGS, ids=str)
+def test_a_bag_of_embeddings_written_out(options: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    words, table, ahead = torch.randint(0, 5, (6, 7)), torch.randn(5, 3, requires_grad=True), torch.randn(6, 3)
+    words[2] = 3  # nothing but padding, where 3 is
+    found = []
+    for function in (F.embedding_bag, explicit_bag):
+        outputs = function(words, table, **options)
+        found.append([outputs, *torch.autograd.grad((outputs * ahead).sum(), table)])
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize(
+    "cell", [nn.GRUCell(3, 4), nn.LSTMCell(3, 4), nn.RNNCell(3, 4, False, "relu"), nn.RNNCell(3, 4)]
+)
+def test_a_cell_of_a_recurrent_layer_written_out(cell: nn.Module) -> None:
+    values, first = torch.randn(5, 3), torch.randn(5, 4)
+    state = (first, first + 1.0) if isinstance(cell, nn.LSTMCell) else first
+    expected = cell(values, state)
+    with Explicit() as mode:
+        torch.testing.assert_close(cell(values, state), expected)
+    assert mode.met
+
+
+@pytest.mark.filterwarnings("error")  # vmap warns of what it computes one client after the other
+def test_bags_and_cells_are_mapped_over_clients() -> None:
+    module = Custom(
+        lambda m, x: m.out(m.cell(m.bag(x), m.cell(m.bag(x)))),
+        bag=nn.EmbeddingBag(7, 4),
+        cell=nn.GRUCell(4, 4),
+        out=nn.Linear(4, 3),
+    )
+    holdings = make_holdings((5,), [6, 2, 5, 6, 7, 9], words=7)
+    Run(module, holdings, settings(), form="vmap").equals(Run(module, holdings, settings(), form="loop"))
 
 
 def test_parameters_are_shared_and_keep_their_place() -> None:

@@ -59,6 +59,7 @@ CASES = {
     "mlp": Case(make=lambda: models.mlp((5,), CLASSES), shape=(5,)),
     "mlp on images": Case(make=lambda: models.mlp((2, 3, 3), CLASSES), shape=(2, 3, 3)),
     "logistic": Case(make=lambda: models.logistic((6,), CLASSES), shape=(6,)),
+    "a single layer": Case(make=lambda: nn.Linear(6, CLASSES), shape=(6,)),
     "handwritten": Case(make=Handwritten, shape=(1, 10, 10)),
     "residual": Case(make=Residual, shape=(1, 8, 8)),
     "group norm": Case(make=_group_norm, shape=(1, 8, 8)),

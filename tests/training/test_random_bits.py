@@ -76,6 +76,12 @@ def test_an_order_does_not_depend_on_the_padding_or_the_others() -> None:
     assert alone[0].tolist() == beside[1, :6].tolist()
 
 
+def test_an_order_is_that_of_the_bits_on_every_device() -> None:
+    sizes, places = torch.tensor([40, 3]), torch.arange(40)
+    drawn = torch.where(places < sizes[:, None], cohort.random_bits(KEYS[:2, None], places[None]), 1 << 33)
+    assert torch.equal(cohort.shuffled_positions(KEYS[:2], sizes, 40), drawn.argsort(dim=1, stable=True))
+
+
 def test_every_order_is_equally_likely() -> None:
     keys = torch.from_numpy(cohort.derive_keys(np.arange(6_000), 2))
     orders = cohort.shuffled_positions(keys, torch.full((6_000,), 3), 3)

@@ -3,7 +3,7 @@
 :func:`batchable` returns a module that computes the same with the same parameters: ``nn.LSTM``, ``nn.GRU`` and
 ``nn.RNN`` become :class:`~tacit.training.recurrence.Recurrence`, ``nn.MultiheadAttention`` becomes :class:`Attention`.
 :class:`Explicit` is a mode under which ``F.scaled_dot_product_attention``, whose fast kernels can't be mapped, is a
-softmax between two matrix products.
+softmax between two matrix products, and bags of embeddings and cells of recurrent layers are written out too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tacit.training.parameters import hooked
-from tacit.training.recurrence import NotInPartsError, Recurrence, linear_of
+from tacit.training.recurrence import Kind, NotInPartsError, Recurrence, linear_of, steps_by_autograd
 
 
 def batchable(module: nn.Module) -> nn.Module:
@@ -202,15 +202,81 @@ def explicit_attention(
     return attention_weights(query, key, attn_mask, scale) @ value
 
 
+def explicit_bag(
+    input: Tensor,  # noqa: A002 - as torch calls it, and callers may
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Return what ``F.embedding_bag`` returns, of bags of one length in operations that can be mapped."""
+    plain = input.dim() == 2 and offsets is None and max_norm is None and not scale_grad_by_freq and not sparse
+    if not plain or (mode == "max" and padding_idx is not None):
+        return F.embedding_bag(
+            input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
+    rows = F.embedding(input, weight)
+    if mode == "max":
+        return rows.max(1).values
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    if padding_idx is None:
+        return rows.mean(1) if mode == "mean" else rows.sum(1)
+    real = (input != padding_idx % len(weight)).unsqueeze(-1).to(rows.dtype)
+    total = (rows * real).sum(1)
+    return total / real.sum(1).clamp(min=1.0) if mode == "mean" else total
+
+
+def _explicit_cell(kind: Kind) -> Callable[..., Any]:
+    """Return what computes one step of a recurrent layer as ``nn.LSTMCell`` and its kin call it, in mappable parts."""
+
+    def step(
+        values: Tensor,
+        before: Any,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor | None = None,
+        b_hh: Tensor | None = None,
+    ) -> Any:
+        state, cell = before if kind == "lstm" else (before, before)
+        bias = values.new_zeros(len(w_hh)) if b_hh is None else b_hh
+        states, cell = steps_by_autograd(kind, F.linear(values, w_ih, b_ih)[:, None], bias, w_hh, state, cell)
+        return (states[:, 0], cell) if kind == "lstm" else states[:, 0]
+
+    return step
+
+
+_EXPLICIT: dict[Any, Callable[..., Any]] = {
+    F.scaled_dot_product_attention: explicit_attention,
+    F.embedding_bag: explicit_bag,
+    torch.lstm_cell: _explicit_cell("lstm"),
+    torch.gru_cell: _explicit_cell("gru"),
+    torch.rnn_tanh_cell: _explicit_cell("tanh"),
+    torch.rnn_relu_cell: _explicit_cell("relu"),
+}
+
+
 class Explicit(TorchFunctionMode):
-    """While it is on, ``F.scaled_dot_product_attention`` is :func:`explicit_attention`; ``met`` says if one came."""
+    """While it is on, what vmap has no rule for is written out; ``met`` says if any of it came.
+
+    Attention's fast kernels can't be mapped at all. Of bags of embeddings and cells of recurrent layers vmap computes
+    one client after the other, and warns of it.
+    """
 
     met = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func is F.scaled_dot_product_attention:
-            self.met = True
-            return explicit_attention(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        written_out = _EXPLICIT.get(func)
+        if written_out is None:
+            return func(*args, **(kwargs or {}))
+        self.met = True
+        return written_out(*args, **(kwargs or {}))

@@ -121,6 +121,12 @@ def _side_by_side(module: nn.Module) -> int:
     return cores() if room is None else max(1, min(cores(), int(_SHARE * room / (_HELD * max(size, 1)))))
 
 
+def _in_layers(module: nn.Module) -> nn.Module:
+    """Return a model that is a single layer of torch's as a network of one layer, which has a rule as any other."""
+    single = type(module).__module__.startswith("torch.nn") and not any(True for _ in module.children())
+    return nn.Sequential(module) if single else module
+
+
 class _Choice:
     """The form that was chosen, why not a faster one, and a trainer of it for each worker."""
 
@@ -144,7 +150,7 @@ class _Choice:
         self._module = copy.deepcopy(module).to(self._device).train()
         self.layout = Parameters.of(self._module)
         self._own_layout = self.layout  # of the module that the loop trains
-        self._mapped = batchable(self._module)  # what vmap maps
+        self._mapped = _in_layers(batchable(self._module))  # what vmap maps
         self._mapped_layout = self.layout.renamed(names_in(self._mapped, self._module, self.layout.names))
         self._program, self.reason = self._trace()
         self._alone = False  # whether a client fills the GPU by itself

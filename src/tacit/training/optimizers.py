@@ -56,7 +56,7 @@ class Sgd:
 
     Attributes:
         lr: the learning rate; may be changed between steps.
-        velocity: v, tensor by tensor.
+        velocity: v, tensor by tensor; empty without momentum.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Sgd:
         self.lr = lr
         self._momentum = momentum
         self._weight_decay = weight_decay
-        self.velocity = [torch.zeros_like(p) for p in self._parameters]
+        self.velocity = [torch.zeros_like(p) for p in self._parameters] if momentum else []
 
     def step(self) -> None:
         """Move the parameters that have a gradient: all of them, after a private step."""

@@ -18,7 +18,7 @@ class VmappedNetwork:
     """Runs any module without data-dependent control flow for K clients.
 
     ``randomness="error"``: a module that draws its own random numbers would draw others here than in a loop over
-    clients, so it is refused and trains in the loop. Attention's fast kernels can't be mapped and are written out
+    clients, so it is refused and trains in the loop. What can't be mapped, as attention's fast kernels, is written out
     (:class:`~tacit.training.batchable.Explicit`); after the first pass only where the module has any. One client alone
     needs no map, and has the module's own kernels, or ``natively`` ours
     (:class:`~tacit.training.native.attention.Natively`).
@@ -32,7 +32,7 @@ class VmappedNetwork:
         self._natively = natively
         self._places = places_in(module, [slot.name for slot in layout.trained])
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
-        self._attends: bool | None = None  # nobody knows before the first pass
+        self._explicit: bool | None = None  # nobody knows before the first pass
 
     def arranged(self, parameter: Tensor) -> Tensor:
         """Return a stacked parameter in the order of memory in which the network computes with it."""
@@ -52,10 +52,10 @@ class VmappedNetwork:
             with Natively() if self._natively else nullcontext():
                 return one([own.squeeze(0) for own in parameters], keys[0], features[0])[None]
         mapped = vmap(one, randomness="error")
-        if self._attends is False:
+        if self._explicit is False:
             plain: Tensor = mapped(list(parameters), keys, features)
             return plain
         with Explicit() as mode:
             explicit: Tensor = mapped(list(parameters), keys, features)
-        self._attends = mode.met
+        self._explicit = mode.met
         return explicit

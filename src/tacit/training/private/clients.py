@@ -275,6 +275,7 @@ class PrivateHolder(PrivateClients):
                 on_step(step + 1)
         after = self.layout.read(self._module).cpu().numpy()
         kept = self.first_state(self.layout.size)
-        velocity = torch.cat([part.reshape(-1) for part in optimizer.velocity]).cpu().numpy()
-        kept[_MOMENTUM][: len(velocity)] = velocity
+        if optimizer.velocity:
+            velocity = torch.cat([part.reshape(-1) for part in optimizer.velocity]).cpu().numpy()
+            kept[_MOMENTUM][: len(velocity)] = velocity
         return after, kept, float(loss) / max(count, 1)
