@@ -165,6 +165,16 @@ def test_recurrent_layers_are_clipped_by_the_gradient_over_all_steps(
     close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
 
 
+@pytest.mark.parametrize("frozen", ["ih", "hh", "weight"])
+def test_what_is_frozen_of_a_native_recurrent_layer_stays_out(frozen: str) -> None:
+    case = Case(make=lambda: Text(lambda: nn.LSTM(4, 16, batch_first=True)), features=(5,), words=True)
+    model, features, labels = case.build()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not (name.startswith("layer") and frozen in name))
+    asked = gradient(model, features, labels, bound=0.3, form="book-keeping")
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -103,3 +103,10 @@ def test_what_a_kernel_would_read_past_the_end_of_is_refused() -> None:
     for factors in (torch.ones(1, 3).double(), torch.ones(1, 2)):
         with pytest.raises(ValueError, match="expected factors"):
             table.clipped([rows, own], lambda _squares, own=factors: own)  # type: ignore[misc]  # bound now
+
+
+def test_parts_of_a_vector_have_the_shapes_of_tensors() -> None:
+    like = [torch.ones(2, 3), torch.ones(()), torch.ones(0, 4), torch.ones(5)]
+    parts = joint.unflattened(torch.arange(12.0), like)
+    assert [part.shape for part in parts] == [own.shape for own in like]
+    assert torch.cat([part.reshape(-1) for part in parts]).tolist() == list(range(12))

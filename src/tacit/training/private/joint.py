@@ -109,7 +109,7 @@ class Joints:
 
     def of(self, tensors: Sequence[Tensor], more: object, blocks: Callable[[], Sequence[Block] | None]) -> Joint | None:
         """Return how tensors are read, given ``blocks`` of such shapes; None where they are not read so."""
-        if double.native is None or not tensors[0].is_cpu:
+        if double.native is None or not all(own.is_cpu for own in tensors):
             return None
         key = more, *((own.shape, own.stride(), own.dtype) for own in tensors)
         if key not in self._known:
@@ -127,4 +127,6 @@ def in_rows(values: Tensor) -> bool:
 
 def unflattened(total: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Return the parts of a vector, in the shapes of other tensors: views, by one call."""
-    return list(torch._C._nn.unflatten_dense_tensors(total, list(like)))
+    parts = torch._C._nn.unflatten_dense_tensors(total, list(like))
+    # Of no numbers torch makes a tensor of one axis.
+    return [part if part.numel() else part.view(own.shape) for part, own in zip(parts, like, strict=True)]
