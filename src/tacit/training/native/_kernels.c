@@ -247,6 +247,8 @@ static PyObject *norm_back(PyObject *self, PyObject *const *args, Py_ssize_t giv
 
 typedef int (*recurrent_loop)(const recurrence *, float *const *);
 
+#define FEWEST 8 /* examples of a thread, which turns all weights for itself */
+
 /* Gives every thread some examples of one client. `each` says how many floats of an array are one example's; of what
  * examples share it is none. */
 static int in_parts(recurrent_loop loop, const recurrence *q, float *const *at, const idx *each, int arrays, int threads)
@@ -279,7 +281,7 @@ static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int arrays, 
     const idx forward[FORWARD_ARRAYS] = {t * in, 0, 0, 0, 0, h, h, t * h, 4 * t * h, (t + 1) * h, (t + 1) * h, t * h, h};
     const idx heard[HEARD_ARRAYS] = {t * h, h, 0, 0, 4 * t * h, (t + 1) * h, (t + 1) * h, t * h, t * in, 4 * t * h, h, h};
     const recurrent_loop loop = way == 0 ? active->recur : way == 1 ? active->recur_back : active->recur_heard;
-    const int threads = q.clients == 1 && way != 1 ? (int)most(1, least(s[6], q.batch)) : 1;
+    const int threads = q.clients == 1 && way != 1 ? (int)most(1, least(s[6], q.batch / FEWEST)) : 1;
     int done;
     Py_BEGIN_ALLOW_THREADS
     done = threads == 1 ? loop(&q, at) : in_parts(loop, &q, at, way ? heard : forward, arrays, threads);
