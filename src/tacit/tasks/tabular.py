@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import DataError
-from tacit.tasks import tumours
+from tacit.tasks import embedded, tumours
 from tacit.tasks.data import DataSet, Examples
 from tacit.tasks.files import DataFile
 from tacit.tasks.remote import Mirror
@@ -44,6 +44,7 @@ _HEART_SCALES = (
     ("thallium test", 5, 2),
 )
 _PRESSURE, _CHOLESTEROL = 3, 4
+_DIGITS = "digits.csv.gz"
 
 HEART_DISEASE = FileSet(
     name="heart-disease",
@@ -74,18 +75,25 @@ def load_digits() -> DataSet:
     Standardised with the training part's mean and deviation. Those are statistics of the clients' rows which
     no privacy accounting here covers; the set is public and meant for trying things out.
     """
-    from sklearn.datasets import load_digits as embedded
-
-    features, labels = embedded(return_X_y=True)
-    return _embedded(features, labels, name="digits", title="Digits (8x8)", licence=DIGITS_LICENCE)
+    features, labels = embedded.table(_DIGITS)
+    held_out = every_fifth(labels)
+    mean, deviation = _statistics(features, held_out)
+    scaled = ((features - mean) / deviation).astype(np.float32)
+    return DataSet(
+        name="digits",
+        title="Digits (8x8)",
+        classes=10,
+        train=Examples(features=scaled[~held_out], labels=labels[~held_out]),
+        test=Examples(features=scaled[held_out], labels=labels[held_out]),
+        origin="scikit-learn",
+        licence=DIGITS_LICENCE,
+    )
 
 
 def digits_scale() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what each pixel of :func:`load_digits`, from 0 to 16, is centred on and divided by."""
-    from sklearn.datasets import load_digits as embedded
-
-    features, labels = embedded(return_X_y=True)
-    return _statistics(features, every_fifth(labels.astype(np.int64)))
+    features, labels = embedded.table(_DIGITS)
+    return _statistics(features, every_fifth(labels))
 
 
 def load_breast_cancer() -> DataSet:
@@ -159,21 +167,3 @@ def _statistics(
     mean, deviation = features[~held_out].mean(axis=0), features[~held_out].std(axis=0)
     # A pixel that is the same everywhere carries nothing: it becomes 0 rather than a division by zero.
     return mean, np.where(deviation > 0, deviation, 1.0)
-
-
-def _embedded(
-    features: NDArray[np.float64], labels: NDArray[np.int64], *, name: str, title: str, licence: str
-) -> DataSet:
-    labels = labels.astype(np.int64)
-    held_out = every_fifth(labels)
-    mean, deviation = _statistics(features, held_out)
-    scaled = ((features - mean) / deviation).astype(np.float32)
-    return DataSet(
-        name=name,
-        title=title,
-        classes=int(labels.max()) + 1,
-        train=Examples(features=scaled[~held_out], labels=labels[~held_out]),
-        test=Examples(features=scaled[held_out], labels=labels[held_out]),
-        origin="scikit-learn",
-        licence=licence,
-    )

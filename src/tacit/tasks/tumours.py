@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.tasks import embedded
+
 _CENTRE, _SCALE = 0.3, 1.0 / 6.0
 
 BOUNDS = (
@@ -48,10 +50,7 @@ BOUNDS = (
 
 def load_table() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return scikit-learn's 569 rows of 30 features as they are, and labels: malignant 0, benign 1."""
-    from sklearn.datasets import load_breast_cancer
-
-    features, labels = load_breast_cancer(return_X_y=True)
-    return np.asarray(features, np.float64), np.asarray(labels, np.int64)
+    return embedded.table("breast_cancer.csv", header=1)
 
 
 def within_bounds(features: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tacit.accounting import profile
 from tacit.accounting.ledger import Tally
@@ -132,6 +133,7 @@ class _Releases:
         return sampled + mixed + [(Losses.pure(epsilon_, step=step), times) for epsilon_, times in self.pure]
 
 
+@lru_cache(maxsize=4096)  # repeats and points of a sweep release the same
 def _epsilon(releases: _Releases, delta: float, coarser: float) -> float:
     count = sum(times for _, times in (*releases.pairs, *releases.pure, *releases.mixed))
     tail = max(delta * _TRUNCATED / max(count, 1), 1e-300)
