@@ -104,7 +104,7 @@ def test_uniform_numbers_are_odd_multiples_of_a_power_of_two(seed: int | None) -
     assert numbers.min() > 0.0
     assert numbers.max() < 1.0
     counts = np.histogram(numbers, 20, (0.0, 1.0))[0]
-    assert ((counts - 2000) ** 2).sum() / 2000 < 60.0  # chi-square with 19 degrees of freedom: one in 200,000
+    assert ((counts - 2000) ** 2).sum() / 2000 < 82.0  # chi-square with 19 degrees of freedom: once in 10^9
     assert (randomness.uniform(3, "a").tolist() == randomness.uniform(3, "a").tolist()) is (seed is not None)
     assert randomness.uniform(3, "a").tolist() != randomness.uniform(3, "b").tolist()
     assert randomness.uniform(0, "a").tolist() == []
@@ -146,7 +146,7 @@ def test_chances(simulation: bool) -> None:
     root = Randomness.of(seed=4 if simulation else None)
     assert [root.chance(p, n) for p in (0.0, 1.0) for n in range(20)] == [False] * 20 + [True] * 20
     hits = sum(root.chance(0.3, number) for number in range(4_000))
-    assert 1_050 < hits < 1_350
+    assert 1_000 < hits < 1_400  # once in 10^11
     assert not any(root.chance(1e-50, number) for number in range(100))
     for bad in (-0.1, 1.1, float("nan")):
         with pytest.raises(ConfigError, match="probability"):

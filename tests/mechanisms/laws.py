@@ -1,4 +1,8 @@
-"""Is a sample from a law on the integers? A chi-square test with bins of enough expected counts."""
+"""Is a sample from a law? Chi-square for integers, Kolmogorov-Smirnov for noise; samples of the system's bits too.
+
+Such a sample is another one in every run. So a true law is refused once in a billion times, and samples are so large
+that a scale which is a tenth off is accepted even less often.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from scipy import stats
 
 from tacit.vectors import Integers
 
+FALSE_ALARM = 1e-9
 Law = Callable[[Any], NDArray[np.float64]]  # the cumulative distribution at whole numbers
 
 
@@ -26,3 +31,9 @@ def p_value(sample: Integers, law: Law, *, bins: int = 60) -> float:
         expected, counts = expected[:-1], counts[:-1]
     # The edges follow the sample, so that a law far off may have empty bins.
     return float(stats.chisquare(counts, np.maximum(expected, 1e-9), sum_check=False).pvalue)
+
+
+def is_normal(sample: NDArray[np.floating], std: float) -> bool:
+    """Return whether 100,000 numbers may be normal with this standard deviation."""
+    assert len(sample) == 100_000
+    return bool(stats.kstest(sample / std, "norm").pvalue > FALSE_ALARM)

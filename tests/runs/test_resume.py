@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -52,23 +52,30 @@ def _lines(out: Path) -> int:
 DYING = """
 import os, signal, sys
 from tacit.runs.journal import Journal
-append, left = Journal.append, int(sys.argv.pop(1))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are born deaf
+append, number, left = Journal.append, int(sys.argv.pop(1)), int(sys.argv.pop(1))
 def dies(self, record):
     global left
     append(self, record)
     left -= 1
     if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 Journal.append = dies
 from tacit.cli.main import main
 main()
 """
 
 
+def _signalled(number: signal.Signals, records: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Give a command that gets a signal when it has written so many records."""
+    command = [sys.executable, "-c", DYING, str(int(number)), str(records), *arguments]
+    return subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+
+
 def _killed(records: int, *arguments: str) -> None:
     """Give a command that is killed, as kill -9 does, when it has written so many records."""
-    process = subprocess.run([sys.executable, "-c", DYING, str(records), *arguments], check=False)
-    assert process.returncode == -signal.SIGKILL, "the run was over before it could be killed"
+    done = _signalled(signal.SIGKILL, records, *arguments)
+    assert done.returncode == -signal.SIGKILL, f"the run was over before it could be killed: {done.stderr}"
 
 
 @pytest.fixture(scope="module")
@@ -89,45 +96,33 @@ def _same(out: Path, whole: Path) -> None:
     assert mine["bytes_up"] == theirs["bytes_up"]
 
 
-@pytest.mark.parametrize("count", [1, 14, 51])
-def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, whole: Path, count: int) -> None:
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_weights(tmp_path: Path, whole: Path) -> None:
+    """At its first record, in the middle and near its end; test_deaths.py has the moments in between."""
     out = tmp_path / "run"
-    _killed(count, *ARGUMENTS, "--out", str(out))
-    assert _lines(out) == count
-    assert not (out / RESULT).exists()
-    before = Checkpoint.read(out / CHECKPOINT).round_number if (out / CHECKPOINT).exists() else 0
-    recorded = sum(record["type"] == "round" for record in lines(out / JOURNAL))
-    assert recorded <= before <= recorded + 1  # at most the round in flight is lost
-    watching = Watching()
-    resume(out, observer=watching)
+    command = [*ARGUMENTS, "--out", str(out)]
+    for more, total in ((1, 1), (13, 14), (37, 51)):
+        _killed(more, *command)
+        command = ["resume", str(out), "--quiet"]
+        assert _lines(out) == total
+        assert not (out / RESULT).exists()
+        before = Checkpoint.read(out / CHECKPOINT).round_number if (out / CHECKPOINT).exists() else 0
+        recorded = sum(record["type"] == "round" for record in lines(out / JOURNAL))
+        assert recorded <= before <= recorded + 1  # at most the round in flight is lost
+        shutil.copytree(out, tmp_path / str(total))
+    for total in (1, 14, 51):
+        watching = Watching()
+        resume(tmp_path / str(total), observer=watching)
+        assert [record.round for record in watching.records][-1] == 30
+        _same(tmp_path / str(total), whole)
     assert len(watching.done) == before
-    _same(out, whole)
-
-
-def test_a_run_killed_twice_ends_with_the_same_weights(tmp_path: Path, whole: Path) -> None:
-    out = tmp_path / "run"
-    _killed(10, *ARGUMENTS, "--out", str(out))
-    _killed(8, "resume", str(out), "--quiet")
-    assert _lines(out) == 18
-    resume(out)
-    _same(out, whole)
 
 
 def test_ctrl_c_is_kept_and_says_how_to_go_on(tmp_path: Path, whole: Path) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        [*COMMAND, *ARGUMENTS, "--out", str(out)],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # background jobs are born deaf
-    )
-    while _lines(out) < 12 and process.poll() is None:
-        time.sleep(0.0005)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"tacit resume {out}" in errors
-    assert "Traceback" not in errors
+    done = _signalled(signal.SIGINT, 12, *ARGUMENTS, "--out", str(out))
+    assert done.returncode == 130
+    assert f"tacit resume {out}" in done.stderr
+    assert "Traceback" not in done.stderr
     assert (out / MODEL).exists()
     resume(out)
     _same(out, whole)

@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import os
 import threading
-import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,19 +50,21 @@ class Server:
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    delay: float = 0.0
+    calls: int = 0
+    speaks: threading.Event = field(default_factory=threading.Event)  # it is silent until then
     cut: int = 0  # bytes left out at the end, against the length announced
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     state = Server()
+    state.speaks.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.rsplit("/", 1)[-1]
             state.asked.append(name)
-            time.sleep(state.delay)
+            state.speaks.wait()
             if name not in state.files:
                 self.send_error(404)
                 return
@@ -74,7 +76,15 @@ def server() -> Iterator[Server]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+    class Counting(ThreadingHTTPServer):
+        def verify_request(self, *_: object) -> bool:
+            state.calls += 1
+            return True
+
+        def handle_error(self, *_: object) -> None:
+            pass  # whoever has left is not answered
+
+    with Counting(("127.0.0.1", 0), Handler) as http:
         state.url = f"http://127.0.0.1:{http.server_address[1]}/toy"
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -207,10 +217,11 @@ def test_nothing_is_asked_when_downloads_are_off(server: Server) -> None:
     assert server.asked == []
 
 
-def test_the_next_source_is_tried(server: Server) -> None:
+def test_the_next_source_is_tried(server: Server, lonely: Path) -> None:
     server.files = dict(PUBLISHED)
     closed = Mirror(url="http://127.0.0.1:9", timeout=0.5)
     assert obtain(_with(closed, Mirror(url=server.url)), folder=None, download=True).contents == CONTENTS
+    assert (lonely / "toy").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -238,10 +249,13 @@ def test_a_connection_cut_short_leaves_nothing_behind(server: Server, lonely: Pa
 
 
 def test_a_silent_mirror_is_given_up_after_one_attempt(server: Server) -> None:
-    server.files, server.delay = dict(PUBLISHED), 0.6
+    server.files = dict(PUBLISHED)
+    server.speaks.clear()
     with pytest.raises(DataError, match="timed out"):
         obtain(_with(Mirror(url=server.url, timeout=0.2)), folder=None, download=True)
-    assert server.asked == ["a.gz"]
+    server.speaks.set()
+    with urllib.request.urlopen(f"{server.url}/a.gz"):  # by now the server has seen whoever came before
+        assert server.calls == 2
 
 
 def test_a_full_disk_leaves_no_partial_file(server: Server, lonely: Path, monkeypatch: pytest.MonkeyPatch) -> None:

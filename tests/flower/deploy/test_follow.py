@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,15 +107,17 @@ for count in range(1, len(lines) + 1):
     time.sleep(0.05)
 """
     _start(processes, "superlink", _WAIT)
-    _start(processes, "run", finish + "time.sleep(1)")
+    _start(processes, "run", finish)
     watching = Watching()
     _follow(processes, tmp_path / "out", watching)
     assert watching.records == list(expected.rounds)
 
 
 def test_a_superlink_that_does_not_come_up_is_given_up_with_its_last_words(
-    processes: Processes, tmp_path: Path
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = SimpleNamespace(monotonic=partial(next, itertools.count(step=0.2)), sleep=lambda _: None)
+    monkeypatch.setattr("tacit.flower.deploy.local.time", clock)
     authority = write_certificates(tmp_path / "tls", ["127.0.0.1"], days=1).authority
     address = f"127.0.0.1:{free_ports(1)[0]}"
     _start(processes, "superlink", "print('still thinking', flush=True); import time; time.sleep(600)")
