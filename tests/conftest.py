@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +18,56 @@ settings.register_profile("tacit", deadline=None, derandomize="TACIT_LONG" not i
 settings.load_profile("tacit")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: threads inside an operation only wait for each other
+os.environ.setdefault("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", "100000000")  # not a third of the machine's
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "dp.json"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep in one process what shares a fixture that is made once per module, and the cases of one function."""
+    numbers: dict[str, int] = {}
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and isinstance(item, pytest.Function):
+            shared = any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values())
+            together = item.nodeid.partition("::" if shared else "[")[0]
+            item.add_marker(pytest.mark.xdist_group(str(numbers.setdefault(together, len(numbers)))))
+
+
+@pytest.fixture(scope="session")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which tests work that have none of their own."""
+    return tmp_path_factory.mktemp("nowhere")
+
+
 @pytest.fixture(autouse=True)
-def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep every test away from the user's folders, and return the cache it has instead."""
+def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, nowhere: Path) -> Iterator[None]:
+    """Keep every test away from the user's folders and from what other tests drew.
+
+    It works in a folder of its own, or in one where it may leave nothing: to make one takes longer than most of the
+    tests that need none. Its numbers are the same whatever ran before it, but for those of the operating system.
+    """
+    random.seed(0)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
+    folder: Path = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else nowhere
     monkeypatch.delenv("TACIT_DATA", raising=False)
-    cache = tmp_path / "lonely-cache"
-    monkeypatch.setenv("TACIT_CACHE", str(cache))
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "lonely-flower"))
-    monkeypatch.chdir(tmp_path)
-    return cache
+    monkeypatch.setenv("TACIT_CACHE", str(folder / "lonely-cache"))
+    monkeypatch.setenv("FLWR_HOME", str(folder / "lonely-flower"))
+    monkeypatch.chdir(folder)
+    yield
+    if left := sorted(path.name for path in nowhere.iterdir()):
+        shutil.rmtree(nowhere)
+        nowhere.mkdir()
+        pytest.fail(f"The test has left {left} in its working folder: let it ask for tmp_path.")
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Path:
+    """Return the cache that a test has instead of the user's."""
+    return tmp_path / "lonely-cache"
 
 
 @pytest.fixture(scope="session")

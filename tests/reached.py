@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ class Marks:
         tree = ast.parse(source)
         head = [node for node in tree.body if _is_text(node) or _is_future(node)]
         tree.body = [*head, *self._block([node for node in tree.body if node not in head])]
-        return ast.fix_missing_locations(tree)
+        return tree
 
     def _block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         marked: list[ast.stmt] = []
@@ -68,8 +69,7 @@ class Marks:
             if place is None:
                 place = len(self.counts)
                 self.counts.append(0)
-                (mark,) = ast.parse(f"__reached__[{place}] = 1").body
-                marked.append(ast.copy_location(mark, statement))
+                marked.append(_mark(place, statement))
             self.counts[place] += 1
             marked.append(statement)
             if self._inside(statement, place):
@@ -94,6 +94,14 @@ class Marks:
                     setattr(part, name, self._block(block))
                     found = True
         return found
+
+
+def _mark(place: int, beside: ast.stmt) -> ast.stmt:
+    """Return ``__reached__[place] = 1`` where another statement stands; made by hand, as parsing takes seconds."""
+    where: dict[str, Any] = {name: getattr(beside, name) for name in ast.stmt._attributes}
+    name = ast.Name(id="__reached__", ctx=ast.Load(), **where)
+    target = ast.Subscript(value=name, slice=ast.Constant(value=place, **where), ctx=ast.Store(), **where)
+    return ast.Assign(targets=[target], value=ast.Constant(value=1, **where), **where)
 
 
 def _is_text(node: ast.stmt) -> bool:

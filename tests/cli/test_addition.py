@@ -9,6 +9,8 @@ import pytest
 from tacit.crypto import cipherfile, keyfile, paillier
 from tests.cli.common_crypto import INSECURE, Tacit, only, save
 
+pytestmark = pytest.mark.usefixtures("tmp_path")  # the commands write where they stand
+
 
 def encrypt(
     tacit_command: Tacit, key: Path, numbers: Any, name: str, *options: str, folder: Path | None = None

@@ -10,6 +10,8 @@ import pytest
 from tacit.crypto import cipherfile, keyfile, paillier, sealing, threshold
 from tests.cli.common_crypto import INSECURE, Tacit, only, save
 
+pytestmark = pytest.mark.usefixtures("tmp_path")  # the commands write where they stand
+
 NUMBERS = np.linspace(-1, 1, 30)
 
 

@@ -10,6 +10,8 @@ from tacit.protocols.paillier import Rules
 from tacit.protocols.paillier.session import SETUP
 from tests.cli.common_crypto import INSECURE, Tacit
 
+pytestmark = pytest.mark.usefixtures("tmp_path")  # the commands write where they stand
+
 KEY = ("keys", "new", "paillier", "--bits", "512", INSECURE)
 INIT = ("holder", "init", "--key", "keys/private.key", "--clients", "clients.pub", "--minimum-clients", "3", INSECURE)
 

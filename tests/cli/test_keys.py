@@ -16,6 +16,8 @@ from tacit.crypto.keyfile import AnyKey
 from tacit.errors import KeysError
 from tests.cli.common_crypto import INSECURE, Tacit, only
 
+pytestmark = pytest.mark.usefixtures("tmp_path")  # the commands write where they stand
+
 WORDS = "correct horse"
 SHORT = ("--bits", "512", INSECURE)
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.common_crypto import Tacit, save
 
+pytestmark = pytest.mark.usefixtures("tmp_path")  # the commands write where they stand
+
 PAGE = (Path(__file__).parents[2] / "docs" / "encryption.md").read_text()
 
 

@@ -24,6 +24,7 @@ from tacit.parties.hello import GREETING, Terms
 from tacit.parties.memory import InFile, InState, Memory, kept_in
 from tacit.parties.refusals import RefusalError
 
+pytestmark = pytest.mark.usefixtures("tmp_path")  # a node keeps its memory in its home
 RUN: dict[str, Any] = {
     "mode": "local-dp",
     "dp.noise": 2.0,

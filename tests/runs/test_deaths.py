@@ -15,7 +15,7 @@ from tacit.runs.folder import JOURNAL, RESULT
 from tests.runs.common import lines, weights
 from tests.runs.dying import MODES
 
-HOW_MANY = 0 if "TACIT_LONG" in os.environ else 6  # 0: at each call there is
+HOW_MANY = 0 if "TACIT_LONG" in os.environ else 4  # per mode; 0: at each call there is
 ROOT = Path(__file__).parents[2]
 
 
