@@ -3,12 +3,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILED := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # on all cores; templates that are no Python stay
 HASHED := $(PIP) --require-hashes --no-deps --requirement
 REQUIREMENTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt setup.py) $(wildcard src/tacit/*.c src/tacit/*/*.c src/tacit/*/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage lint bench fuzz sanitize valgrind release lock clean
+.PHONY: help run test suite coverage lint style types bench fuzz sanitize valgrind release lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,15 +17,23 @@ help: ## Show this list
 run: $(VENV)/.ready ## Set up and train the default job: the CNN on MNIST over 10 clients
 	$(BIN)/tacit run $(ARGS)
 
-test: lint ## Set up, then lint, types, tests and doctests, and how many statements they reach
-	$(BIN)/python -m pytest -p tests.reached -n 3 --dist loadgroup $(ARGS)
+test: style ## Set up, then lint, types, tests and doctests, and how many statements they reach
+	@$(MAKE) --no-print-directory --jobs 2 types suite
+
+# Bytecode is written whatever the environment says: three workers and all that they start read the same files.
+suite: $(VENV)/.ready-test
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.reached -n 3 --dist loadgroup $(ARGS)
 
 coverage: $(VENV)/.ready-test ## The tests once more, slower, line by line: .coverage and htmlcov/
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --cov=tacit --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
-lint: $(VENV)/.ready-test ## Set up, then ruff and mypy
+lint: style types ## Set up, then ruff and mypy
+
+style: $(VENV)/.ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-test
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready-test ## Run the benchmarks; results go to benchmarks/results
@@ -77,8 +86,10 @@ $(VENV)/.ready: $(REQUIREMENTS)
 	@$(HASHED) requirements/run.txt
 	@$(PIP) --constraint constraints.txt torch
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(COMPILED)
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
 	@$(HASHED) requirements/test.txt
+	@$(COMPILED)
 	@touch $@
