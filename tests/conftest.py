@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -23,6 +24,15 @@ os.environ.setdefault("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", "100000000") 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "dp.json"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+
+
+gc.disable()  # while tests are collected: all that is made then stays, and to look through it takes half of the time
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, of what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

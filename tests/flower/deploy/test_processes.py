@@ -128,8 +128,19 @@ def test_a_number_that_is_no_port_is_refused() -> None:
         check_free(70_000)
 
 
-def test_free_ports_are_different_ones() -> None:
-    assert len(set(free_ports(10))) == 10
+def test_free_ports_are_different_ones_that_no_connection_takes_before_they_are_used() -> None:
+    found = free_ports(10)
+    assert len(set(found)) == 10
+    assert all(20_000 <= port < 32_768 for port in found)
+
+
+def test_a_port_that_is_taken_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = free_ports(2)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first))
+        drawn = iter([first, second])
+        monkeypatch.setattr("tacit.randomness.system_below", lambda _: next(drawn) - 20_000)
+        assert free_ports(1) == [second]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

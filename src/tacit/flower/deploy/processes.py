@@ -23,6 +23,7 @@ from tacit.errors import ConfigError, RunError
 LOOPBACK = "127.0.0.1"
 _GRACE = 2.0  # seconds a group has to end by itself; nothing it holds is needed any more
 _PAUSE = 0.05
+_UNASKED = range(20_000, 32_768)  # ports above those of Ray's workers, below those that Linux gives to connections
 _TAIL = 15  # lines of a log that an error shows
 
 
@@ -177,12 +178,17 @@ def _table() -> dict[int, tuple[int, int, bool]]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback address that nobody listens at now."""
+    """Return ports of the loopback address that nobody listens at now, and that nobody is given without asking."""
+    from tacit.randomness import system_below
+
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        while len(found) < count:
+            port = _UNASKED[system_below(len(_UNASKED))]
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.socket()).bind((LOOPBACK, port))
+                found.append(port)
+    return found
 
 
 def check_free(port: int) -> None:
