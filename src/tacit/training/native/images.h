@@ -29,8 +29,9 @@
 #define GAP 16      /* floats between matrices, so that they don't share cache sets */
 #define LARGE 16384 /* pairs of channels above which kernels are made in blocks */
 #define SMALL 2048  /* pairs of channels whose sums over tiles are few enough to be written often */
-#define FEW 4096    /* floats per point that a block of tiles takes, of inputs and outputs */
-#define MANY 16384  /* the same where kernels are made in blocks, or tiles are summed over */
+#define FEW 1024    /* floats per point that a block of tiles takes, of inputs and outputs */
+#define MORE 4096   /* the same where few tiles are summed over */
+#define MANY 16384  /* the same where kernels are made in blocks, or many tiles are summed over */
 
 /* Images (n, h, w, c) to (n, oh, ow, o). */
 typedef struct {
@@ -102,33 +103,30 @@ static inline TARGET void NAME(place)(const convolution *q, idx tile, idx *n, id
     *n = tile / (q->wide * q->high);
 }
 
-/* B' d B of `count` tiles: to[point][tile][channel]. */
-static TARGET void NAME(enter)(const convolution *q, const float *from, idx first, idx count, float *to, idx step)
+/* B' d B of `count` tiles: to[point][tile][channel]. `edge` has room for the inputs of one tile: those at the edge of an
+ * image are put there among zeros, so that there is one loop for all. */
+static TARGET void NAME(enter)(const convolution *q, const float *from, idx first, idx count, float *to, idx step,
+                               float *edge)
 {
     for (idx i = 0; i < count; i++, to += q->c) {
-        idx n, y, x;
+        idx n, y, x, row = q->w * q->c;
         NAME(place)(q, first + i, &n, &y, &x);
         y -= q->pad, x -= q->pad;
-        const idx row = q->w * q->c;
         const float *at = from + n * q->h * row + y * row + x * q->c;
-        const int inside = y >= 0 && x >= 0 && y + 6 <= q->h && x + 6 <= q->w;
+        if (y < 0 || x < 0 || y + 6 > q->h || x + 6 > q->w) {
+            const idx left = most(0, -x), wide = least(6, q->w - x) - left;
+            memset(edge, 0, (size_t)(POINTS * q->c) * sizeof *edge);
+            for (idx k = most(0, -y); k < least(6, q->h - y); k++)
+                memcpy(edge + (6 * k + left) * q->c, at + k * row + left * q->c, (size_t)(wide * q->c) * sizeof *edge);
+            at = edge, row = 6 * q->c;
+        }
         for (idx c = 0; c < q->c; c += V) {
-            vec d[36], t[36];
-            if (inside) {
-                UNROLL for (int j = 0; j < 6; j++) {
-                    vec own[6];
-                    UNROLL for (int k = 0; k < 6; k++)
-                        own[k] = LOAD(at + k * row + j * q->c + c);
-                    ENTER(own, 1, (t + j), 6);
-                }
-            } else {
-                for (int k = 0; k < 6; k++)
-                    for (int j = 0; j < 6; j++)
-                        d[k * 6 + j] = y + k >= 0 && y + k < q->h && x + j >= 0 && x + j < q->w
-                                           ? LOAD(at + k * row + j * q->c + c)
-                                           : (vec){0};
-                UNROLL for (int j = 0; j < 6; j++)
-                    ENTER((d + j), 6, (t + j), 6);
+            vec t[36];
+            UNROLL for (int j = 0; j < 6; j++) {
+                vec own[6];
+                UNROLL for (int k = 0; k < 6; k++)
+                    own[k] = LOAD(at + k * row + j * q->c + c);
+                ENTER(own, 1, (t + j), 6);
             }
             UNROLL for (int k = 0; k < 6; k++) {
                 vec own[6];
@@ -140,7 +138,29 @@ static TARGET void NAME(enter)(const convolution *q, const float *from, idx firs
     }
 }
 
-/* A' m A of `count` tiles, and the bias: `channels` of the outputs, written or added to what is there. */
+/* A' m A of one tile, and the bias: one vector of channels, `high` x `wide` pixels `row` and `pixel` floats apart. */
+INLINE void NAME(leave_tile)(const float *from, idx step, vec more, float *at, idx row, idx pixel, const int add,
+                             const idx high, const idx wide)
+{
+    vec t[24];
+    UNROLL for (int j = 0; j < 6; j++) {
+        vec own[6];
+        UNROLL for (int k = 0; k < 6; k++)
+            own[k] = LOAD(from + (6 * k + j) * step);
+        LEAVE(own, 1, (t + j), 6);
+    }
+    UNROLL for (int k = 0; k < 4; k++) {
+        vec own[4];
+        LEAVE((t + 6 * k), 1, own, 1);
+        UNROLL for (int j = 0; j < 4; j++)
+            if (k < high && j < wide) {
+                float *to = at + k * row + j * pixel;
+                STORE(to, own[j] + (add ? LOAD(to) : more));
+            }
+    }
+}
+
+/* The same of `count` tiles and `channels` of the outputs, written or added to what is there. */
 static TARGET void NAME(leave)(const convolution *q, const float *from, idx first, idx count, idx step, idx channels,
                                const float *bias, float *to, int add)
 {
@@ -150,28 +170,36 @@ static TARGET void NAME(leave)(const convolution *q, const float *from, idx firs
         const idx row = q->ow * q->o, high = least(4, q->oh - y), wide = least(4, q->ow - x);
         float *at = to + n * q->oh * row + y * row + x * q->o;
         for (idx c = 0; c < channels; c += V) {
-            vec t[24];
-            UNROLL for (int j = 0; j < 6; j++) {
-                vec own[6];
-                UNROLL for (int k = 0; k < 6; k++)
-                    own[k] = LOAD(from + (6 * k + j) * step + c);
-                LEAVE(own, 1, (t + j), 6);
-            }
             const vec more = bias ? LOAD(bias + c) : (vec){0};
-            for (int k = 0; k < high; k++) {
-                vec own[4];
-                LEAVE((t + 6 * k), 1, own, 1);
-                UNROLL for (int j = 0; j < 4; j++)
-                    if (j < wide) {
-                        float *pixel = at + k * row + j * q->o + c;
-                        STORE(pixel, own[j] + (add ? LOAD(pixel) : more));
-                    }
-            }
+            if (high < 4 || wide < 4)
+                NAME(leave_tile)(from + c, step, more, at + c, row, q->o, add, high, wide);
+            else if (add)
+                NAME(leave_tile)(from + c, step, more, at + c, row, q->o, 1, 4, 4);
+            else
+                NAME(leave_tile)(from + c, step, more, at + c, row, q->o, 0, 4, 4);
         }
     }
 }
 
-/* A e A' of `count` tiles. */
+/* A e A' of one tile and one vector of channels. */
+INLINE void NAME(spread_tile)(const float *at, idx row, idx pixel, float *to, idx step, const idx high, const idx wide)
+{
+    vec t[24];
+    UNROLL for (int j = 0; j < 4; j++) {
+        vec own[4];
+        UNROLL for (int k = 0; k < 4; k++)
+            own[k] = k < high && j < wide ? LOAD(at + k * row + j * pixel) : (vec){0};
+        SPREAD(own, 1, (t + j), 4);
+    }
+    UNROLL for (int k = 0; k < 6; k++) {
+        vec own[6];
+        SPREAD((t + 4 * k), 1, own, 1);
+        UNROLL for (int j = 0; j < 6; j++)
+            STORE(to + (6 * k + j) * step, own[j]);
+    }
+}
+
+/* The same of `count` tiles. */
 static TARGET void NAME(spread)(const convolution *q, const float *from, idx first, idx count, float *to, idx step)
 {
     for (idx i = 0; i < count; i++, to += q->o) {
@@ -179,21 +207,11 @@ static TARGET void NAME(spread)(const convolution *q, const float *from, idx fir
         NAME(place)(q, first + i, &n, &y, &x);
         const idx row = q->ow * q->o, high = least(4, q->oh - y), wide = least(4, q->ow - x);
         const float *at = from + n * q->oh * row + y * row + x * q->o;
-        for (idx c = 0; c < q->o; c += V) {
-            vec t[24];
-            UNROLL for (int j = 0; j < 4; j++) {
-                vec own[4];
-                UNROLL for (int k = 0; k < 4; k++)
-                    own[k] = k < high && j < wide ? LOAD(at + k * row + j * q->o + c) : (vec){0};
-                SPREAD(own, 1, (t + j), 4);
-            }
-            UNROLL for (int k = 0; k < 6; k++) {
-                vec own[6];
-                SPREAD((t + 4 * k), 1, own, 1);
-                UNROLL for (int j = 0; j < 6; j++)
-                    STORE(to + (6 * k + j) * step + c, own[j]);
-            }
-        }
+        for (idx c = 0; c < q->o; c += V)
+            if (high < 4 || wide < 4)
+                NAME(spread_tile)(at + c, row, q->o, to + c, step, high, wide);
+            else
+                NAME(spread_tile)(at + c, row, q->o, to + c, step, 4, 4);
     }
 }
 
@@ -230,15 +248,15 @@ static TARGET int NAME(convolve)(const convolution *q, const float *x, const flo
     const idx room = whole ? FEW / (q->c + q->o) : MANY / q->c;
     const idx block = least(q->tiles, most(room - room % RMAX, 2 * RMAX));
     const idx vs = block * q->c + GAP, ms = block * ob + GAP, us = cb * ob + GAP;
-    float *v = scratch(POINTS * (vs + ms + us));
+    float *v = scratch(POINTS * (vs + ms + us + q->c));
     if (!v)
         return 0;
-    float *m = v + POINTS * vs, *u = m + POINTS * ms;
+    float *m = v + POINTS * vs, *u = m + POINTS * ms, *edge = u + POINTS * us;
     if (whole)
         NAME(widen)(w, in, out, turned, q->c, q->o, u, us, ob);
     for (idx first = 0; first < q->tiles; first += block) {
         const idx count = least(block, q->tiles - first);
-        NAME(enter)(q, x, first, count, v, vs);
+        NAME(enter)(q, x, first, count, v, vs, edge);
         for (idx o = 0; o < q->o; o += ob) {
             const idx outputs = least(ob, q->o - o);
             for (idx c = 0; c < q->c; c += cb) {
@@ -258,17 +276,17 @@ static TARGET int NAME(convolve)(const convolution *q, const float *x, const flo
 
 static TARGET int NAME(kernel)(const convolution *q, const float *x, const float *e, float *gw)
 {
-    const idx room = q->c * q->o < SMALL ? FEW : 2 * MANY;
+    const idx room = q->c * q->o < SMALL ? MORE : 2 * MANY;
     const idx block = least(q->tiles, most(room / (q->c + q->o), 16));
     const idx cb = least(q->c, SIDE), ob = least(q->o, SIDE);
     const idx vs = block * q->c + GAP, es = block * q->o + GAP, us = cb * ob + GAP;
-    float *v = scratch(POINTS * (vs + es + us));
+    float *v = scratch(POINTS * (vs + es + us + q->c));
     if (!v)
         return 0;
-    float *d = v + POINTS * vs, *u = d + POINTS * es;
+    float *d = v + POINTS * vs, *u = d + POINTS * es, *edge = u + POINTS * us;
     for (idx first = 0; first < q->tiles; first += block) {
         const idx count = least(block, q->tiles - first);
-        NAME(enter)(q, x, first, count, v, vs);
+        NAME(enter)(q, x, first, count, v, vs, edge);
         NAME(spread)(q, e, first, count, d, es);
         for (idx o = 0; o < q->o; o += ob)
             for (idx c = 0; c < q->c; c += cb) {
