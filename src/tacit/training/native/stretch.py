@@ -23,6 +23,7 @@ Way = Literal["tiles", "windows", "torch"]
 
 MOST_PAD = 2  # of tiles
 _LAST = torch.channels_last
+_CPU = torch.device("cpu")  # by its name a device costs more than an empty tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +73,14 @@ class _Back(_Held):
         if not shared:
             self.own.add(value)
 
-    def hand(self, place: int, gradient: Tensor) -> None:
-        """Add to the gradient of a parameter."""
-        own = gradient.view(self.parameters[place].shape)
-        self.made[place] = self.made[place] + own if place in self.made else own
+    def hand(self, place: int | None, gradient: Tensor) -> None:
+        """Add to the gradient of a parameter, where there is one and it is asked for."""
+        if place is not None and place in self.wanted:
+            self.made[place] = self.made[place] + gradient if place in self.made else gradient
 
 
 def _empty(shape: Sequence[int]) -> Tensor:
-    return torch.empty(tuple(shape), dtype=torch.float32, device="cpu", memory_format=_LAST)
+    return torch.empty(tuple(shape), dtype=torch.float32, device=_CPU, memory_format=_LAST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +139,10 @@ class Convolve:
         n, _, *image = x.shape
         sizes = (n, *image, inputs, outputs, *kernel, *self.stride, *self.padding)
         if self.bias is not None and self.bias in own.wanted:
-            own.hand(self.bias, grad.sum((0, 2, 3)))
+            own.hand(self.bias, grad.sum((0, 2, 3)).view(own.parameters[self.bias].shape))
         if self.weight in own.wanted:
             if self.way == "torch":
-                made = self._by_torch(grad, x, weight)[1]
+                made = self._by_torch(grad, x, weight)[1].view(weight.shape)
             else:
                 made = torch.empty_like(weight)
                 if self.way == "tiles":
@@ -221,7 +222,7 @@ class Normalise:
         x, added = own.values[self.source], None if self.added is None else own.values[self.added]
         if not own.checked:
             self._check(x, added, own.parameter(self.weight), own.parameter(self.bias))
-        out, moments = _empty(x.shape), torch.empty((len(x), self.groups, 2), dtype=x.dtype, device="cpu")
+        out, moments = torch.empty_like(x), x.new_empty((len(x), self.groups, 2))
         own.moments[self.target] = moments
         given = (x, added, own.parameter(self.weight), own.parameter(self.bias), out, moments)
         native.kernels.norm(*addresses(*given), *self._sizes(x), self.epsilon)
@@ -230,17 +231,17 @@ class Normalise:
     def backward(self, own: _Back, grad: Tensor) -> None:
         """Hand on the gradients of what it takes."""
         x, out = own.values[self.source], own.values[self.target] if self.relu else None
-        below = _empty(x.shape)
-        masked = _empty(x.shape) if self.added is not None and self.relu else None
-        sums = torch.empty((2, x.shape[1]), dtype=x.dtype, device="cpu")
-        given = (grad, x, out, own.parameter(self.weight), own.moments[self.target], below, masked, sums[0], sums[1])
+        weight, bias = own.parameter(self.weight), own.parameter(self.bias)
+        below = torch.empty_like(x)
+        masked = torch.empty_like(x) if self.added is not None and self.relu else None
+        scales, shifts = (x.new_empty(x.shape[1]) if p is None else torch.empty_like(p) for p in (weight, bias))
+        given = (grad, x, out, weight, own.moments[self.target], below, masked, scales, shifts)
         native.kernels.norm_back(*addresses(*given), *self._sizes(x))
         own.add(self.source, below)
         if self.added is not None:
             own.add(self.added, grad if masked is None else masked, shared=masked is None)
-        for place, made in zip((self.weight, self.bias), sums, strict=True):
-            if place is not None and place in own.wanted:
-                own.hand(place, made)
+        own.hand(self.weight, scales)
+        own.hand(self.bias, shifts)
 
     def _check(self, x: Tensor, added: Tensor | None, *parameters: Tensor | None) -> None:
         """Raise ValueError for what would lead a kernel beyond its memory."""
@@ -312,25 +313,26 @@ class _Run(torch.autograd.Function):
         )
         for layer in stretch.layers:
             held.values[layer.target] = layer.forward(held)
-        ctx.stretch, parts = stretch, (held.values, held.parameters, held.moments)
-        ctx.names = [tuple(part) for part in parts]
-        ctx.save_for_backward(*(tensor for part in parts for tensor in part.values()))
+        outputs = tuple(held.values[value] for value in stretch.outputs)
+        outside = (*stretch.inputs, *stretch.outputs)  # autograd has to hold these, or they would hold each other
+        ctx.save_for_backward(*(held.values.pop(value) for value in outside), *held.parameters.values())
+        held.parameters.clear()
+        ctx.stretch, ctx.held = stretch, held
         ctx.set_materialize_grads(False)
-        return tuple(held.values[value] for value in stretch.outputs)
+        return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         stretch: Stretch = ctx.stretch
-        saved, count = iter(ctx.saved_tensors), len(stretch.inputs)
-        values, parameters, moments = ({name: next(saved) for name in names} for names in ctx.names)
-        needs = ctx.needs_input_grad[2:]
+        held, saved, count = ctx.held, ctx.saved_tensors, len(stretch.inputs)
+        outside, needs = (*stretch.inputs, *stretch.outputs), ctx.needs_input_grad[2:]
         asked = {value for value, need in zip(stretch.inputs, needs[:count], strict=True) if need}
         given = zip(stretch.outputs, grads, strict=True)
         back = _Back(
-            values=values,
-            parameters=parameters,
-            moments=moments,
+            values=held.values | dict(zip(outside, saved[: len(outside)], strict=True)),
+            parameters=dict(zip(stretch.places, saved[len(outside) :], strict=True)),
+            moments=held.moments,
             asked=frozenset(asked | {layer.target for layer in stretch.layers}),
             wanted=frozenset(place for place, need in zip(stretch.places, needs[count:], strict=True) if need),
             gradients={value: grad.contiguous(memory_format=_LAST) for value, grad in given if grad is not None},
