@@ -114,6 +114,51 @@ def test_the_sum_is_that_of_examples_clipped_one_by_one(form: Form) -> None:
     close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
 
 
+def test_sums_are_those_of_their_parameters_in_whatever_order_a_layer_holds_them() -> None:
+    """A weight that was taken out and put back, as the removal of a weight norm does, comes after the bias."""
+    shapes: dict[tuple[int, ...], list[nn.Module]] = {
+        (5,): [nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, CLASSES)],
+        (2, 8): [nn.Conv1d(2, 4, 3), nn.Linear(6, 5), nn.Flatten(), nn.Linear(20, CLASSES)],
+    }
+    for shape, layers in shapes.items():
+        for layer in layers[:-1]:
+            weight = layer._parameters.pop("weight", None)
+            if weight is not None:
+                layer.register_parameter("weight", weight)
+        model, features, labels = nn.Sequential(*layers), torch.randn(4, *shape), torch.tensor([0, 1, 2, 0])
+        assert next(name for name, _ in model.named_parameters()) == "0.bias"
+        sums = gradient(model, features, labels, bound=0.3, form="book-keeping").sums(features, labels)[0]
+        close(sums, one_by_one(model, features, labels, 0.3))
+
+
+class Scaled(nn.Linear):
+    """Outputs times a single number."""
+
+    def __init__(self) -> None:
+        super().__init__(5, CLASSES)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, value: Tensor) -> Tensor:
+        return self.scale * super().forward(value)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_parameter_may_be_a_single_number(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native:
+        monkeypatch.setattr(double, "native", None)
+    model, features, labels = Scaled(), torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
+    sums = gradient(model, features, labels, bound=0.3).sums(features, labels)[0]
+    assert sums[2].shape == ()
+    close(sums, one_by_one(model, features, labels, 0.3))
+
+
+def test_a_parameter_beside_weight_and_bias_has_no_rule() -> None:
+    layer = nn.Linear(5, CLASSES)
+    layer.register_parameter("scale", nn.Parameter(torch.tensor(2.0)))
+    books = gradient(layer, torch.randn(6, 5), torch.zeros(6, dtype=torch.int64))
+    assert "has parameters beside its weight and bias" in books.reason
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_no_example_adds_more_than_the_bound(rule: Rule) -> None:
     model, features, labels = CASES["convolution"].build()

@@ -18,7 +18,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training.batchable import batchable, pairs
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared, trains
+from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared, trained, trains
 from tacit.training.private.joint import Block, Joints, in_rows, unflattened
 from tacit.training.private.norms import NORMS, formed, over_calls
 from tacit.training.private.windows import convolution
@@ -203,7 +203,7 @@ class _Passed:
 
     def __init__(self, layer: nn.Module, value: Tensor, edge: GradientEdge) -> None:
         self.shape = value.shape
-        self.target = get_gradient_edge(next(p for p in layer.parameters(recurse=False) if p.requires_grad))
+        self.target = get_gradient_edge(trained(layer)[0])
         self._layer = layer
         self._value: Tensor | None = value
         self._place = edge.output_nr
@@ -256,8 +256,7 @@ class _Unit:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """What trains, each parameter once."""
-        own = [p for layer in self.layers for p in layer.parameters(recurse=False) if p.requires_grad]
-        return list(dict.fromkeys(own))
+        return list(dict.fromkeys(p for layer in self.layers for p in trained(layer)))
 
     def rule(self, calls: Sequence[Sequence[Any]]) -> LayerGradients:
         """Return what is known of the gradients, given each layer's calls."""
@@ -277,6 +276,8 @@ def _units(model: nn.Module) -> list[_Unit]:
         kind = type(layer).__name__
         if type(layer) not in _RULES:
             raise NoRule(f"{kind} {name or '(the model itself)'} has no rule")
+        if len(trained(layer)) < len(own):
+            raise NoRule(f"{kind} {name or '(the model itself)'} has parameters beside its weight and bias")
         if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
             raise NoRule(f"{kind} {name} renormalises or rescales its table")
         others = [owner[id(p)] for p in own if id(p) in owner]

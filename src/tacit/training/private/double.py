@@ -50,7 +50,7 @@ def scarce(value: Tensor) -> bool:
 
 def squares(rows: Tensor) -> Tensor:
     """Return the squared norm of each row; infinite or NaN where the row holds what is not finite."""
-    rows = rows.flatten(1)
+    rows = _flat(rows)
     if _has_kernel(rows):
         own = torch.empty(len(rows), dtype=torch.float64)
         native.squares(rows.data_ptr(), *rows.shape, own.data_ptr(), torch.get_num_threads())
@@ -61,7 +61,7 @@ def squares(rows: Tensor) -> Tensor:
 
 def combined(factors: Tensor, rows: Tensor) -> Tensor:
     """Return the sum of rows times factors; a row with the factor zero takes no part, whatever it holds."""
-    rows = rows.flatten(1)
+    rows = _flat(rows)
     if factors.dtype != torch.float64 or factors.shape != rows.shape[:1]:  # a kernel would read past their end
         given = f"{tuple(factors.shape)} of {factors.dtype}"
         raise ValueError(f"combined: expected {len(rows)} factors of float64, got {given}")
@@ -84,6 +84,11 @@ def cleared(rows: Tensor, factors: Tensor) -> Tensor:
     ):  # a GPU would wait for the answer longer than the copy takes
         return rows
     return torch.where((factors != 0.0).view(-1, *(1,) * (rows.dim() - 1)), rows, 0.0)
+
+
+def _flat(rows: Tensor) -> Tensor:
+    """Return one row of numbers per example; a parameter may be a single number."""
+    return rows.flatten(1) if rows.dim() > 1 else rows[:, None]
 
 
 def _as_double(rows: Tensor) -> Tensor:

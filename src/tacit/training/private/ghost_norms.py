@@ -471,6 +471,12 @@ def shared(layers: Sequence[nn.Module], calls: Sequence[Sequence[Call]]) -> Laye
     return Shared(matrices=matrices, words=words, table=table, biases=biases)
 
 
+def trained(layer: nn.Module) -> list[nn.Parameter]:
+    """Return weight and bias, as far as they train, in this order; a layer may hold them in the other one."""
+    own = dict(layer.named_parameters(recurse=False))
+    return [own[name] for name in ("weight", "bias") if name in own and own[name].requires_grad]
+
+
 def trains(layer: nn.Module) -> tuple[bool, bool]:
     """Return whether the weight trains, and the bias."""
     own = {name for name, parameter in layer.named_parameters(recurse=False) if parameter.requires_grad}
@@ -479,7 +485,7 @@ def trains(layer: nn.Module) -> tuple[bool, bool]:
 
 def shapes(layer: nn.Module) -> tuple[torch.Size, ...]:
     """Return the shapes of what trains."""
-    return tuple(p.shape for p in layer.parameters(recurse=False) if p.requires_grad)
+    return tuple(parameter.shape for parameter in trained(layer))
 
 
 def _positions(value: Tensor) -> Tensor:
