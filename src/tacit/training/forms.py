@@ -347,7 +347,7 @@ class _Choice:
             if "images" in allowed and self._images >= _MOSTLY and not self._cost(self._module).small:
                 self.reason = _NATIVE
                 return "images"
-            if first == "vmap" and self._attends and not self._cost(self._mapped).tiny:
+            if first == "vmap" and self._attends and not self._cost(self._mapped).light:
                 self.reason, self._alone = _ATTENDS, True
         heavy = self._device.type == "cpu" and self.layout.size > _LARGE and first != "loop"
         if self._alone or (not heavy and (first in ("lanes", "loop") or self._draws)):

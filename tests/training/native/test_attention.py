@@ -268,7 +268,8 @@ def reader() -> Reader:
 
 
 def test_clients_train_one_after_another_by_it(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    holdings, how = make_holdings((LENGTH,), [16, 9, 8], words=WORDS), settings(batch_size=8)
+    holdings = make_holdings((LENGTH,), [16, 9, 8], words=WORDS)
+    how = settings(batch_size=8, epochs=2, momentum=0.9, weight_decay=1e-3, grad_clip=1.0, mu=0.1)
     monkeypatch.setattr(forms, "_USES", 10**9)
     ours = Run(reader, holdings, how, workers=2)
     assert (ours.form, "native attention" in ours.reason) == ("vmap", True)
@@ -305,3 +306,24 @@ def test_its_steps_become_programs_of_the_same_numbers(reader: Reader, monkeypat
 def test_a_model_with_dropout_in_its_attention_trains_as_before() -> None:
     run = Run(Reader(drop=0.5), make_holdings((LENGTH,), [9, 8], words=WORDS), settings(batch_size=8))
     assert "native attention" not in run.reason
+
+
+def test_many_clients_of_a_light_model_train_at_once(reader: Reader) -> None:
+    run = Run(reader, make_holdings((2,), [1, 1], words=WORDS), settings(batch_size=1))
+    assert (run.form, "native attention" in run.reason) == ("vmap", False)
+
+
+def test_another_default_type_changes_nothing() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        query = normal(1, 1, 3, 4).double()
+        with Natively() as mode:
+            out = F.scaled_dot_product_attention(query, query, query, attn_mask=torch.ones(3, 3, dtype=torch.bool))
+        assert mode.met == 0
+        single = query.float()
+        with Natively() as mode:
+            ours = F.scaled_dot_product_attention(single, single, single, attn_mask=torch.ones(3, 3, dtype=torch.bool))
+        assert mode.met == 1
+        torch.testing.assert_close(ours.double(), out, rtol=1e-5, atol=1e-6)
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -84,17 +84,19 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    **others: Any,
 ) -> Tensor | None:
     """Return what torch's function returns, or None where the kernels can't."""
-    if dropout_p or enable_gqa or not _plain(query, key, value) or torch.is_autocast_enabled("cpu"):
+    if dropout_p or enable_gqa or others or not _plain(query, key, value) or torch.is_autocast_enabled("cpu"):
         return None
     if not query.dim() == key.dim() == value.dim() == 4 or max(query.shape[2], key.shape[2]) > _LONGEST:
         return None
     if attn_mask is not None:
-        if is_causal or attn_mask.requires_grad or attn_mask.dim() > 4:
+        if is_causal or type(attn_mask) is not Tensor or attn_mask.requires_grad or attn_mask.dim() > 4:
             return None
         if attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros(attn_mask.shape).masked_fill(~attn_mask, -math.inf)
+            added = torch.zeros(attn_mask.shape, dtype=torch.float32, device=attn_mask.device)
+            attn_mask = added.masked_fill_(~attn_mask, -math.inf)
         if not _plain(attn_mask):
             return None
     if key.shape != (*query.shape[:2], key.shape[2], query.shape[3]) or value.shape != key.shape:
