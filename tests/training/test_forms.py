@@ -93,6 +93,19 @@ CASES = {
         make=_repeated,
         shape=(4,),
     ),
+    "rectifiers in place": Case(
+        make=lambda: nn.Sequential(
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(16, 16, 3),
+            nn.ReLU6(inplace=True),
+            nn.Flatten(),
+            nn.Linear(16 * 16, CLASSES),
+            nn.ELU(inplace=True),
+        ),
+        shape=(16, 6, 6),
+        forms=("images", "grouped", "vmap", "auto"),
+    ),
     "channels dropped": Case(
         make=lambda: nn.Sequential(
             nn.Conv2d(2, 5, 3, dilation=2), nn.Dropout2d(0.4), nn.Sigmoid(), nn.Flatten(), nn.Linear(5 * 4 * 4, CLASSES)
@@ -145,6 +158,16 @@ OUTSIDE = {  # what no program may claim, with a word of the reason
         (1, 3, 3, 3),
         "Conv3d",
     ),
+    "a value that changes in place": (
+        lambda: Custom(_changed_in_place, a=nn.Linear(4, 3), relu=nn.ReLU(inplace=True)),
+        (4,),
+        "ReLU changes in place",
+    ),
+    "another name of it": (
+        lambda: Custom(lambda m, x: _twice(m.a(x)), a=nn.Linear(4, 3)),
+        (4,),
+        "relu changes in place",
+    ),
     "a constant": (lambda: Custom(lambda m, x: m.a(2 * x), a=nn.Linear(4, 3)), (4,), "mul"),
 }
 ONLY_LOOP = {
@@ -159,6 +182,16 @@ ONLY_LOOP = {
 def _branch(module: Any, x: Tensor) -> Tensor:
     result: Tensor = module.a(x if x.sum() > 0 else -x)
     return result
+
+
+def _changed_in_place(module: Any, x: Tensor) -> Tensor:
+    values: Tensor = module.a(x)
+    rectified: Tensor = module.relu(values)
+    return values + rectified
+
+
+def _twice(values: Tensor) -> Tensor:
+    return F.relu(values.flatten(1), inplace=True) + values
 
 
 def _tied(a: nn.Module, b: nn.Module, name: str) -> nn.Module:

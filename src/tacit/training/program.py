@@ -7,6 +7,7 @@ a padded batch) has no program: :class:`NoProgram` says which step and the cohor
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import operator
@@ -318,6 +319,8 @@ def _weights(operation: Operation) -> set[int]:
 
 
 def _operation(traced: fx.GraphModule, node: fx.Node, slots: dict[str, int]) -> Operation | None:
+    if _in_place(traced, node) and any(_seen_elsewhere(traced, given) for given in node.all_input_nodes):
+        raise NoProgram(f"{_name(traced, node)} changes in place what another step uses")
     if node.op == "call_module":
         return _of_module(traced.get_submodule(str(node.target)), str(node.target), slots)
     return _of_call(node)
@@ -369,8 +372,40 @@ def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation
         ):
             return Embedding(weight=weight)
         case _ if isinstance(module, _POINTWISE_MODULES):
-            return Pointwise(function=module)
+            return Pointwise(function=_out_of_place(module))
     return None
+
+
+def _out_of_place(module: nn.Module) -> nn.Module:
+    """Return a layer that leaves its input as it is: kernels may keep that for the backward pass."""
+    if not getattr(module, "inplace", False):
+        return module
+    own: Any = copy.copy(module)
+    own.inplace = False
+    made: nn.Module = own
+    return made
+
+
+def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
+    if node.op == "call_module":
+        return bool(getattr(traced.get_submodule(str(node.target)), "inplace", False))
+    if node.op != "call_function" or node.target not in _POINTWISE_FUNCTIONS:
+        return False
+    names = list(inspect.signature(node.target).parameters) if node.args[1:] else []
+    return bool((dict(zip(names, node.args, strict=False)) | node.kwargs).get("inplace", False))
+
+
+def _seen_elsewhere(traced: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether more than one step uses a value, or what it may be another name of."""
+    while len(node.users) == 1 and _renames(traced, node):
+        node = node.all_input_nodes[0]
+    return len(node.users) > 1
+
+
+def _renames(traced: fx.GraphModule, node: fx.Node) -> bool:
+    if node.op == "call_module":
+        return isinstance(traced.get_submodule(str(node.target)), nn.Flatten | nn.Identity | KeyedDropout)
+    return node.target in _RESHAPES or node.target == "contiguous"
 
 
 def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911 - a table of rules
