@@ -137,6 +137,25 @@ def test_a_convolution_by_windows(
 
 
 @pytest.mark.usefixtures("level")
+def test_layers_in_a_row() -> None:
+    x, stem, kernel = normal(3, 3, 7, 6), normal(16, 3, 3, 3, seed=1), normal(32, 16, 3, 3, seed=2)
+    scale, shift, scales = normal(16, seed=3), normal(16, seed=4), normal(32, seed=5)
+    layers: list[Layer] = [
+        Convolve(source=0, target=1, weight=0, bias=None, padding=(1, 1), way="windows"),
+        Normalise(source=1, added=None, target=2, groups=4, weight=2, bias=3, epsilon=1e-3, relu=True),
+        Convolve(source=2, target=3, weight=1, bias=None, padding=(1, 1), way="tiles"),
+        Normalise(source=3, added=None, target=4, groups=8, weight=4, bias=None, epsilon=1e-3, relu=False),
+        Normalise(source=4, added=None, target=5, groups=1, weight=None, bias=None, epsilon=1e-3, relu=True),
+    ]
+    parameters = [stem, kernel, scale, shift, scales]
+    made = Stretch(layers, used=frozenset([5]))({0: x}, parameters)[5]
+    value = F.conv2d(x.double(), stem.double(), padding=1)
+    value = F.group_norm(value, 4, scale.double(), shift.double(), 1e-3).relu()
+    value = F.group_norm(F.conv2d(value, kernel.double(), padding=1), 8, scales.double(), eps=1e-3)
+    close(made, F.group_norm(value, 1, eps=1e-3).relu(), x, *parameters)
+
+
+@pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("ways", [("tiles", "windows"), ("windows", "tiles"), ("torch", "windows")])
 def test_gradients_of_a_value_with_many_users_add_up(ways: tuple[Way, Way]) -> None:
     x, weights = normal(2, 16, 6, 7), [normal(16, 16, 3, 3, seed=seed) for seed in (1, 2)]

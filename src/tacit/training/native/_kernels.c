@@ -36,8 +36,8 @@ typedef struct {
     int (*kernel)(const convolution *, const float *, const float *, float *);
     int (*norm)(const float *, const float *, const float *, const float *, float *, float *, idx, idx, idx, idx,
                 double, int);
-    int (*norm_back)(const float *, const float *, const float *, const float *, const float *, float *, float *,
-                     float *, float *, idx, idx, idx, idx, int);
+    int (*norm_back)(const float *, const float *, const float *, const float *, const float *, const float *, float *,
+                     float *, float *, float *, idx, idx, idx, idx, int);
     int (*recur)(const recurrence *, float *const *);
     int (*recur_back)(const recurrence *, float *const *);
     int (*recur_heard)(const recurrence *, float *const *);
@@ -234,13 +234,14 @@ static PyObject *norm(PyObject *self, PyObject *const *args, Py_ssize_t given)
 static PyObject *norm_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
-    idx v[14];
-    if (!integers(args, given, 14, v))
+    idx v[15];
+    if (!integers(args, given, 15, v))
         return NULL;
     int done;
     Py_BEGIN_ALLOW_THREADS
     done = active->norm_back((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5],
-                             (float *)v[6], (float *)v[7], (float *)v[8], v[9], v[10], v[11], v[12], (int)v[13]);
+                             (float *)v[6], (float *)v[7], (float *)v[8], (float *)v[9], v[10], v[11], v[12], v[13],
+                             (int)v[14]);
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -388,7 +389,8 @@ static PyMethodDef methods[] = {
      "slide_kernel(x, grad, grad_weight, n, h, w, c, o, kh, kw, sh, sw, ph, pw)"},
     {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, eps)"},
     {"norm_back", FAST(norm_back), METH_FASTCALL,
-     "norm_back(grad, x, out, weight, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, relu)"},
+     "norm_back(grad, x, out, weight, bias, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, "
+     "relu)"},
     {"recur", FAST(recur), METH_FASTCALL,
      "recur(x, weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell, out, gates, states, cells, curved, last_cell, clients, "
      "batch, steps, inputs, size, gru, threads)"},

@@ -376,21 +376,39 @@ static TARGET int NAME(norm)(const float *x, const float *added, const float *we
     return 1;
 }
 
-/* The gradients of x, of what was added (if asked for), of weight and bias (added up over images). */
+/* What a rectifier lets through of the gradient e: where its result y is below zero nothing. Without y it is found from x
+ * once more. */
+INLINE vec NAME(passed)(const float *e, const float *x, const float *y, const float *scale, const float *level, int relu)
+{
+    if (!relu)
+        return LOAD(e);
+    vec v = LOAD(x) * LOAD(scale) + LOAD(level);
+    if (y)
+        v = LOAD(y);
+    return UNLESS(v <= 0.0f, LOAD(e));
+}
+
+/* The gradients of x, of what was added (if asked for), of weight and bias (added up over images). y may be
+ * left out where nothing was added; gx may be e. */
 static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y, const float *weight,
-                                  const float *moments, float *gx, float *ga, float *gw, float *gb, idx n, idx pixels,
-                                  idx channels, idx groups, int relu)
+                                  const float *bias, const float *moments, float *gx, float *ga, float *gw, float *gb,
+                                  idx n, idx pixels, idx channels, idx groups, int relu)
 {
     const idx own = channels / groups, size = pixels * channels;
-    float *mean = scratch(7 * channels), *inverse = mean + channels, *first = inverse + channels;
+    float *mean = scratch(8 * channels), *inverse = mean + channels, *first = inverse + channels;
     if (!mean)
         return 0;
     float *second = first + channels, *scale = second + channels, *along = scale + channels, *shift = along + channels;
+    float *level = shift + channels;
     memset(gw, 0, (size_t)channels * sizeof *gw);
     memset(gb, 0, (size_t)channels * sizeof *gb);
-    for (idx i = 0; i < n; i++, e += size, x += size, y += size, gx += size, moments += 2 * groups) {
-        for (idx c = 0; c < channels; c++)
+    for (idx i = 0; i < n; i++, e += size, x += size, gx += size, moments += 2 * groups) {
+        for (idx c = 0; c < channels; c++) {
             mean[c] = moments[2 * (c / own)], inverse[c] = moments[2 * (c / own) + 1];
+            scale[c] = (weight ? weight[c] : 1.0f) * inverse[c];
+            level[c] = (bias ? bias[c] : 0.0f) - scale[c] * mean[c];
+        }
+        const float *out = y ? y + i * size : NULL;
         for (idx c = 0; c < channels; c += V) {
             vec a[2] = {{0}, {0}}, b[2] = {{0}, {0}};
             const vec m = LOAD(mean + c);
@@ -398,16 +416,12 @@ static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y
             for (; p + 2 <= pixels; p += 2)
                 UNROLL for (int k = 0; k < 2; k++) {
                     const idx at = (p + k) * channels + c;
-                    vec g = LOAD(e + at);
-                    if (relu)
-                        g = UNLESS(LOAD(y + at) <= 0.0f, g);
+                    const vec g = NAME(passed)(e + at, x + at, out ? out + at : NULL, scale + c, level + c, relu);
                     a[k] += g, b[k] += g * (LOAD(x + at) - m);
                 }
             for (; p < pixels; p++) {
                 const idx at = p * channels + c;
-                vec g = LOAD(e + at);
-                if (relu)
-                    g = UNLESS(LOAD(y + at) <= 0.0f, g);
+                const vec g = NAME(passed)(e + at, x + at, out ? out + at : NULL, scale + c, level + c, relu);
                 a[0] += g, b[0] += g * (LOAD(x + at) - m);
             }
             const vec sum = a[0] + a[1], product = (b[0] + b[1]) * LOAD(inverse + c);
@@ -424,7 +438,6 @@ static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y
             }
             sum /= (double)(own * pixels), product /= (double)(own * pixels);
             for (idx c = g * own; c < (g + 1) * own; c++) { /* gx = inverse (weight g - sum - normal x product) */
-                scale[c] = inverse[c] * (weight ? weight[c] : 1.0f);
                 along[c] = (float)(-product * inverse[c] * inverse[c]);
                 shift[c] = (float)(-sum * inverse[c]) - along[c] * mean[c];
             }
@@ -432,9 +445,7 @@ static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y
         for (idx p = 0; p < pixels; p++)
             for (idx c = 0; c < channels; c += V) {
                 const idx at = p * channels + c;
-                vec g = LOAD(e + at);
-                if (relu)
-                    g = UNLESS(LOAD(y + at) <= 0.0f, g);
+                const vec g = NAME(passed)(e + at, x + at, out ? out + at : NULL, scale + c, level + c, relu);
                 if (ga)
                     STORE(ga + i * size + at, g);
                 STORE(gx + at, g * LOAD(scale + c) + LOAD(x + at) * LOAD(along + c) + LOAD(shift + c));

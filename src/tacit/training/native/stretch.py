@@ -230,12 +230,12 @@ class Normalise:
 
     def backward(self, own: _Back, grad: Tensor) -> None:
         """Hand on the gradients of what it takes."""
-        x, out = own.values[self.source], own.values[self.target] if self.relu else None
+        x, out = own.values[self.source], None if self.added is None else own.values[self.target]
         weight, bias = own.parameter(self.weight), own.parameter(self.bias)
-        below = torch.empty_like(x)
+        below = grad if self.target in own.own and (self.relu or self.added is None) else torch.empty_like(x)
         masked = torch.empty_like(x) if self.added is not None and self.relu else None
         scales, shifts = (x.new_empty(x.shape[1]) if p is None else torch.empty_like(p) for p in (weight, bias))
-        given = (grad, x, out, weight, own.moments[self.target], below, masked, scales, shifts)
+        given = (grad, x, out, weight, bias, own.moments[self.target], below, masked, scales, shifts)
         native.kernels.norm_back(*addresses(*given), *self._sizes(x))
         own.add(self.source, below)
         if self.added is not None:
