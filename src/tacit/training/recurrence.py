@@ -144,8 +144,8 @@ class _Steps(torch.autograd.Function):
 
 
 def _by_client(values: Tensor) -> Tensor:
-    """Return (T, K, B, ...) as (K, B, T, ...), in memory too."""
-    return values.permute(1, 2, 0, *range(3, values.dim())).contiguous()
+    """Return (T, K, B, ...) as (K, B, T, ...), a copy in any case: models may write over it."""
+    return values.permute(1, 2, 0, *range(3, values.dim())).clone(memory_format=torch.contiguous_format)
 
 
 def steps_by_autograd(kind: Kind, pre: Tensor, bias: Tensor, weight: Tensor, state: Tensor, cell: Tensor) -> Any:

@@ -31,7 +31,8 @@ def one_by_one(model: nn.Module, features: Tensor, labels: Tensor, bound: float)
     parameters = [p for p in model.parameters() if p.requires_grad]
     total = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
     for i in range(len(labels)):
-        own = torch.autograd.grad(cross_entropy(model(features[i : i + 1]), labels[i : i + 1]).sum(), parameters)
+        loss = cross_entropy(model(features[i : i + 1]), labels[i : i + 1]).sum()
+        own = torch.autograd.grad(loss, parameters, materialize_grads=True)
         norm = torch.stack([g.square().sum() for g in own]).sum().sqrt()
         for sums, g in zip(total, own, strict=True):
             sums.add_(g, alpha=min(1.0, within(bound) / float(norm)))
@@ -177,8 +178,22 @@ def test_norms_are_those_of_the_gradients_before_clipping() -> None:
     assert float(norms.min()) > 0.1
 
 
+class Spare(nn.Module):
+    """Asks a layer that has no part in the output, and one whose gradient is stopped on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare, self.stopped, self.out = nn.LayerNorm(4), nn.Linear(4, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        self.spare(value)
+        output: Tensor = self.out(self.stopped(value).detach())
+        return output
+
+
 @pytest.mark.parametrize(
-    ("make", "reason"), [(Gate, "Gate"), (Crossed, "share parameters"), (Outside, "outside its layer")]
+    ("make", "reason"),
+    [(Gate, "Gate"), (Crossed, "share parameters"), (Outside, "outside its layer"), (Spare, "is not used")],
 )
 def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.Module], reason: str) -> None:
     model, features, labels = Case(make=make, features=(4,)).build()
@@ -188,6 +203,30 @@ def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.M
     close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
     with pytest.raises(ConfigError, match="Book-keeping does not fit"):
         gradient(model, features, labels, form="book-keeping")
+
+
+class Twice(nn.Module):
+    """A recurrent layer and a norm, once without gradients, whose outputs are written over."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.GRU(4, size, batch_first=True), nn.LayerNorm(size)
+        self.out = nn.Linear(size, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        with torch.no_grad():
+            scale = self.norm(self.layer(value)[0])
+        states = self.layer(value)[0].mul_(3.0)
+        output: Tensor = self.out((self.norm(states) * scale).sum(1))
+        return output
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("size", [5, 16], ids=["in parts", "native"])
+def test_calls_without_gradients_are_left_out_and_outputs_may_be_written_over(size: int, steps: int) -> None:
+    model, features, labels = Case(make=lambda: Twice(size), features=(steps, 4)).build()
+    sums = gradient(model, features, labels, bound=0.3, form="book-keeping").sums(features, labels)[0]
+    close(sums, one_by_one(model, features, labels, 0.3))
 
 
 RECURRENT: dict[str, Callable[[], nn.Module]] = {

@@ -161,7 +161,7 @@ class _Heard(torch.autograd.Function):
         ctx.kind, ctx.shape, ctx.threads = kind, x.shape, threads
         ctx.save_for_backward(weights[0], weights[2], *kept)
         ctx.set_materialize_grads(False)
-        return out[0], last[0]
+        return out.squeeze_(0), last.squeeze_(0)  # no views: models may write over what a layer returns
 
     @staticmethod
     @once_differentiable

@@ -116,7 +116,10 @@ class BookKeeping:
                 raise NoRule(f"{kind} sees a value of shape {tuple(wrong[0])}, not one row per example")
         # A norm's own gradient is asked for so that the pass comes by, whatever lies before it.
         calls = [call for own in heard.values() for call in own]
-        for call, gradient in zip(calls, torch.autograd.grad(total, [call.target for call in calls]), strict=True):
+        found = torch.autograd.grad(total, [call.target for call in calls], allow_unused=True)
+        for call, gradient in zip(calls, found, strict=True):
+            if gradient is None:
+                raise NoRule("the output of a layer is not used")
             call.hear(gradient)
         counts = torch.tensor([len(heard[layer]) for layer in self._layers], device="cpu")
         return [losses.detach(), *(part for call in calls for part in call.given), counts]
@@ -175,10 +178,12 @@ class BookKeeping:
             raise NoRule(f"{type(layer).__name__} is given its input by keyword")
         if isinstance(layer, Hidden):
             for part, met, tap in layer.heard:
-                if part in self._heard:
+                if part in self._heard and tap.grad_fn is not None:
                     self._heard[part].append(_Kept(met, get_gradient_edge(tap)))
             layer.heard = []
             return
+        if output.grad_fn is None:
+            return  # somebody has turned gradients off: this call has none
         # The edge is taken now: an operation in place on the output would move the tensor's own.
         edge = get_gradient_edge(output)
         made = _Passed(layer, inputs[0].detach(), edge) if isinstance(layer, NORMS) else _Kept(inputs[0].detach(), edge)
