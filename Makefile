@@ -22,10 +22,10 @@ test: style ## Set up, then lint, types, tests and doctests, and how many statem
 
 # Bytecode is written whatever the environment says: three workers and all that they start read the same files.
 suite: $(VENV)/.ready-test
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.reached -n 3 --dist loadgroup $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.reached -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 coverage: $(VENV)/.ready-test ## The tests once more, slower, line by line: .coverage and htmlcov/
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --cov=tacit --cov-report=term:skip-covered --cov-report=html $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --cov=tacit --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
 lint: style types ## Set up, then ruff and mypy
 

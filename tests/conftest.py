@@ -37,7 +37,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep in one process what shares a fixture that is made once per module, and the cases of one function."""
+    """Keep in one process what shares a fixture that is made once per module, and the cases of one function.
+
+    Groups that tests name themselves come first: they take long, and nobody should wait for one in the end.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     numbers: dict[str, int] = {}
     for item in items:
         if item.get_closest_marker("xdist_group") is None and isinstance(item, pytest.Function):

@@ -180,7 +180,7 @@ def test_clients_train_at_the_same_time() -> None:
 
     def loss(outputs: Tensor, labels: Tensor) -> Tensor:
         if meeting:
-            meeting[0].wait(timeout=20)
+            meeting[0].wait(timeout=120)
         return cross_entropy(outputs, labels)
 
     trainer = clients(dropping(), workers=2, loss=loss)

@@ -16,6 +16,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
 from tacit.training.settings import cross_entropy
+from tests.mechanisms.laws import is_normal
 
 SEEDED, SYSTEM = Randomness.of(seed=3), Randomness.of(seed=None)
 
@@ -64,20 +65,16 @@ def flat(module: nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("randomness", [SEEDED, SYSTEM], ids=["seeded", "system"])
-@pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (0.9, False), (1.1, False)])
-def test_a_step_on_an_empty_batch_is_noise_of_the_right_scale(
-    randomness: Randomness, factor: float, accepted: bool
-) -> None:
+def test_a_step_on_an_empty_batch_is_noise_of_the_right_scale(randomness: Randomness) -> None:
     torch.manual_seed(0)
-    wide = nn.Linear(6, 2000)
+    wide = nn.Linear(6, 16_667, bias=False)
     taking = steps(wide, noise=1.5, clip=0.2, batch=8, lr=1.0, randomness=randomness)
     before = flat(wide)
     empty = Batch(step=0, rows=np.zeros(0, np.int64))
     assert len(taking.accumulate(empty)) == 0
     taking.release(0)
-    moved = (flat(wide) - before).numpy()
-    p_value = stats.kstest(moved, "norm", args=(0.0, factor * 1.5 * 0.2 / 8)).pvalue
-    assert (p_value > 1e-4) == accepted
+    moved = (flat(wide) - before).numpy()[:100_000]
+    assert [is_normal(moved, factor * 1.5 * 0.2 / 8) for factor in (1.0, 0.9, 1.1)] == [True, False, False]
 
 
 def test_noise_is_new_in_every_step_and_the_same_again_with_a_seed() -> None:
