@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-COMPILED := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # on all cores; templates that are no Python stay
 HASHED := $(PIP) --require-hashes --no-deps --requirement
 REQUIREMENTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt setup.py) $(wildcard src/tacit/*.c src/tacit/*/*.c src/tacit/*/*/*.[ch])
 
@@ -79,17 +78,17 @@ lock: $(VENV)/.ready-test ## Write the versions and hashes of all that is instal
 clean: ## Remove the environment and build outputs
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
-# torch goes alone, so that no other package's range chooses another build of it.
+# torch goes alone, so that no other package's range chooses another build of it. What is installed is compiled on all
+# cores, where pip takes one; some packages carry templates that are no Python. What only tests need, they compile.
 $(VENV)/.ready: $(REQUIREMENTS)
 	@echo "Setting up $(VENV) (about a minute and a half; only when the requirements change)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(HASHED) requirements/run.txt
 	@$(PIP) --constraint constraints.txt torch
 	@$(PIP) --no-deps --no-build-isolation --editable .
-	@$(COMPILED)
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
 	@$(HASHED) requirements/test.txt
-	@$(COMPILED)
 	@touch $@
