@@ -157,7 +157,7 @@ def _ask(there: LocalParties, party: int, config: Any) -> Introduction:
     return Introduction.read(party, call(there.socket(party), Message(head=head, body=GREETING), patience=60).body)
 
 
-def _until(done: Callable[[], bool], seconds: float = 30.0) -> bool:
+def _until(done: Callable[[], bool], seconds: float = 120.0) -> bool:
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
         time.sleep(0.02)
@@ -214,7 +214,7 @@ def test_sites_that_can_not_start_say_why() -> None:
 
 
 def test_nobody_waits_for_a_site_that_has_ended_while_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = time.monotonic() + 60.0
+    end = time.monotonic() + 120.0
 
     def patient(_: float) -> None:
         assert time.monotonic() < end, "it waits for a site that is gone"

@@ -31,7 +31,7 @@ class _Hello(BaseHTTPRequestHandler):
 def _ask(made: Certificates, trusted: Path, host: str) -> bytes:
     """Return what a server with the new certificate says to one who trusts ``trusted``."""
     with HTTPServer((socket.gethostbyname(host), 0), _Hello) as server:
-        server.timeout = 10
+        server.timeout = 60
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(made.certificate, made.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -39,7 +39,7 @@ def _ask(made: Certificates, trusted: Path, host: str) -> bytes:
         thread.start()
         try:
             trust = ssl.create_default_context(cafile=str(trusted))
-            with urlopen(f"https://{host}:{server.server_port}/", context=trust, timeout=10) as reply:
+            with urlopen(f"https://{host}:{server.server_port}/", context=trust, timeout=60) as reply:
                 return bytes(reply.read())
         finally:
             thread.join()

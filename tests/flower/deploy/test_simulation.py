@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     """Return a Flower home of one's own; the SuperLink that Flower starts for it, and leaves, is ended."""
     made = tmp_path / "flower"
     yield made
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while (left := _living_in(made)) and time.monotonic() < end:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):

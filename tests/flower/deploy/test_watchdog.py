@@ -59,7 +59,7 @@ def _deployment(folder: Path) -> tuple[subprocess.Popen[str], str, int]:
     return process, mark, int(pid)
 
 
-def _until(done: Callable[[], bool], seconds: float = 20.0) -> bool:
+def _until(done: Callable[[], bool], seconds: float = 120.0) -> bool:
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
         time.sleep(0.02)
