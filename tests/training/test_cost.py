@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from typing import Any
 
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tacit.training.cohort import Chunk, Holdings, Trained
 from tacit.training.cost import Cost, cost_of
 from tacit.training.forms import cohort_trainer
+from tacit.training.loop import LoopTrainer
 from tacit.training.settings import cross_entropy
-from tests.training.common import Run, make_holdings, settings
+from tests.training.common import Custom, Run, make_holdings, settings
 
 
 def test_products_convolutions_and_recurrent_layers_are_counted() -> None:
@@ -50,6 +55,72 @@ def test_a_model_worth_all_cores_has_them_all() -> None:
     trainer.close()
     assert (trainer.form, trainer.workers) == ("loop", 1)
     assert not Cost(flops=3e9, narrow=0.0, operations=20).fills_cores(16)
+
+
+def test_what_an_operation_reads_is_counted() -> None:
+    module = nn.Sequential(nn.Embedding(50, 6), nn.Flatten(), nn.Linear(30, 4, bias=False), nn.ReLU())
+    cost = cost_of(module, torch.zeros(7, 5, dtype=torch.int64))
+    assert (cost.numbers, cost.weights) == (7 * 30, 30 * 4)  # a table is read in part
+
+
+def test_copies_that_fill_no_cache_do_not_pay() -> None:
+    wide, deep = (
+        Cost(flops=1e7, narrow=0.0, operations=5, weights=400_000),
+        Cost(flops=1e7, narrow=0.0, operations=50, weights=400_000),
+    )
+    assert wide.spills(16) and wide.spills(2)  # noqa: PT018 - two sides of one bound
+    assert not wide.spills(1) and not deep.spills(16)  # noqa: PT018 - as above
+    assert Cost(flops=1e5, narrow=0.0, operations=1, numbers=1_000_000).spills(5)
+    assert not Cost(flops=1e5, narrow=0.0, operations=1, numbers=1_000_000).spills(4)
+
+
+@pytest.mark.parametrize("clients", [2, 8])
+def test_a_wide_perceptron_trains_one_client_after_another(clients: int) -> None:
+    module = nn.Sequential(nn.Linear(700, 512), nn.ReLU(), nn.Linear(512, 3))
+    holdings = make_holdings((700,), [4] * clients, scale=0.1)
+    run = Run(module, holdings, settings(), workers=1)
+    assert (run.form, "cache" in run.reason) == ("loop", True)
+    run.equals(Run(module, holdings, settings(), form="grouped"))
+
+
+def test_clients_that_would_leave_a_core_idle_train_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Sequential(nn.Linear(400, 300), nn.Linear(300, 3))
+    threads: dict[int, int] = {}
+    plain = LoopTrainer.train
+
+    def seen(self: LoopTrainer, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
+        threads[chunk.clients[0]] = torch.get_num_threads()
+        return plain(self, model, holdings, chunk)
+
+    monkeypatch.setattr(LoopTrainer, "train", seen)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        runs = []
+        for sizes in ([32] * 3, [32] * 4, [100, 32, 32], [32]):
+            threads.clear()
+            Run(module, make_holdings((400,), sizes, scale=0.1), settings(batch_size=32), form="loop", workers=2)
+            runs.append(sorted(threads.values()))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert runs == [[1, 1, 2], [1, 1, 1, 1], [1, 1, 2], [2]]
+
+
+def test_loops_that_would_wait_for_pythons_lock_do_not_run_side_by_side() -> None:
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    given: dict[str, Any] = {"holdings": make_holdings((4,), [8] * 4), "settings": settings(), "loss": cross_entropy}
+    tiny = cohort_trainer(module=module, workers=2, **given)
+    tiny.close()
+    recurrent = Custom(
+        lambda m, x: m.out(m.norm(m.rnn(x[..., None])[0][:, -1])),
+        rnn=nn.GRU(1, 16, batch_first=True),
+        norm=nn.BatchNorm1d(16),
+        out=nn.Linear(16, 3),
+    )
+    longer = cohort_trainer(module=recurrent, workers=2, **given)
+    longer.close()
+    assert (tiny.form, tiny.workers, longer.form, longer.workers) == ("loop", 1, "loop", 2)
 
 
 def test_wide_layers_fill_a_gpu_and_narrow_ones_do_not() -> None:

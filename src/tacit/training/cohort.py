@@ -11,9 +11,11 @@ Nothing here costs time in proportion to the population: a round touches the row
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
@@ -37,6 +39,7 @@ Whole = TypeVar("Whole", Tensor, NDArray[np.int64])
 _EXAMPLES_PER_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
 _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
+_UNEVEN = 4  # chunks per core; with more of them no core is idle for long
 _TABLE = (
     1 << 18
 )  # steps of all clients of a chunk; on a GPU shorter ones leave it, and the table of rows is all they cost
@@ -178,6 +181,8 @@ class CohortTrainer:
         settings: LocalTraining,
         lanes: int = 0,
         at_once: int | None = None,
+        shared: float = 1.0,
+        threads: int | None = None,
         between: Callable[[], object] = lambda: None,
     ) -> None:
         """Start the workers.
@@ -191,6 +196,8 @@ class CohortTrainer:
             settings: local SGD.
             lanes: how many clients fill one chunk exactly, where their number matters; 0 elsewhere.
             at_once: how many clients a chunk may have at most, where the form sets a limit.
+            shared: how many times as fast as on one core a chunk trains on all of them.
+            threads: of torch's for each worker on a CPU; if None all of them, in equal shares.
             between: is called before each round, when nobody trains.
         """
         self.form = form
@@ -204,9 +211,11 @@ class CohortTrainer:
         self._settings = settings
         self._lanes = lanes
         self._at_once = at_once
+        self._shared = shared
         self._between = between
         self._device = holdings.features.device
         self._threads_before = torch.get_num_threads()
+        self._threads = threads or max(1, self._threads_before // self.workers)
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
 
     def train(
@@ -218,6 +227,8 @@ class CohortTrainer:
         finish: Finish,
     ) -> None:
         """Train ``clients`` from ``model``; ``finish`` is called for each, in the thread that trained it.
+
+        On a CPU whoever trains on all cores does so in the caller's thread, where torch's other threads wait for it.
 
         Args:
             model: the global model.
@@ -241,8 +252,15 @@ class CohortTrainer:
             for line, client in enumerate(names):
                 finish(client, trained.updates[line], float(trained.losses[line]))
 
+        chunks = list(self._chunks(clients))
+        here = self._on_all(clients, chunks)
+        if here:
+            cpu.keep_pages()
+            with _threads(self._threads if self.workers == 1 else self._threads_before):
+                for places in chunks[:here]:
+                    work(places)
         seen = copy_context()  # whoever watches this thread watches the workers too
-        list(self._pool.map(lambda places: seen.copy().run(work, places), self._chunks(clients)))
+        list(self._pool.map(lambda places: seen.copy().run(work, places), chunks[here:]))
 
     @property
     def adds(self) -> bool:
@@ -311,11 +329,48 @@ class CohortTrainer:
             chunk.append(position)
         yield chunk
 
+    def _on_all(self, clients: Sequence[int], chunks: Sequence[Sequence[int]]) -> int:
+        """Return how many chunks, the largest first, train on all cores, one after another, before the others.
+
+        Three clients on two cores would leave one idle for the time of a client, a large one beside small ones too.
+        """
+        if self._device.type != "cpu":
+            return 0
+        if self.workers == 1:
+            return len(chunks)
+        if self._shared <= 1.0 or len(chunks) > _UNEVEN * self.workers:
+            return 0
+        sizes = self._holdings.sizes[np.asarray(clients)]
+        work = [float(sizes[list(places)].sum()) for places in chunks]
+        ends = [
+            sum(work[:first]) / self._shared + _last_end(work[first:], self.workers)
+            for first in range(min(len(work), self.workers) + 1)
+        ]
+        return ends.index(min(ends))
+
     def _start_worker(self) -> None:
         if self._device.type == "cpu":
             cpu.keep_pages()
-            if self.workers > 1:
-                torch.set_num_threads(max(1, self._threads_before // self.workers))
+            torch.set_num_threads(self._threads)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Give this thread so many of torch's for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _last_end(work: Sequence[float], workers: int) -> float:
+    """Return when all work is done, by workers of whom each takes the next piece as soon as it is free."""
+    ends = [0.0] * workers
+    for piece in work:
+        heapq.heapreplace(ends, ends[0] + piece)
+    return max(ends)
 
 
 def chunk_size(batch_size: int, device: str) -> int:

@@ -10,7 +10,7 @@ a repeated run takes the same form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,15 @@ MAPPED = 2.5  # what a call costs through vmap, of a plain one
 # used directly 2e5, and 1.5 times. Of an encoder (2e6) nothing was gained, and a GRU's 600 operations take seconds to
 # follow. Clients of encoders train faster one after another, by native attention, from 5e5 on (1.4 times; at 3e5 0.5).
 _TINY, _FEW = 5e5, 200
+# A plain loop on two threads had 1.4 to 1.6 times its speed on one at 2e6 to 3e7, 1.9 at 1e8, and 0.4 to 1.1 below 1e6.
+_SHARED = 2e6
+# Two loops side by side over an MLP with batch norm (4e4) had 0.6 times the speed of one, over a mixer (9e5) 1.6.
+_PYTHONS = 1e5
+# Numbers, 16 MB: a layer of 30,000 features had 0.4 times a loop's speed for five clients of 32 (4.8e6) at once.
+_CACHE = 1 << 22
+# Numbers, 4 MB, and weights per call. An MLP with 1.3e6 weights in 5 calls had 0.3 times a loop's speed for sixteen
+# clients of 8 at once, one with 4e5 0.8 for sixteen and for five; a deep one with 3e5 in 42 calls had 1.8.
+_COPIES, _WEIGHTS = 1 << 20, 65_536
 _NARROW = 16  # channels; PyTorch's convolutions of fewer leave most of a register empty, one with groups does not
 
 
@@ -43,11 +52,15 @@ class Cost:
         flops: operations of floating point in matrix products and convolutions.
         narrow: those of them in convolutions of fewer channels than a register has lanes.
         operations: how many calls there were.
+        numbers: how many numbers the largest operand or result has, weights aside.
+        weights: how many weights matrix products and convolutions read.
     """
 
     flops: float
     narrow: float
     operations: int
+    numbers: int = 0
+    weights: int = 0
 
     @property
     def small(self) -> bool:
@@ -63,6 +76,20 @@ class Cost:
     def tiny(self) -> bool:
         """The same of a few operations: then a straight program for many clients pays."""
         return self.light and self.operations <= _FEW
+
+    @property
+    def waits_for_python(self) -> bool:
+        """Whether nearly all of a step is Python's: threads would wait for each other at its lock."""
+        return self.flops < _PYTHONS * self.operations and self.operations <= _FEW
+
+    def shared(self, cores: int) -> float:
+        """Return how many times as fast as on one core a step is on all of them."""
+        return max(1.0, min((cores + 1) / 2, self.flops / (_SHARED * self.operations)))
+
+    def spills(self, clients: int) -> bool:
+        """Return whether what so many clients hold at once is out of a cache that holds one's, and calls cost less."""
+        copies = 2 * clients * self.weights > _COPIES and self.weights > _WEIGHTS * self.operations
+        return copies or clients * self.numbers > _CACHE
 
     def fills_cores(self, count: int) -> bool:
         """Return whether an operation is worth so many cores, which then need not hold a model of their own each."""
@@ -84,18 +111,26 @@ class Cost:
 
 def cost_of(module: nn.Module, features: Tensor) -> Cost:
     """Count what a forward pass of ``features`` costs."""
-    with torch.no_grad(), _Counter() as counter:
+    weights = {parameter.untyped_storage()._cdata for parameter in module.parameters()}
+    with torch.no_grad(), _Counter(weights) as counter:
         module(features)
-    return Cost(flops=counter.flops, narrow=counter.narrow, operations=max(counter.operations, 1))
+    return Cost(
+        flops=counter.flops,
+        narrow=counter.narrow,
+        operations=max(counter.operations, 1),
+        numbers=counter.numbers,
+        weights=counter.read,
+    )
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
     whole_layers = True  # a layer that native kernels compute is one call
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Collection[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.flops = self.narrow = 0.0
-        self.operations = 0
+        self.operations = self.numbers = self.read = 0
+        self._weights = weights
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -107,6 +142,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
         if packet in flop_registry:
             own = float(flop_registry[packet](*args, **(kwargs or {}), out_val=result))
             self.flops += own
+            self.read += sum(part.numel() for part in args if isinstance(part, Tensor) and self._is_weight(part))
             if packet is torch.ops.aten.convolution and min(args[1].shape[:2]) < _NARROW:
                 self.narrow += own
         elif packet is torch.ops.aten.mkldnn_rnn_layer:
@@ -116,4 +152,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
             steps, batch = args[0].shape[:2]
             self.flops += 2.0 * steps * batch * sum(weight.numel() for weight in args[1] if weight.dim() > 1)
         self.operations += not func.is_view
+        values = (part for part in (*args, result) if isinstance(part, Tensor) and not self._is_weight(part))
+        self.numbers = max(self.numbers, *(part.numel() for part in values), 0)
         return result
+
+    def _is_weight(self, part: Tensor) -> bool:
+        return part.untyped_storage()._cdata in self._weights

@@ -64,6 +64,9 @@ _ATTENDS = "one client's operations keep a core busy: clients train one after an
 _USES = 128  # steps of one client before a program is made of them: it takes as long as some hundred, to save a fifth
 _MOSTLY = 0.5  # of the arithmetic in convolutions is to be done by the native ones
 _GAIN = 2  # cores of PyTorch's that one with the native ones is worth; PyTorch spreads a lone client over all
+_SPILLS = "what many clients hold at once would not fit a CPU's cache, and one client's does"
+_IDLE = "there are too few clients to keep all cores busy: the last ones train on all of them"
+_ODD = 2  # clients per core; with more of them no core is idle for long
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -111,6 +114,8 @@ def cohort_trainer(
         settings=settings,
         lanes=lanes,
         at_once=choice.at_once(),
+        shared=choice.shared,
+        threads=choice.threads,
         between=choice.straight.make if choice.straight is not None else lambda: None,
     )
 
@@ -195,19 +200,38 @@ class _Choice:
         """How many chunks may train at the same time.
 
         Clients in a loop share torch's only generator where the model draws from it: then there is one worker, and so
-        there is where one client's operations are worth all cores.
+        there is where one client's operations are worth all cores, or where they are nothing beside Python's calls.
         """
-        if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide):
+        if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide or self._pythons):
             return 1
         alone = self.form in ("loop", "images") or self._alone
         return min(self._workers, len(self._holdings.rows)) if alone else self._workers
 
+    @property
+    def threads(self) -> int | None:
+        """How many of torch's threads each worker has, where there is a reason for few."""
+        return 1 if self.form == "loop" and self._pythons else None
+
+    @property
+    def shared(self) -> float:
+        """How many times as fast as on one core a client trains on all of them."""
+        return self._alone_cost.shared(self.workers) if self.form == "loop" and self._alone_cost else 1.0
+
     @functools.cached_property
+    def _alone_cost(self) -> Cost | None:
+        """What one client's step costs on a CPU, where nothing but Tacit's own code and the model run in it."""
+        counts = self._device.type == "cpu" and self._plain and not self._draws
+        return self._cost(self._module) if counts else None
+
+    @property
     def _wide(self) -> bool:
         """Whether one client's operations are worth all cores."""
-        if self._device.type != "cpu" or not self._plain or self._draws:
-            return False
-        return self._cost(self._module).fills_cores(self._workers)
+        return self._alone_cost is not None and self._alone_cost.fills_cores(self._workers)
+
+    @property
+    def _pythons(self) -> bool:
+        """Whether one client's operations are nothing beside Python's calls; a recurrent layer's many are one call."""
+        return self._alone_cost is not None and self._alone_cost.waits_for_python and not self._recurs
 
     def at_once(self) -> int | None:
         """Return how many clients may train as one program, where a form or the memory sets a limit."""
@@ -350,7 +374,7 @@ class _Choice:
             if first == "vmap" and self._attends and not self._cost(self._mapped).light:
                 self.reason, self._alone = _ATTENDS, True
         heavy = self._device.type == "cpu" and self.layout.size > _LARGE and first != "loop"
-        if self._alone or (not heavy and (first in ("lanes", "loop") or self._draws)):
+        if self._alone or (not heavy and (first == "loop" or self._draws)):
             return first
         if heavy:
             self.reason = _HEAVY
@@ -358,15 +382,26 @@ class _Choice:
         loop = self._cost(self._module)
         if self._device.type != "cpu":
             return self._fastest_on_gpu(first, loop)
-        mapped = loop if self._mapped is self._module else self._cost(self._mapped)
-        share = min(-(-len(self._holdings.rows) // self._workers), chunk_size(self._settings.batch_size, "cpu"))
-        each = 1.0 if first == "grouped" or self._can_be_straight else MAPPED
-        if loop.mapping_pays(each * mapped.operations, share):
+        why = self._why_alone(first, loop)
+        if not why:
             return first
-        self.reason = _FEW if loop.small else _FULL
+        self.reason = why
         if self._recurs and all(part.native for part in self._recurs):  # faster one by one too, and they were tried
             self._module, self._own_layout = self._mapped, self._mapped_layout
         return "loop"
+
+    def _why_alone(self, first: Form, loop: Cost) -> str:
+        """Return why clients train one after another on a CPU, and nothing where many at once are faster."""
+        clients = len(self._holdings.rows)
+        share = min(-(-clients // self._workers), chunk_size(self._settings.batch_size, "cpu"))
+        if first != "lanes":
+            mapped = loop if self._mapped is self._module else self._cost(self._mapped)
+            each = 1.0 if first == "grouped" or self._can_be_straight else MAPPED
+            if not loop.mapping_pays(each * mapped.operations, share):
+                return _FEW if loop.small else _FULL
+        if loop.spills(share):
+            return _SPILLS
+        return _IDLE if clients % self._workers and share <= _ODD and not loop.small else ""
 
     def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:
         if not loop.fills_a_gpu(products=first == "grouped"):
