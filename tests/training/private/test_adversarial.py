@@ -389,3 +389,18 @@ def test_the_worst_case_of_adding_up() -> None:
         fewer = gram(a[others], b[others], bias=True)
         without = torch.cat([total.reshape(-1) for total in fewer.weighted(factors[others])])
         assert float((whole - without).norm()) <= BOUND
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_least_bound_holds_for_the_longest_gradients(rule: Rule) -> None:
+    """Below it factors would be numbers with few digits, and clipped gradients up to twice as long as the bound."""
+    model, label = nn.Linear(4, 1, bias=False), torch.zeros(8)
+    with pytest.raises(ConfigError, match="Expected a clip bound of 1e-200 or more, got 1e-248"):
+        Clipping(bound=1e-248, rule=rule)
+    clipping = Clipping(bound=1e-200, rule=rule)
+    books = PrivateGradient(
+        model=model, loss=lambda out, _: out[:, 0] * 3e38, clipping=clipping, example=(torch.ones(8, 4), label)
+    )
+    for size in torch.logspace(30, 38.5, 20).tolist():
+        sums = books.sums(torch.full((1, 4), size), label[:1])[0][0]
+        assert 0.9 < float((sums / clipping.bound).norm()) <= 1.0

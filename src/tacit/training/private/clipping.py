@@ -29,6 +29,7 @@ from tacit.grid import within
 
 Rule = Literal["flat", "per-layer", "automatic"]
 RULES: tuple[Rule, ...] = get_args(Rule)
+_LEAST = 1e-200  # over the norm of any gradient of float32 numbers, 1e90 at most, still a double with all its digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class Clipping:
     def __post_init__(self) -> None:
         if not 0.0 < self.bound < math.inf:
             raise ConfigError(f"Expected a clip bound above 0, got {self.bound}. 1.0 is a common start.")
+        if self.bound < _LEAST:
+            raise ConfigError(f"Expected a clip bound of {_LEAST} or more, got {self.bound}. 1.0 is a common start.")
         if self.rule not in RULES:
             raise ConfigError(f"Unknown clipping {self.rule!r}. Choose one of {', '.join(RULES)}.")
         if not 0.0 < self.stability < math.inf:
