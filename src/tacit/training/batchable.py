@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from tacit.training.native.attention import natively
 from tacit.training.parameters import hooked
 from tacit.training.recurrence import Kind, NotInPartsError, Recurrence, linear_of, steps_by_autograd
 
@@ -144,12 +145,15 @@ class Attention(nn.Module):
         q, k, v = (part.view(*part.shape[:2], self.num_heads, -1).transpose(1, 2) for part in parts)
         mask = _joined(attn_mask, key_padding_mask, q)
         weights = None
-        if self.drop is None and not need_weights:
+        if self.drop is None and (not need_weights or natively()):
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            if need_weights:  # mostly nobody looks at them, and then they are no part of a step's program
+                weights = attention_weights(q, k, mask)
         else:
             weights = attention_weights(q, k, mask)
             mixed = (weights if self.drop is None else self.drop(weights)) @ v
-            weights = weights.mean(1) if average_attn_weights else weights
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
         outputs: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
         outputs = outputs if self.batch_first else outputs.transpose(0, 1)
         return outputs, weights if need_weights else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -239,6 +239,23 @@ def test_layers_of_torchs_have_it_too(padded: bool) -> None:
             assert mode.met == 1
         grads.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
     for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_multi_head_attention_gives_its_weights_too(average: bool) -> None:
+    torch.manual_seed(3)
+    layer = nn.MultiheadAttention(32, 2)
+    x = normal(9, 3, 32)
+    found = []
+    for own in (layer, batchable(layer)):
+        mode = Natively()
+        with mode if own is not layer else nullcontext():
+            out, weights = own(x, x, x, average_attn_weights=average)
+        assert mode.met == (own is not layer)
+        total = out.square().sum() + (weights * normal(*weights.shape)).sum()
+        found.append([out, weights, *torch.autograd.grad(total, list(layer.parameters()))])
+    for theirs, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
 
 

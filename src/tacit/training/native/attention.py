@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from tacit.training import native
 from tacit.training.native import LANES, addresses
@@ -61,6 +61,11 @@ class Natively(TorchFunctionMode):
             if found is not None:
                 return found
         return func(*args, **given)
+
+
+def natively() -> bool:
+    """Return whether :class:`Natively` is on."""
+    return isinstance(_get_current_function_mode(), Natively)
 
 
 def _plain(*values: Tensor) -> bool:
