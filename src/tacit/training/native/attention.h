@@ -24,6 +24,36 @@ typedef struct {
 
 #else /* LEVEL: the loops of one instruction set */
 
+/* to[c][r] = from[r][c]; rows of `to` have room for a multiple of 16, and the rest is zero. */
+static TARGET void NAME(upright)(const float *from, idx fs, idx rows, idx columns, float *to, idx ts)
+{
+    idx done = 0;
+#if V == 16
+    /* Sixteen rows in registers: halves, quarters, pairs and single numbers change places with those across. */
+    for (; done + 16 <= columns; done += 16)
+        for (idx r = 0; r < rows; r += 16) {
+            __m512 own[16];
+            _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++)
+                own[i] = r + i < rows ? _mm512_loadu_ps(from + (r + i) * fs + done) : _mm512_setzero_ps();
+            _Pragma("GCC unroll 4") for (int far = 1; far < 16; far *= 2) {
+                int32_t one[16], other[16];
+                for (int i = 0; i < 16; i++)
+                    one[i] = i & far ? 16 + i - far : i, other[i] = i & far ? 16 + i : i + far;
+                const __m512i even = _mm512_loadu_si512(one), odd = _mm512_loadu_si512(other);
+                _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++)
+                    if (!(i & far)) {
+                        const __m512 a = own[i], b = own[i + far];
+                        own[i] = _mm512_permutex2var_ps(a, even, b);
+                        own[i + far] = _mm512_permutex2var_ps(a, odd, b);
+                    }
+            }
+            _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++)
+                _mm512_storeu_ps(to + (done + i) * ts + r, own[i]);
+        }
+#endif
+    NAME(turn)(from + done, fs, rows, columns - done, to + done * ts, ts);
+}
+
 /* Rows of `width` floats as rows of `wide`, the rest zero; `from` itself where that is no more. */
 static TARGET const float *NAME(padded)(const float *from, idx *stride, idx rows, idx width, idx wide, float *room)
 {
@@ -143,7 +173,7 @@ static TARGET int NAME(attend)(const attention *a, float *const *at)
             float *p = at[5] + (b * a->heads + h) * tk * long_;
             idx vr = a->v[2];
             const float *v = NAME(padded)(at[2] + b * a->v[0] + h * a->v[1], &vr, tk, d, wide, vp);
-            NAME(turn)(at[0] + b * a->q[0] + h * a->q[1], a->q[2], tq, d, qt, long_);
+            NAME(upright)(at[0] + b * a->q[0] + h * a->q[1], a->q[2], tq, d, qt, long_);
             NAME(scores)(a, at[1] + b * a->k[0] + h * a->k[1], a->k[2], qt, long_, p);
             for (idx i = 0; i < long_; i += V)
                 NAME(soft)(a, p + i, long_, at[3] ? at[3] + b * a->mask[0] + h * a->mask[1] : NULL, i);
@@ -169,7 +199,7 @@ static TARGET int NAME(attend_back)(const attention *a, float *const *at)
             const float *g = NAME(padded)(own, &gr, tq, d, wide, gp);
             const float *q = NAME(padded)(at[1] + b * a->q[0] + h * a->q[1], &qr, tq, d, wide, qp);
             const float *k = NAME(padded)(at[2] + b * a->k[0] + h * a->k[1], &kr, tk, d, wide, kp);
-            NAME(turn)(own, a->o[2], tq, d, gt, long_);
+            NAME(upright)(own, a->o[2], tq, d, gt, long_);
             NAME(scores)(a, at[3] + b * a->v[0] + h * a->v[1], a->v[2], gt, long_, s);
             for (idx i = 0; i < long_; i += V)
                 NAME(soft_back)(a, p + i, s + i, long_, i);
