@@ -65,7 +65,7 @@ class Natively(TorchFunctionMode):
 
 def natively() -> bool:
     """Return whether :class:`Natively` is on."""
-    return isinstance(_get_current_function_mode(), Natively)
+    return isinstance(_get_current_function_mode(), Natively)  # type: ignore[no-untyped-call]  # torch gives it no types
 
 
 def _plain(*values: Tensor) -> bool:
