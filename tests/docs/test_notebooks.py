@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,5 @@ def test_a_notebook_runs(
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), path.name, "exec", dont_inherit=True), names)
     assert printed in capsys.readouterr().out
+    names.clear()
+    gc.collect()  # while the warnings are ignored
