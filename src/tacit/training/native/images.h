@@ -26,6 +26,7 @@
 
 #define POINTS 36   /* products per tile */
 #define SIDE 64     /* channels per block of kernels */
+#define AHEAD 8     /* kernels that are put together at a time */
 #define GAP 16      /* floats between matrices, so that they don't share cache sets */
 #define LARGE 16384 /* pairs of channels above which kernels are made in blocks */
 #define SMALL 2048  /* pairs of channels whose sums over tiles are few enough to be written often */
@@ -220,22 +221,27 @@ static TARGET void NAME(widen)(const float *w, idx in, idx out, int turned, idx 
                                idx step, idx line)
 {
     for (idx o = 0; o < outputs; o += V)
-        for (idx c = 0; c < inputs; c++) {
-            const float *at = w + c * in + o * out;
-            float own[9][V];
-            for (int l = 0; l < V; l++)
+        for (idx c = 0; c < inputs; c += AHEAD) { /* so many are read before the first is used: stores take a while */
+            const idx some = least(AHEAD, inputs - c);
+            float own[AHEAD * 9][V];
+            for (int l = 0; l < V; l++) {
+                const float *at = w + c * in + (o + l) * out;
+                for (idx i = 0; i < some; i++, at += in)
+                    UNROLL for (int k = 0; k < 9; k++)
+                        own[9 * i + k][l] = at[k];
+            }
+            for (idx i = 0; i < some; i++) {
+                vec g[9], t[18];
                 UNROLL for (int k = 0; k < 9; k++)
-                    own[k][l] = at[l * out + k];
-            vec g[9], t[18];
-            UNROLL for (int k = 0; k < 9; k++)
-                g[k] = LOAD(own[turned ? 8 - k : k]);
-            UNROLL for (int j = 0; j < 3; j++)
-                WIDEN((g + j), 3, (t + j), 3);
-            UNROLL for (int k = 0; k < 6; k++) {
-                vec u[6];
-                WIDEN((t + 3 * k), 1, u, 1);
-                UNROLL for (int j = 0; j < 6; j++)
-                    STORE(to + (6 * k + j) * step + c * line + o, u[j]);
+                    g[k] = LOAD(own[9 * i + (turned ? 8 - k : k)]);
+                UNROLL for (int j = 0; j < 3; j++)
+                    WIDEN((g + j), 3, (t + j), 3);
+                UNROLL for (int k = 0; k < 6; k++) {
+                    vec u[6];
+                    WIDEN((t + 3 * k), 1, u, 1);
+                    UNROLL for (int j = 0; j < 6; j++)
+                        STORE(to + (6 * k + j) * step + (c + i) * line + o, u[j]);
+                }
             }
         }
 }
