@@ -11,6 +11,7 @@ Nothing here costs time in proportion to the population: a round touches the row
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -674,9 +675,16 @@ class Schedule:
     """
 
     rows: Tensor  # (S, K, B)
-    keys: Tensor  # (S, K)
     counts: NDArray[np.int64]  # (S, K)
     steps_per_epoch: int
+    own_keys: NDArray[np.int64]  # (K,): of the clients in this round
+
+    @functools.cached_property
+    def keys(self) -> Tensor:
+        """Keys of the dropout masks, (S, K)."""
+        numbers = np.arange(len(self.rows))[:, None]
+        places = numbers // self.steps_per_epoch, numbers % self.steps_per_epoch
+        return torch.from_numpy(derive_keys(self.own_keys, _DROPOUT, *places)).to(self.rows.device)
 
     @property
     def live(self) -> NDArray[np.int64]:
@@ -711,13 +719,12 @@ def schedule(
         order_keys = torch.from_numpy(derive_keys(keys, _ORDER, epoch)).to(device)
         shuffled = table.gather(1, shuffled_positions(order_keys, size_tensor, longest))
         passes.append(shuffled.view(len(clients), steps, width).transpose(0, 1))
-    numbers = np.arange(epochs * steps)[:, None]
-    starts = (numbers % steps) * width
+    starts = (np.arange(epochs * steps)[:, None] % steps) * width
     return Schedule(
         rows=torch.cat(passes).contiguous(),
-        keys=torch.from_numpy(derive_keys(keys, _DROPOUT, numbers // steps, numbers % steps)).to(device),
-        counts=np.clip(sizes[None, :] - starts, 0, width),
+        counts=(sizes[None, :] - starts).clip(0, width),
         steps_per_epoch=steps,
+        own_keys=keys,
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import Chunk, Holdings, Trained, on_host, schedule
+from tacit.training.cohort import Chunk, Holdings, Schedule, Trained, on_host, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.optimizers import Sgd, optimizer_of
@@ -39,7 +39,7 @@ class LoopTrainer:
         hooks: Hooks,
         draws: bool = True,
     ) -> None:
-        self._module = module
+        self._module = module.train()
         self._layout = layout
         self._settings = settings
         self._loss = loss
@@ -68,14 +68,48 @@ class LoopTrainer:
 
     def _fit(self, model: Tensor, holdings: Holdings, chunk: Chunk, place: int) -> tuple[NDArray[np.float32], float]:
         client, key = chunk.clients[place], chunk.keys[place : place + 1]
-        settings, hooks = self._settings, self._hooks
+        settings = self._settings
         if self._draws:
             torch.manual_seed(int(key[0]))
         self._write(model)
         for counter in self._counters:  # they are no part of the model that was sent
             counter.zero_()
         plan = schedule(holdings, [client], key, epochs=settings.epochs, batch_size=settings.batch_size)
-        parameters = self._trained
+        loss = self._steps(holdings, plan, chunk.rate) if self._unseen else self._hooked(holdings, plan, chunk, client)
+        self._check_still()
+        update = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).sub_(model)
+        return on_host(update), loss
+
+    @property
+    def _unseen(self) -> bool:
+        """Whether steps are those of SGD alone, with nobody to look at them."""
+        settings = self._settings
+        return not self._hooks.changed and settings.is_sgd and not settings.mu and settings.grad_clip is None
+
+    def _steps(self, holdings: Holdings, plan: Schedule, rate: float) -> float:
+        """Take a client's steps as the built-in hooks take them, and return the mean loss."""
+        settings, counts = self._settings, plan.counts[:, 0]
+        sgd = Sgd(self._trained, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
+        losses: list[Tensor] = []
+        for step, (rows, count) in enumerate(zip(plan.rows[:, 0].unbind(), counts.tolist(), strict=True)):
+            for dropout in self._dropouts:
+                dropout.key.copy_(plan.keys[step, 0])
+            own = rows[:count]
+            features, labels = holdings.features[own], holdings.labels[own]
+            lone = self._alone(features) if count == 1 else []
+            for norm in lone:
+                norm.eval()
+            loss = self._loss(self._module(features), labels).mean()
+            sgd.move(torch.autograd.grad(loss, self._trained, allow_unused=True))
+            losses.append(loss.detach())
+            for norm in lone:
+                norm.train()
+        each = torch.stack(losses).double().cpu().numpy()
+        return float(each @ counts) / int(counts.sum())
+
+    def _hooked(self, holdings: Holdings, plan: Schedule, chunk: Chunk, client: int) -> float:
+        """Take a client's steps by the hooks, and return the mean loss."""
+        settings, hooks, parameters = self._settings, self._hooks, self._trained
         context = Context(
             model=self._module.train(),
             loss_function=self._loss,
@@ -87,7 +121,7 @@ class LoopTrainer:
             parameters=parameters,
             origin=[p.detach().clone() for p in parameters] if settings.mu else [],
         )
-        total = torch.zeros((), dtype=torch.float64, device=model.device)
+        total = torch.zeros((), dtype=torch.float64, device=holdings.features.device)
         hooks.run("on_fit_start", context)
         for step in range(len(plan.rows)):
             context.epoch, context.batch = divmod(step, plan.steps_per_epoch)
@@ -112,9 +146,7 @@ class LoopTrainer:
             if context.batch == plan.steps_per_epoch - 1:
                 hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
-        self._check_still()
-        update = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).sub_(model)
-        return on_host(update), float(total) / int(plan.counts.sum())
+        return float(total) / int(plan.counts.sum())
 
     def _check_still(self) -> None:
         """Refuse a pass that moved what is frozen: it is no part of the update, and the next client would start there.

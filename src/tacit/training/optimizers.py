@@ -70,13 +70,20 @@ class Sgd:
 
     def step(self) -> None:
         """Move the parameters that have a gradient: all of them, after a private step."""
-        moving = [place for place, p in enumerate(self._parameters) if p.grad is not None]
-        gradients = [grad for p in self._parameters if (grad := p.grad) is not None]
+        self.move([p.grad for p in self._parameters])
+
+    def move(self, found: Sequence[Tensor | None]) -> None:
+        """Move the parameters by these gradients, of which some may be None; they stay as they are.
+
+        Two parameters may have one and the same tensor.
+        """
+        moving = [place for place, gradient in enumerate(found) if gradient is not None]
+        gradients = [gradient for gradient in found if gradient is not None]
         values: list[Tensor] = [self._parameters[place].detach() for place in moving]
         if not values:
             return
         if self._weight_decay:
-            torch._foreach_add_(gradients, values, alpha=self._weight_decay)
+            gradients = list(torch._foreach_add(gradients, values, alpha=self._weight_decay))
         if self._momentum:
             velocity = [self.velocity[place] for place in moving]
             torch._foreach_mul_(velocity, self._momentum)
