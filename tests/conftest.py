@@ -7,6 +7,7 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,18 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, nowh
 def lonely(tmp_path: Path) -> Path:
     """Return the cache that a test has instead of the user's."""
     return tmp_path / "lonely-cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands() -> Iterator[None]:
+    """Put the tree of commands together once per process: Typer does so in each call, which takes most of it."""
+    from typer import main, testing
+
+    made = cache(main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "get_command", made)
+        patch.setattr(testing, "_get_command", made)
+        yield
 
 
 @pytest.fixture(scope="session")
