@@ -16,6 +16,7 @@ With :math:`p_t = W_{ih} x_t + b_{ih}` and :math:`a_t = W_{hh} h_{t-1} + b_{hh}`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from tacit.training.parameters import hooked
 Kind = Literal["lstm", "gru", "tanh", "relu"]
 State = Tensor | tuple[Tensor, Tensor]
 _TOLD = ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
+_PARAMETER = re.compile(r"(weight|bias)_(ih|hh)_l(\d+)(_reverse)?")
 GATES: dict[Kind, int] = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 
 
@@ -269,6 +271,22 @@ class Recurrence(nn.Module):
     def native(self) -> bool:
         """Whether native kernels may compute it on a CPU, and so faster than torch's own layer."""
         return self._kind in ("lstm", "gru") and self.hidden_size % LANES == 0 and available()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a parameter by the name that torch's layer has for it; a model may ask where it lies, or use it."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            found = _PARAMETER.fullmatch(name)
+            if found is None:
+                raise
+            kind, part, number, reverse = found.groups()
+            place = int(number) * self._ways + (reverse is not None)
+            own = getattr(self, part)
+            value = getattr(own[place], kind) if place < len(own) else None
+            if value is None:
+                raise
+            return value
 
     def flatten_parameters(self) -> None:
         """Do nothing: it is for cuDNN, which is not used."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,6 +179,19 @@ def test_norms_are_those_of_the_gradients_before_clipping() -> None:
     assert float(norms.min()) > 0.1
 
 
+class OutsideRecurrent(nn.Module):
+    """Uses a weight of a recurrent layer outside of it, by the name it has in torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.GRU(4, 16, batch_first=True, bidirectional=True), nn.Linear(32, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        weight: Any = self.layer.weight_ih_l0_reverse
+        output: Tensor = self.out(self.layer(value[:, None])[0][:, 0] + value @ weight[:32].t())
+        return output
+
+
 class Spare(nn.Module):
     """Asks a layer that has no part in the output, and one whose gradient is stopped on the way."""
 
@@ -193,7 +207,13 @@ class Spare(nn.Module):
 
 @pytest.mark.parametrize(
     ("make", "reason"),
-    [(Gate, "Gate"), (Crossed, "share parameters"), (Outside, "outside its layer"), (Spare, "is not used")],
+    [
+        (Gate, "Gate"),
+        (Crossed, "share parameters"),
+        (Outside, "outside its layer"),
+        (OutsideRecurrent, "outside its layer"),
+        (Spare, "is not used"),
+    ],
 )
 def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.Module], reason: str) -> None:
     model, features, labels = Case(make=make, features=(4,)).build()
