@@ -186,8 +186,13 @@ class _Choice:
         if self._device.type != "cpu" or self._draws or not available():
             return False
         module = copy.deepcopy(self._mapped)
-        with torch.no_grad(), Natively() as mode:
-            module(calm(self._holdings.features[:2]))
+        trained = [own for own in module.parameters() if own.requires_grad]
+        try:  # with gradients, as it trains: a mask that learns is not native, and there may be a view that doesn't fit
+            with Natively() as mode:
+                outputs = module(calm(self._holdings.features[:2]))
+            torch.autograd.grad(outputs.sum(), trained, allow_unused=True)
+        except Exception:  # somebody else's code, which trains as it is then
+            return False
         return bool(mode.met)
 
     @property

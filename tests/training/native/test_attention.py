@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tacit.training import forms, native
 from tacit.training.batchable import batchable
+from tacit.training.cost import Cost
 from tacit.training.native import available
 from tacit.training.native.attention import Natively, attend, gelu
 from tacit.training.settings import cross_entropy
@@ -216,10 +217,14 @@ def test_gelu(approximate: str, count: int) -> None:
 def test_gelu_of_what_is_no_number_is_none_and_other_types_are_torchs() -> None:
     with Natively():
         assert F.gelu(torch.tensor([math.nan, 1.0])).isnan().tolist() == [True, False]
-        turned = normal(5, 7).t()
-        torch.testing.assert_close(F.gelu(turned), F.gelu(turned.contiguous()))
+        for turned in (normal(5, 7).t(), normal(5, 9)[:, 1:8].t()):
+            bent = F.gelu(turned)
+            torch.testing.assert_close(bent, F.gelu(turned.contiguous()))
+            assert bent.stride() == turned.relu().stride()  # as torch's functions of each element alone lay it out
+        mapped = torch.func.vmap(torch.func.grad(lambda x: F.gelu(x).sum()))(turned)
         assert F.gelu(torch.ones(3, dtype=torch.bfloat16)).dtype == torch.bfloat16
         assert F.gelu(torch.ones(0)).shape == (0,)
+    torch.testing.assert_close(mapped, torch.func.vmap(torch.func.grad(lambda x: F.gelu(x).sum()))(turned))
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -271,10 +276,39 @@ class Reader(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         values = self.embed(x)
         parts = self.projection(self.norm(values)).view(*x.shape, 3, 4, WIDTH // 4).permute(2, 0, 3, 1, 4)
-        drop = self.drop if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], dropout_p=drop, is_causal=True)
+        mixed = self.mixed(parts[0], parts[1], parts[2])
         values = values + mixed.transpose(1, 2).reshape(*x.shape, WIDTH)
         return self.out(F.gelu(self.up(values)).mean(1))  # type: ignore[no-any-return]  # torch gives it no types
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        drop = self.drop if self.training else 0.0
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=drop, is_causal=True)
+
+
+class Mapper(Reader):
+    """Maps on its own."""
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.func.vmap(F.gelu)(super().mixed(query, key, value))
+
+
+class Learner(Reader):
+    """Learns what it adds to the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(4, LENGTH, LENGTH))
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=self.bias.tanh())
+
+
+class Viewer(Reader):
+    """Takes for granted how torch lays the result out that it computes without a kernel of its own."""
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=torch.zeros(4, LENGTH, LENGTH))
+        return mixed.view(-1, LENGTH, WIDTH // 4).view(mixed.shape)
 
 
 @pytest.fixture(scope="module")
@@ -323,6 +357,20 @@ def test_its_steps_become_programs_of_the_same_numbers(reader: Reader, monkeypat
 def test_a_model_with_dropout_in_its_attention_trains_as_before() -> None:
     run = Run(Reader(drop=0.5), make_holdings((LENGTH,), [9, 8], words=WORDS), settings(batch_size=8))
     assert "native attention" not in run.reason
+
+
+@pytest.mark.parametrize(("make", "natively"), [(Mapper, True), (Learner, False), (Viewer, False)])
+def test_models_that_ask_for_more_train_as_in_a_loop(
+    make: Callable[[], nn.Module], natively: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cost, "light", False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        model = make()
+    holdings, how = make_holdings((LENGTH,), [8, 5], words=WORDS), settings(batch_size=8)
+    run = Run(model, holdings, how)
+    assert ("native attention" in run.reason) == natively
+    run.equals(Run(model, holdings, how, form="loop"))
 
 
 def test_many_clients_of_a_light_model_train_at_once(reader: Reader) -> None:

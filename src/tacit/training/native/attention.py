@@ -75,6 +75,7 @@ def _plain(*values: Tensor) -> bool:
         and value.dtype == torch.float32
         and value.is_cpu
         and value.layout == torch.strided
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)  # vmap's, or grad's, inside of the model
         and value.numel() > 0
         for value in values
     )
@@ -234,8 +235,8 @@ def _attend_back(
 def _bend(x: Tensor, curve: bool) -> tuple[Tensor, Tensor]:
     if not _plain(x):
         raise ValueError("gelu: expected float32 on a CPU that has the native kernels")
-    x = x.contiguous()
-    out, slope = torch.empty_like(x), torch.empty_like(x)
+    out, slope = torch.empty_like(x), torch.empty_like(x)  # in the order of memory that torch's would have
+    x = x if x.stride() == out.stride() else torch.empty_like(x).copy_(x)
     native.kernels.gelu(*addresses(x, out, slope), x.numel(), int(curve))
     return out, slope
 
