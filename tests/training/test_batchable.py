@@ -73,7 +73,9 @@ def test_multi_head_attention(masked: str) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"enable_gqa": True}, {"mask": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"is_causal": True}, {"scale": 0.3}, {"scale": 0.0}, {"enable_gqa": True}, {"mask": True}]
+)
 def test_attention_written_out(options: dict[str, Any]) -> None:
     torch.manual_seed(1)
     heads = 2 if options.get("enable_gqa") else 4

@@ -146,7 +146,8 @@ class Attention(nn.Module):
         mask = _joined(attn_mask, key_padding_mask, q)
         weights = None
         if self.drop is None and (not need_weights or natively()):
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            given = _none_of_nothing(mask) if need_weights and mask is not None else mask
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=given)
             if need_weights:  # mostly nobody looks at them, and then they are no part of a step's program
                 weights = attention_weights(q, k, mask)
         else:
@@ -171,6 +172,11 @@ def _joined(mask: Tensor | None, padding: Tensor | None, queries: Tensor) -> Ten
     return joined
 
 
+def _none_of_nothing(mask: Tensor) -> Tensor:
+    """Return a mask by which whoever may look at nothing finds NaN, as layers that give weights do, and not zeros."""
+    return mask.masked_fill((mask == -math.inf).all(-1, keepdim=True), math.nan)
+
+
 def _added(mask: Tensor, like: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask
@@ -179,10 +185,15 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
     """Return the softmax of scaled scores; a mask of floats is added, one of truth values says who takes part."""
-    scores = (query * (scale or 1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)
+    return _scores(query, key, mask, scale).softmax(-1)
+
+
+def _scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = (query * factor) @ key.transpose(-1, -2)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    return scores.softmax(-1)
+    return scores
 
 
 def explicit_attention(
@@ -203,7 +214,11 @@ def explicit_attention(
     if enable_gqa:
         times = query.shape[-3] // key.shape[-3]
         key, value = (part.repeat_interleave(times, -3) for part in (key, value))
-    return attention_weights(query, key, attn_mask, scale) @ value
+    scores = _scores(query, key, attn_mask, scale)
+    if attn_mask is None or is_causal or not query.is_cpu:  # of a GPU nobody has measured it
+        return scores.softmax(-1) @ value
+    nothing = (scores == -math.inf).all(-1, keepdim=True)  # zeros for whoever may look at nothing
+    return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0) @ value
 
 
 def explicit_bag(

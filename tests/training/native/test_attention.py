@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.training import forms, native
-from tacit.training.batchable import batchable
+from tacit.training.batchable import Explicit, batchable
 from tacit.training.cost import Cost
 from tacit.training.native import available
 from tacit.training.native.attention import Natively, attend, gelu
@@ -262,6 +262,21 @@ def test_multi_head_attention_gives_its_weights_too(average: bool) -> None:
         found.append([out, weights, *torch.autograd.grad(total, list(layer.parameters()))])
     for theirs, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_who_may_look_at_nothing_finds_what_torchs_layer_finds(need_weights: bool) -> None:
+    torch.manual_seed(3)
+    layer, x = nn.MultiheadAttention(32, 2, batch_first=True), normal(2, 5, 32)
+    padding = torch.tensor([[False] * 5, [True] * 5])
+    right = layer(x, x, x, padding, need_weights)[0]
+    assert right.isnan().any().item() == need_weights
+    for mode in (Natively(), Explicit(), nullcontext()):
+        with mode:
+            ours = batchable(layer)(x, x, x, padding, need_weights)[0]
+        torch.testing.assert_close(ours, right, equal_nan=True)
+        grads = [torch.autograd.grad(own.sum(), layer.in_proj_weight, retain_graph=True)[0] for own in (ours, right)]
+        torch.testing.assert_close(*grads, equal_nan=True)
 
 
 class Reader(nn.Module):
