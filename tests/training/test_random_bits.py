@@ -8,6 +8,7 @@ from scipy import stats
 from tacit.training import cohort
 
 BITS, DERIVED = [3092583630, 1454014316, 2652027879], [4163131626877599316]
+_LAST = (1 << 32) - 1
 KEYS = torch.from_numpy(cohort.derive_keys(np.arange(64), 5))
 
 
@@ -60,6 +61,16 @@ def test_dropout_keeps_its_share(probability: float) -> None:
     kept = cohort.keep_mask(torch.tensor(77), torch.arange(40_000), probability).sum().item()
     spread = np.sqrt(40_000 * probability * (1 - probability))
     assert abs(kept - 40_000 * (1 - probability)) <= 4 * spread
+
+
+@pytest.mark.parametrize("probability", [0.0, 1e-9, 0.3, 0.5, 0.7, 1.0 - 1e-9, 1.0 - 1e-12])
+def test_dropout_is_by_the_bits(probability: float) -> None:
+    index = torch.cat(
+        [torch.arange(3_000), torch.arange((1 << 31) - 500, (1 << 31) + 500), torch.tensor([_LAST, _LAST + 7])]
+    )
+    for key in (0, 5, _LAST, 1 << 31, (1 << 62) - 1, 12345678901234):
+        bits = cohort.random_bits(torch.tensor(key), index)
+        assert torch.equal(cohort.keep_mask(torch.tensor(key), index, probability), bits >= round(probability * 2**32))
 
 
 def test_an_order_is_a_permutation_with_the_padding_last() -> None:
