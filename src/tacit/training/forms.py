@@ -189,7 +189,7 @@ class _Choice:
         trained = [own for own in module.parameters() if own.requires_grad]
         try:  # with gradients, as it trains: a mask that learns is not native, and there may be a view that doesn't fit
             with Natively() as mode:
-                outputs = module(calm(self._holdings.features[:2]))
+                outputs = module(self._batch)
             torch.autograd.grad(outputs.sum(), trained, allow_unused=True)
         except Exception:  # somebody else's code, which trains as it is then
             return False
@@ -418,10 +418,15 @@ class _Choice:
         return first
 
     def _cost(self, module: nn.Module) -> Cost:
-        """Return the cost of one step's forward pass; it goes by shapes, so any example will do."""
+        """Return the cost of one step's forward pass."""
+        return cost_of(copy.deepcopy(module), self._batch)
+
+    @property
+    def _batch(self) -> torch.Tensor:
+        """Features of a full batch, for questions that go by shapes: any example will do."""
         size = min(self._settings.batch_size, int(self._holdings.sizes.max()))
         example = calm(self._holdings.features[:1])
-        return cost_of(copy.deepcopy(module), example.expand(size, *example.shape[1:]))
+        return example.expand(size, *example.shape[1:])
 
     def _with_program(self) -> list[Form]:
         """Return the forms that run the model's program, the faster first."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tacit.training import forms, native
 from tacit.training.batchable import Explicit, batchable
 from tacit.training.cost import Cost
-from tacit.training.native import available
+from tacit.training.native import attention, available
 from tacit.training.native.attention import Natively, attend, gelu
 from tacit.training.settings import cross_entropy
 from tacit.training.straight import StraightStep
@@ -148,9 +148,10 @@ def test_large_scores_are_weighed_as_well() -> None:
         "mask learns",
         "autocast",
         "wide",
+        "much",
     ],
 )
-def test_what_the_kernels_cannot_do_is_left_to_torch(case: str) -> None:
+def test_what_the_kernels_cannot_do_is_left_to_torch(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     query, key, value = (own.detach() for own in given(2, 4, 6, 6, 8))
     how: dict[str, Any] = {}
     if case == "dropout":
@@ -167,6 +168,8 @@ def test_what_the_kernels_cannot_do_is_left_to_torch(case: str) -> None:
         query, key, value = query[:0], key[:0], value[:0]
     elif case == "mask learns":
         how["attn_mask"] = torch.zeros(6, 6, requires_grad=True)
+    elif case == "much":
+        monkeypatch.setattr(attention, "_MOST", query[..., 0].numel() * 6 - 1)
     elif case == "wide":
         value = value.repeat(1, 1, 1, 2)
     with torch.autocast("cpu", enabled=case == "autocast"), Natively() as mode:

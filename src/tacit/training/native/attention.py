@@ -22,6 +22,7 @@ from tacit.training import native
 from tacit.training.native import LANES, addresses
 
 _LONGEST = 256  # places; all weights of a longer text fill a core's cache, and torch's blocks are for that
+_MOST = 1 << 22  # weights of a layer, which are kept for the way back: 16 MB; torch computes them anew
 _CURVES = {"none": False, "tanh": True}
 
 _OPERATIONS: Any = torch.library.Library("tacit", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch gives it no types
@@ -95,7 +96,7 @@ def _attention(
     """Return what torch's function returns, or None where the kernels can't."""
     if dropout_p or enable_gqa or others or not _plain(query, key, value) or torch.is_autocast_enabled("cpu"):
         return None
-    if not query.dim() == key.dim() == value.dim() == 4 or max(query.shape[2], key.shape[2]) > _LONGEST:
+    if not _short(query, key, value):
         return None
     if attn_mask is not None:
         if is_causal or type(attn_mask) is not Tensor or attn_mask.requires_grad or attn_mask.dim() > 4:
@@ -105,10 +106,16 @@ def _attention(
             attn_mask = added.masked_fill_(~attn_mask, -math.inf)
         if not _plain(attn_mask):
             return None
-    if key.shape != (*query.shape[:2], key.shape[2], query.shape[3]) or value.shape != key.shape:
-        return None
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     return attend(query, key, value, attn_mask, causal=is_causal, scale=scale)
+
+
+def _short(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether tensors are texts, heads, places and width, fit each other, and are short enough."""
+    if query.dim() != 4 or key.shape != (*query.shape[:2], *key.shape[2:3], query.shape[3]) or value.shape != key.shape:
+        return False
+    weights = math.prod(query.shape[:3]) * key.shape[2]
+    return max(query.shape[2], key.shape[2]) <= _LONGEST and weights <= _MOST
 
 
 def _gelu(input: Tensor, *, approximate: str = "none") -> Tensor | None:  # noqa: A002 - torch's name
