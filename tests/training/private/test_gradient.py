@@ -249,6 +249,18 @@ def test_calls_without_gradients_are_left_out_and_outputs_may_be_written_over(si
     close(sums, one_by_one(model, features, labels, 0.3))
 
 
+def test_a_last_layer_of_zeros_hides_no_weight_that_is_used_outside_its_layer() -> None:
+    """All gradients before it are zero in the first step, and those of later steps are not."""
+    model, features, labels = Case(make=Outside, features=(4,)).build()
+    last = model.get_submodule("out")
+    nn.init.zeros_(last.get_parameter("weight"))
+    asked = gradient(model, features, labels, bound=0.3)
+    assert "outside its layer" in asked.reason
+    assert not last.get_parameter("weight").any()
+    nn.init.ones_(last.get_parameter("weight")[0])
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+
+
 RECURRENT: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(4, 3, batch_first=True),
     "gru": lambda: nn.GRU(4, 3, 2, batch_first=True),
