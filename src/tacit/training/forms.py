@@ -220,7 +220,8 @@ class _Choice:
     @property
     def shared(self) -> float:
         """How many times as fast as on one core a client trains on all of them."""
-        return self._alone_cost.shared(self.workers) if self.form == "loop" and self._alone_cost else 1.0
+        one_by_one = self.form == "loop" or (self._alone and self._device.type == "cpu")
+        return self._alone_cost.shared(self.workers) if one_by_one and self._alone_cost else 1.0
 
     @functools.cached_property
     def _alone_cost(self) -> Cost | None:
