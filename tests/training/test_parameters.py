@@ -81,6 +81,20 @@ def test_frozen_parameters_stay_outside() -> None:
     assert torch.equal(module[0].weight, before)
 
 
+def test_constants_stay_outside_and_statistics_of_norms_do_not() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    first: Any = module[0]
+    first.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    first.register_buffer("table", torch.ones(3), persistent=False)
+    first.register_buffer("seen", torch.ones(3))
+    module[1].running_var.fill_(torch.inf)  # type: ignore[operator]  # a tensor
+    assert [slot.name for slot in Parameters.of(module).slots if not slot.trains] == [
+        "0.seen",
+        "1.running_mean",
+        "1.running_var",
+    ]
+
+
 def test_a_shared_parameter_is_in_the_vector_once() -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     second.weight = first.weight

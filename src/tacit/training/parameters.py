@@ -4,6 +4,8 @@ The vector holds the parameters that train, in :meth:`~torch.nn.Module.named_par
 floating-point buffers (batch-norm statistics). Integer buffers such as ``num_batches_tracked`` stay outside: they
 are counters, not something to average. Where some parameters are frozen (adapters on a base model, LoRA) the buffers of
 layers in which nothing trains stay outside too: tables and masks of the base are nothing to send, nor to add noise to.
+So do buffers that a model's state dict leaves out (``persistent=False``), and those that hold infinity, as masks of
+attention do: they are constants.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Parameters:
         for name, buffer in module.named_buffers():
             owner = module.get_submodule(name.rpartition(".")[0])
             learns = whole or any(p.requires_grad for p in owner.parameters(recurse=False))
-            if buffer.is_floating_point() and learns:
+            if buffer.is_floating_point() and learns and not _constant(owner, name.rpartition(".")[2], buffer):
                 tensors.append((name, buffer, False))
         if not any(trains for _, _, trains in tensors):
             raise ConfigError(f"Expected a model with parameters to train, {type(module).__name__} has none.")
@@ -114,6 +116,13 @@ class Parameters:
             part.view(slot.shape)
             for part, slot in zip(torch.split(vector, [slot.size for slot in self.slots]), self.slots, strict=True)
         ]
+
+
+def _constant(owner: nn.Module, name: str, buffer: Tensor) -> bool:
+    """Return whether a buffer says that it is no state: statistics of a norm always are, even once they overflowed."""
+    if isinstance(owner, nn.modules.batchnorm._NormBase):
+        return False
+    return name in owner._non_persistent_buffers_set or bool(buffer.isinf().any())
 
 
 def held_by(parts: Sequence[nn.Module]) -> list[bool | int | float | str]:
