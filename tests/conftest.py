@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -21,6 +22,9 @@ settings.load_profile("tacit")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: threads inside an operation only wait for each other
 os.environ.setdefault("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", "100000000")  # not a third of the machine's
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a shell started in the background: tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "dp.json"
