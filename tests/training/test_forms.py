@@ -169,6 +169,11 @@ OUTSIDE = {  # what no program may claim, with a word of the reason
         "relu changes in place",
     ),
     "a constant": (lambda: Custom(lambda m, x: m.a(2 * x), a=nn.Linear(4, 3)), (4,), "mul"),
+    "inputs that are written over": (
+        lambda: Custom(lambda m, x: m.a(x.add_(1.0)), a=nn.Linear(4, 3)),
+        (4,),
+        "can't be followed",
+    ),
 }
 ONLY_LOOP = {
     "batch norm": (lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "BatchNorm1d"),

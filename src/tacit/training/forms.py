@@ -427,7 +427,7 @@ class _Choice:
         """Features of a full batch, for questions that go by shapes: any example will do."""
         size = min(self._settings.batch_size, int(self._holdings.sizes.max()))
         example = calm(self._holdings.features[:1])
-        return example.expand(size, *example.shape[1:])
+        return example.expand(size, *example.shape[1:]).clone()  # a model may write to it
 
     def _with_program(self) -> list[Form]:
         """Return the forms that run the model's program, the faster first."""
