@@ -147,6 +147,17 @@ def whole(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return values.view(dtype) if values.is_complex() else values
 
 
+def in_tf32(value: Tensor) -> bool:
+    """Return whether torch's switches give convolutions TF32 where a value lies."""
+    if not value.is_cuda:
+        return False
+    with as_convolutions(value):
+        try:
+            return bool(torch.backends.cuda.matmul.allow_tf32)
+        except RuntimeError:  # as there
+            return False
+
+
 @contextmanager
 def as_convolutions(value: Tensor) -> Iterator[None]:
     """Let products have the precision that torch's switch gives convolutions: TF32 by default, where a GPU has it."""

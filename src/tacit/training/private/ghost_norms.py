@@ -32,7 +32,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from tacit.training.private import double
+from tacit.training.private import double, fused
 from tacit.training.recurrence import Hidden
 
 _CANCELS = 2.0**16  # the square of how much larger than a gradient the sum of its positions' norms may be
@@ -110,6 +110,9 @@ class Outer:
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
         """Return the weighted sums: one matrix product over all examples, or over some at a time."""
+        if fused.reads_positions(self.inputs, self.gradients):
+            matrix = [fused.outer(factors, self.inputs[:, None], self.gradients[:, None])] if self.weight else []
+            return [*matrix, double.combined(factors, self.gradients)] if self.bias else matrix
         totals: list[Tensor] = []
         for part in parts(len(factors), _FITS_A_CACHE, scarce=True) if double.scarce(factors) else [slice(None)]:
             own = factors[part]
@@ -141,6 +144,14 @@ class Positions(Protocol):
         """Return the gradients of some examples, ``(examples, p, d)``."""
         ...
 
+    def read(self) -> fused.Images | None:
+        """Return how kernels read them, or None where there are none."""
+        ...
+
+    def combined(self, factors: Tensor) -> Tensor | None:
+        """Return the sum of gradients times factors by a kernel, ``(p, d)``, or None where there is none."""
+        ...
+
     def shaped(self, total: Tensor) -> Tensor:
         """Return a ``(p, d)`` matrix in the shape of the weight."""
         ...
@@ -163,15 +174,10 @@ class Gram:
         """
         self._at, self._bias = at, bias
         _, positions, width, height = at.sizes
-        found, reached = [], []
-        for part in self._parts():
-            a, b = (torch.bmm(value, value.mT) for value in at.of(part))
-            found.append((a * b).sum((1, 2)).clamp(min=0.0))
-            lengths = a.diagonal(dim1=1, dim2=2) * b.diagonal(dim1=1, dim2=2)
-            reached.append(lengths.sqrt().sum(1).square())
-        reach = torch.cat(reached)  # kappa squared
-        # Twice what rounding can do.
-        self.squares = torch.cat(found) + 2.0 * (width + height + positions * positions + 1) * 2.0**-53 * reach
+        own = at.read() if positions <= fused.MOST_POSITIONS else None
+        found, reach = self._products() if own is None else own.gram()
+        # The reach is kappa squared. Twice what rounding can do.
+        self.squares = found.clamp(min=0.0) + 2.0 * (width + height + positions * positions + 1) * 2.0**-53 * reach
         self._cancelling, self.doubtful = _listed(reach > _CANCELS * self.squares)
         for rows in self._few():
             self.squares[rows] = double.squares(at.formed(rows))
@@ -182,15 +188,27 @@ class Gram:
         """Return the weighted sums: one matrix product over all examples and positions."""
         _, _, width, height = self._at.sizes
         whole = factors.index_fill(0, self._cancelling, 0.0)
-        total = factors.new_zeros(height, width)
-        for part in self._parts():
-            own = whole[part]
-            a, b = self._at.of(part, own)
-            total.addmm_((b * own[:, None, None]).flatten(0, 1).t(), a.flatten(0, 1))
+        total = self._at.combined(whole)
+        if total is None:
+            total = factors.new_zeros(height, width)
+            for part in self._parts():
+                own = whole[part]
+                a, b = self._at.of(part, own)
+                total.addmm_((b * own[:, None, None]).flatten(0, 1).t(), a.flatten(0, 1))
         for rows in self._few():
             total += double.combined(factors[rows], self._at.formed(rows)).view_as(total)
         sums = [self._at.shaped(total)]
         return sums if self._bias is None else [*sums, double.combined(factors, self._bias)]
+
+    def _products(self) -> tuple[Tensor, Tensor]:
+        """Return the sums of products of the two Gram matrices, and the squares of what all positions reach."""
+        found, reached = [], []
+        for part in self._parts():
+            a, b = (torch.bmm(value, value.mT) for value in self._at.of(part))
+            found.append((a * b).sum((1, 2)))
+            lengths = a.diagonal(dim1=1, dim2=2) * b.diagonal(dim1=1, dim2=2)
+            reached.append(lengths.sqrt().sum(1).square())
+        return torch.cat(found), torch.cat(reached)
 
     def _parts(self) -> list[slice]:
         """Return all examples, as many at a time as a cache or the memory bears."""
@@ -209,7 +227,7 @@ class Twice:
 
     On a GPU two products take less time than it has memory for the gradients of a batch. The same product of the same
     numbers is the same to the bit there, as cuBLAS promises for one stream: what is summed is what was measured.
-    Where they are small beside what a step holds anyhow, :meth:`keep` has them formed once.
+    Where there is room beside what a step holds anyhow, :meth:`keep` has them formed once.
     """
 
     doubtful = None
@@ -224,6 +242,11 @@ class Twice:
         """How many numbers the weight's gradients are."""
         examples, _, width, height = self._at.sizes
         return examples * width * height
+
+    @property
+    def positions(self) -> int:
+        """At how many positions the matrix is met: what forming one of those numbers costs."""
+        return self._at.sizes[1]
 
     def keep(self) -> None:
         """Form the gradients now and hold them."""
@@ -308,6 +331,18 @@ class Sequences:
         """Return the gradients of some examples."""
         return torch.bmm(self.gradients[rows].mT, self.inputs[rows])
 
+    def read(self) -> fused.Images | None:
+        """Return how kernels read them, or None where there are none."""
+        if not fused.reads_positions(self.inputs, self.gradients):
+            return None
+        a, b = (own.mT[:, :, None] for own in (self.inputs, self.gradients))
+        return fused.Images(inputs=lambda: a, gradients=b, width=a.shape[1])
+
+    def combined(self, factors: Tensor) -> Tensor | None:
+        """Return the sum of gradients times factors by a kernel, or None where there is none."""
+        reads = fused.reads_positions(self.inputs, self.gradients)
+        return fused.outer(factors, self.inputs, self.gradients) if reads else None
+
     def shaped(self, total: Tensor) -> Tensor:
         """Return the matrix: it has the weight's shape."""
         return total
@@ -329,15 +364,16 @@ def linear(layer: nn.Linear | Hidden, calls: Sequence[Call]) -> LayerGradients:
     return Formed(gradients=(*formed, b.sum(1)) if bias else formed, shapes=shapes(layer))
 
 
-def gram_pays(positions: int, width: int, height: int) -> bool:
+def gram_pays(positions: int, width: int, height: int, *, held: bool = True) -> bool:
     """Return whether two Gram matrices cost less than forming the gradient: in products of single precision.
 
     Gram matrices and the weighted sum by positions are in double precision, twice the cost; of a formed gradient every
     number is read twice more, to square and to add it up, which costs as much as some products. A gradient that takes
-    much more memory than the layer's values and their gradients is never formed: that of a large vocabulary, say.
+    much more memory than the layer's values and their gradients is never formed where it would be ``held``: that of a
+    large vocabulary, say.
     """
     size = width * height
-    if size > _ROOM * positions * (width + height):
+    if held and size > _ROOM * positions * (width + height):
         return True
     return 2 * (positions * positions * (width + height) + positions * size) < (positions + _READ) * size
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.training.private import double
+from tacit.training.private import double, fused
 from tacit.training.private.ghost_norms import (
     Call,
     Formed,
@@ -21,7 +22,7 @@ from tacit.training.private.ghost_norms import (
     side_by_side,
     trains,
 )
-from tacit.training.products import as_convolutions, broad, whole
+from tacit.training.products import as_convolutions, broad, in_tf32, whole
 
 _FITS_A_CACHE = 1 << 20  # numbers of windows; with four times fewer or sixteen times more a step takes longer
 _AT_ONCE = 1 << 24  # numbers of windows on a GPU
@@ -35,11 +36,35 @@ def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGra
     if not weight:
         return Formed(gradients=shifts, shapes=shapes(layer))
     windows = _Windows(layer=layer, calls=calls)
+    own = windows.read() if in_tf32(calls[0][0]) else None
+    if own is not None and not gram_pays(*windows.sizes[1:], held=False):
+        if layer.weight.numel() <= sum(part[0].numel() for part in calls[0]):  # what they are made of is let go
+            return Formed(gradients=(own.held(), *shifts), shapes=shapes(layer))
+        return _Passing(own=own, shape=layer.weight.shape, bias=shift)
     if layer.groups == 1 and gram_pays(*windows.sizes[1:]):
         return Gram(at=windows, bias=shift)
     if layer.groups == 1 and windows.scarce:
         return Twice(at=windows, bias=shift)
     return Formed(gradients=(windows.products(), *shifts), shapes=shapes(layer), channels_last=windows.last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passing:
+    """Gradients that a kernel forms for their norms and once more for their sum, and holds nowhere in between."""
+
+    own: fused.Images
+    shape: torch.Size
+    bias: Tensor | None
+    doubtful: None = None
+
+    @property
+    def squares(self) -> Tensor:
+        found = self.own.squares()
+        return found if self.bias is None else found + double.squares(self.bias)
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        sums = [self.own.combined(factors).view(self.shape)]
+        return sums if self.bias is None else [*sums, double.combined(factors, self.bias)]
 
 
 class _Windows:
@@ -106,6 +131,25 @@ class _Windows:
                 torch.bmm(gradients.mT, windows, out=formed[groups * part : groups * (part + at_once)])
         return formed
 
+    def read(self) -> fused.Images | None:
+        """Return how kernels read them, of a layer that is called once; None where there are none."""
+        layer, (a, b) = self._layer, self._calls[0]
+        if len(self._calls) > 1 or layer.groups > 1 or not fused.reads_positions(a, b):
+            return None
+        flat = a.dim() == 3
+        return fused.Images(
+            inputs=lambda: self._padded(a)[:, :, None] if flat else self._padded(a),
+            gradients=b[:, :, None] if flat else b,
+            width=layer.weight[0].numel(),
+            kernel=_pair(layer.kernel_size),
+            stride=_pair(layer.stride),
+            dilation=_pair(layer.dilation),
+        )
+
+    def combined(self, factors: Tensor) -> Tensor | None:
+        """Return None: of windows in double precision torch's product is faster than a kernel that reads them."""
+        return None
+
     def _padded(self, a: Tensor) -> Tensor:
         padding, mode = self._layer._reversed_padding_repeated_twice, self._layer.padding_mode
         return F.pad(a, padding, mode="constant" if mode == "zeros" else mode) if any(padding) else a
@@ -130,3 +174,8 @@ class _Windows:
         strides = (n, c, h * dilation[0], w * dilation[1], h * stride[0], w * stride[1])
         windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples * groups, -1, places)
         return windows.mT, b.reshape(examples * groups, -1, places).mT
+
+
+def _pair(numbers: Sequence[int]) -> tuple[int, int]:
+    """Return one number for each of two axes; one axis is two, the first of length one."""
+    return (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
