@@ -98,6 +98,38 @@ def test_gradients_are_formed_once_where_they_are_small_beside_what_a_step_holds
     assert len(formed) == times
 
 
+class TwoPlaces(nn.Module):
+    """Two matrices of one size, one at sixteen times as many positions as the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.many, self.few = nn.Linear(12, 12, bias=False), nn.Linear(12, 12, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.many(x)[:, :4] + self.few(x[:, :4])
+        return outputs.flatten(1)
+
+
+@pytest.mark.parametrize(("room", "formed"), [(143, [64, 64, 4, 4]), (144, [64, 4, 4]), (288, [64, 4])])
+def test_gradients_are_kept_as_there_is_room_those_of_most_positions_first(
+    monkeypatch: pytest.MonkeyPatch, room: int, formed: list[int]
+) -> None:
+    monkeypatch.setattr(book_keeping, "_SMALL", room / (68 * 24))  # of the numbers that an example has held
+    monkeypatch.setattr(double, "scarce", lambda _: True)
+    monkeypatch.setattr(ghost_norms, "gram_pays", lambda *_: False)
+    usual, found = ghost_norms.Sequences.formed, []
+
+    def counted(self: ghost_norms.Sequences, rows: slice | Tensor) -> Tensor:
+        found.append(self.inputs.shape[1])
+        return usual(self, rows)
+
+    features, labels = torch.randn(3, 64, 12), torch.zeros(3, dtype=torch.int64)
+    books = gradient(TwoPlaces(), features, labels, form="book-keeping")
+    monkeypatch.setattr(ghost_norms.Sequences, "formed", counted)
+    books.sums(features, labels)
+    assert sorted(found, reverse=True) == formed
+
+
 @pytest.mark.parametrize(("examples", "each"), [(0, 5), (1, 1), (7, 1 << 30), (256, 1 << 12), (9, 1 << 18), (64, 1)])
 @pytest.mark.parametrize("scarce", [True, False])
 def test_parts_cover_a_batch_and_stay_small(examples: int, each: int, scarce: bool) -> None:

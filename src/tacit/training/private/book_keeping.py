@@ -152,10 +152,12 @@ class BookKeeping:
             for layer, parts, count in zip(self._layers, self._told, counts, strict=True)
         }
         kept = [unit.rule([calls.pop(layer) for layer in unit.layers]) for unit in self._units]
+        room = _SMALL * held
         twice = [gradients for gradients in kept if isinstance(gradients, Twice)]
-        if sum(gradients.numbers for gradients in twice) <= _SMALL * held:
-            for gradients in twice:
+        for gradients in sorted(twice, key=lambda own: own.positions, reverse=True):
+            if gradients.numbers <= room:
                 gradients.keep()
+                room -= gradients.numbers
         return kept
 
     def _blocks(self, told: Sequence[Tensor], counts: Sequence[int]) -> list[Block] | None:
