@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tacit.training.cohort import Chunk, Holdings, Trained
 from tacit.training.cost import Cost, cost_of
 from tacit.training.forms import cohort_trainer
+from tacit.training.lanes.network import vectorised
 from tacit.training.loop import LoopTrainer
 from tacit.training.settings import cross_entropy
 from tests.training.common import Custom, Run, make_holdings, settings
@@ -121,6 +122,57 @@ def test_loops_that_would_wait_for_pythons_lock_do_not_run_side_by_side() -> Non
     longer = cohort_trainer(module=recurrent, workers=2, **given)
     longer.close()
     assert (tiny.form, tiny.workers, longer.form, longer.workers) == ("loop", 1, "loop", 2)
+
+
+def test_numbers_that_operations_write_make_a_step_worth_several_cores() -> None:
+    products = Cost(flops=1e6, narrow=0.0, operations=10)
+    assert products.shared(2) == 1.0
+    assert Cost(flops=1e6, narrow=0.0, operations=10, written=10**6).shared(2) == 1.5
+    assert cost_of(nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Tanh()), torch.zeros(2, 3, 4)).written == 2 * 24
+
+
+def test_products_of_few_columns_are_counted() -> None:
+    assert cost_of(nn.Linear(60, 2), torch.zeros(4, 60)).is_thin
+    assert not cost_of(nn.Linear(60, 20), torch.zeros(4, 60)).is_thin
+    assert not cost_of(nn.Conv2d(3, 4, 3), torch.zeros(2, 3, 5, 5)).is_thin
+
+
+@pytest.mark.parametrize(
+    ("module", "batch", "clients", "form"),
+    [
+        (nn.Linear(784, 10), 10, 8, "grouped"),
+        (nn.Linear(784, 10), 32, 1, "loop"),
+        (nn.Linear(30_000, 3), 10, 20, "loop"),  # one client's products fill the time of a call
+        (nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), 10, 1, "grouped"),
+        (nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), 32, 1, "loop"),
+        (nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)), 10, 20, "lanes"),
+    ],
+    ids=str,
+)
+def test_a_tiny_models_form_goes_by_its_clients_and_products(
+    module: nn.Module, batch: int, clients: int, form: str
+) -> None:
+    if form == "lanes" and not vectorised():
+        form = "grouped"
+    width = next(p.shape[1] for p in module.parameters())
+    holdings = make_holdings((width,), [2 * batch] * clients)
+    run = Run(module, holdings, settings(batch_size=batch), workers=2)
+    assert run.form == form
+    run.equals(Run(module, holdings, settings(batch_size=batch), form="loop"))
+
+
+def test_few_clients_of_a_straight_program_are_one_chunk() -> None:
+    module = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    for clients, chunks in ((7, [7]), (8, [8]), (20, [10, 10])):
+        trainer = cohort_trainer(
+            module=module,
+            holdings=make_holdings((6,), [4] * clients),
+            settings=settings(batch_size=2),
+            loss=cross_entropy,
+            workers=2,
+        )
+        trainer.close()
+        assert [len(places) for places in trainer._chunks(range(clients))] == chunks
 
 
 def test_wide_layers_fill_a_gpu_and_narrow_ones_do_not() -> None:

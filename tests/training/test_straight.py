@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 from tacit.training.cohort import Holdings
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
-from tacit.training.straight import StraightStep
+from tacit.training.straight import Program, StraightStep
 
 SIZES = [12, 12, 8, 6]
+LOSSES: dict[int, list[float]] = {}  # of each client, in the rounds of the last training
 SETTINGS = LocalTraining(epochs=1, batch_size=4, lr=0.1, momentum=0.9, weight_decay=1e-3, grad_clip=1.0, mu=0.1)
 
 
@@ -55,13 +57,19 @@ def by_a_list_of_labels(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def train(
-    module: nn.Module, *, form: Form = "auto", loss: Loss = cross_entropy, settings: LocalTraining = SETTINGS
+    module: nn.Module,
+    *,
+    form: Form = "auto",
+    loss: Loss = cross_entropy,
+    settings: LocalTraining = SETTINGS,
+    sizes: Sequence[int] = SIZES,
 ) -> tuple[list[NDArray[np.float32]], int]:
-    """Return the updates of all rounds, and how many programs there were at the end."""
-    draw = torch.Generator().manual_seed(1)
-    features = torch.cat([torch.randint(0, 3, (38, 2), generator=draw), torch.randn(38, 3, generator=draw)], 1)
-    labels = torch.randint(0, 3, (38,), generator=draw)
-    holdings = Holdings(features=features, labels=labels, rows=np.split(np.arange(38), np.cumsum(SIZES)[:-1]))
+    """Return the updates of all rounds, and how many programs there were at the end; losses are in ``LOSSES``."""
+    LOSSES.clear()
+    draw, count = torch.Generator().manual_seed(1), sum(sizes)
+    features = torch.cat([torch.randint(0, 3, (count, 2), generator=draw), torch.randn(count, 3, generator=draw)], 1)
+    labels = torch.randint(0, 3, (count,), generator=draw)
+    holdings = Holdings(features=features, labels=labels, rows=np.split(np.arange(count), np.cumsum(sizes)[:-1]))
     trainer = cohort_trainer(module=module, holdings=holdings, settings=settings, loss=loss, form=form, workers=2)
     made: list[StraightStep] = []
     stepper = getattr(trainer._between, "__self__", None)
@@ -70,13 +78,14 @@ def train(
     model = trainer.layout.read(module).numpy()
     rounds = []
     for number in range(1, 5):
-        updates = np.zeros((len(SIZES), len(model)), np.float32)
+        updates = np.zeros((len(sizes), len(model)), np.float32)
 
         def finish(client: int, update: NDArray[np.float32], loss: float, own: NDArray[np.float32] = updates) -> None:
             assert np.isfinite(loss)
             own[client] = update
+            LOSSES.setdefault(client, []).append(loss)
 
-        trainer.train(model, range(len(SIZES)), np.arange(len(SIZES)) + 10 * number, number, finish)
+        trainer.train(model, range(len(sizes)), np.arange(len(sizes)) + 10 * number, number, finish)
         rounds.append(updates)
         model = model + updates.mean(0)
     trainer.close()
@@ -106,6 +115,46 @@ def test_a_program_gives_the_same_numbers_bit_for_bit(name: str, monkeypatch: py
     for one, other in zip(by_program, plainly, strict=True):
         assert np.array_equal(one, other)
     in_a_loop, _ = train(module, settings=settings, form="loop")
+    np.testing.assert_allclose(by_program[-1], in_a_loop[-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [[12, 12, 12, 12], [12, 12, 8, 6], [13, 9], [3, 2]], ids=str)
+def test_steps_that_python_does_not_see_give_the_same_numbers(
+    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    settings, module = LocalTraining(epochs=2, batch_size=4, lr=0.1), Columns()
+    taken: list[int] = []
+    descend = Program.descend
+
+    def watched(own: Program, parameters: list[Tensor], *given: Any) -> None:
+        taken.append(len(given[2]))
+        descend(own, parameters, *given)
+
+    monkeypatch.setattr(Program, "descend", watched)
+    seen, losses = train(module, settings=settings, sizes=sizes)[0], dict(LOSSES)
+    assert bool(taken) == (max(sizes) > 3)  # one padded step each: nothing to take together
+    due(monkeypatch, 10**9)
+    assert train(module, settings=settings, sizes=sizes)[1] == 0
+    plainly = train(module, settings=settings, sizes=sizes)[0]
+    assert all(np.array_equal(one, other) for one, other in zip(seen, plainly, strict=True))
+    assert losses == LOSSES  # a resumed run, whose programs are made anew, tells the same
+    if len(set(sizes)) > 1:
+        assert max(taken, default=0) <= 2 * max(sizes) // 4  # padded steps are not among them
+
+
+@pytest.mark.parametrize(
+    "changes", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"grad_clip": 1.0}, {"mu": 0.1}], ids=str
+)
+def test_what_comes_between_gradients_and_steps_is_not_passed_over(
+    changes: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    settings = LocalTraining(epochs=1, batch_size=4, lr=0.1, **changes)  # type: ignore[arg-type]  # all are numbers
+    module = Columns()
+    by_program, programs = train(module, settings=settings, sizes=[12] * 4)
+    assert programs > 0
+    in_a_loop, _ = train(module, settings=settings, form="loop", sizes=[12] * 4)
     np.testing.assert_allclose(by_program[-1], in_a_loop[-1], atol=1e-5)
 
 

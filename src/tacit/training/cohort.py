@@ -29,9 +29,10 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.shares import Rows, Shares
-from tacit.training import cpu
+from tacit.training import cpu, native
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
+from tacit.training.straight import StraightStep
 from tacit.vectors import Vector
 
 Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
@@ -182,6 +183,7 @@ class CohortTrainer:
         settings: LocalTraining,
         lanes: int = 0,
         at_once: int | None = None,
+        at_least: int = 1,
         shared: float = 1.0,
         threads: int | None = None,
         between: Callable[[], object] = lambda: None,
@@ -197,6 +199,7 @@ class CohortTrainer:
             settings: local SGD.
             lanes: how many clients fill one chunk exactly, where their number matters; 0 elsewhere.
             at_once: how many clients a chunk may have at most, where the form sets a limit.
+            at_least: how many clients a chunk has before there is a second one, where calls cost more than they do.
             shared: how many times as fast as on one core a chunk trains on all of them.
             threads: of torch's for each worker on a CPU; if None all of them, in equal shares.
             between: is called before each round, when nobody trains.
@@ -212,11 +215,14 @@ class CohortTrainer:
         self._settings = settings
         self._lanes = lanes
         self._at_once = at_once
+        self._at_least = at_least
         self._shared = shared
         self._between = between
         self._device = holdings.features.device
         self._threads_before = torch.get_num_threads()
         self._threads = threads or max(1, self._threads_before // self.workers)
+        if self._device.type == "cpu":
+            cpu.keep_pages(self.workers)
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
 
     def train(
@@ -239,7 +245,7 @@ class CohortTrainer:
             finish: takes a client's update.
         """
         self._between()
-        start = torch.from_numpy(np.array(model)).to(self._device)
+        start = torch.from_numpy(model if model.flags.writeable else np.array(model)).to(self._device)
         rate = learning_rate(self._settings, round_number)
 
         def work(places: Sequence[int]) -> None:
@@ -255,13 +261,13 @@ class CohortTrainer:
 
         chunks = list(self._chunks(clients))
         here = self._on_all(clients, chunks)
-        if here:
-            cpu.keep_pages()
-            with _threads(self._threads if self.workers == 1 else self._threads_before):
-                for places in chunks[:here]:
-                    work(places)
         seen = copy_context()  # whoever watches this thread watches the workers too
+        if self._device.type == "cpu" and here < len(chunks):
+            native.rest()  # torch's threads that helped this one, on a core that a worker would have
         list(self._pool.map(lambda places: seen.copy().run(work, places), chunks[here:]))
+        with _threads(self._threads if self.workers == 1 else self._threads_before):
+            for places in chunks[:here]:
+                work(places)
 
     @property
     def adds(self) -> bool:
@@ -317,6 +323,7 @@ class CohortTrainer:
         limit = min(limit, self._at_once or limit)
         rounds = -(-len(clients) // (limit * self.workers))
         size = -(-len(clients) // (rounds * self.workers))  # as many chunks as keep all workers busy to the end
+        size = max(size, self._at_least)
         if self._lanes and len(clients) >= self._lanes * self.workers:
             size = self._lanes
         room = _TABLE if self._device.type == "cuda" else 0
@@ -331,13 +338,13 @@ class CohortTrainer:
         yield chunk
 
     def _on_all(self, clients: Sequence[int], chunks: Sequence[Sequence[int]]) -> int:
-        """Return how many chunks, the largest first, train on all cores, one after another, before the others.
+        """Return how many chunks, the largest first, train on all cores, one after another, when the others are done.
 
         Three clients on two cores would leave one idle for the time of a client, a large one beside small ones too.
         """
         if self._device.type != "cpu":
             return 0
-        if self.workers == 1:
+        if self.workers == 1 or len(chunks) == 1:
             return len(chunks)
         if self._shared <= 1.0 or len(chunks) > _UNEVEN * self.workers:
             return 0
@@ -351,7 +358,6 @@ class CohortTrainer:
 
     def _start_worker(self) -> None:
         if self._device.type == "cpu":
-            cpu.keep_pages()
             torch.set_num_threads(self._threads)
 
 
@@ -442,7 +448,7 @@ class StackedTrainer:
         layout: Parameters,
         settings: LocalTraining,
         loss: Loss,
-        straight: Callable[..., list[Tensor] | None] = lambda *_: None,
+        straight: StraightStep | None = None,
     ) -> None:
         """Say what trains, and how.
 
@@ -460,6 +466,8 @@ class StackedTrainer:
         self._adam = not settings.is_sgd
         self._loss = loss
         self._alone: Stack | None = None  # of one client on a CPU, written over by the next
+        own = settings.mu or settings.grad_clip is not None or settings.weight_decay or settings.momentum
+        self.descends = settings.is_sgd and not own  # nothing is between gradients and the step against them
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
@@ -474,7 +482,8 @@ class StackedTrainer:
         total = model.new_zeros(len(chunk.clients))
         counts = torch.from_numpy(plan.counts).to(model.device)
         part = state
-        for step, live in enumerate(plan.live.tolist()):
+        done = self._descent(state, holdings, plan, chunk.rate, total)
+        for step, live in enumerate(plan.live.tolist()[done:], done):
             if model.is_cuda and live != len(part.steps):  # on a CPU those of a chunk are of similar size
                 part = state.first(live)
             own = plan.counts[step, : len(part.steps)]
@@ -484,6 +493,18 @@ class StackedTrainer:
             losses = self.step(part, holdings, rows, None if int(own.min()) == width else real, keys, chunk.rate)
             total[: len(own)] += losses * real
         return self.moved(model, state, total, plan)
+
+    def _descent(self, state: Stack, holdings: Holdings, plan: Schedule, rate: float, total: Tensor) -> int:
+        """Take the first steps in one call, as many as are full, and return how many; none where there is no program.
+
+        Their losses are added to ``total``.
+        """
+        if self._straight is None or not self.descends:
+            return 0
+        full = (plan.counts == plan.rows.shape[2]).all(1)
+        count = len(full) if full.all() else int(full.argmin())
+        given = holdings.features, holdings.labels, plan.rows[:count], plan.keys[:count], rate, total
+        return count if count and self._straight.descent(state.parameters, *given) else 0
 
     def start(self, model: Tensor, clients: int) -> Stack:
         """Return K copies of the model, ready to train; one client's on a CPU is the one before it, written over."""
@@ -541,7 +562,8 @@ class StackedTrainer:
             rate: the learning rate; a tensor inside a captured graph, where a number would be frozen.
         """
         given = (*state.parameters, holdings.features[rows], holdings.labels[rows], counts, keys)
-        losses, *gradients = self._straight(*given) or self.differentiated(*given)
+        known = None if self._straight is None else self._straight(*given)
+        losses, *gradients = known or self.differentiated(*given)
         with torch.no_grad():
             self._move(state, gradients, None if counts is None else (counts > 0).to(torch.float32), rate)
         return losses
@@ -559,7 +581,7 @@ class StackedTrainer:
         else:
             real = torch.arange(width, device=labels.device)[None, :] < counts[:, None]
             losses = torch.where(real, each, 0.0).sum(1) / counts.clamp(min=1)
-        return [losses.detach(), *torch.autograd.grad(losses.sum(), parameters)]
+        return [losses.detach(), *gradients_of(losses, parameters, torch.ones_like(losses))]
 
     def _move(self, state: Stack, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
         """Move the models; gradients stay as they are, as two parameters may have one and the same tensor."""
@@ -624,6 +646,16 @@ class StackedTrainer:
         torch.sub(after, model[:trained], out=updates[:, :trained])
         updates[:, trained:] = 0.0
         return Moved(updates=updates, losses=total.double().cpu().numpy() / plan.counts.sum(0))
+
+
+def gradients_of(values: Tensor, inputs: Sequence[Tensor], weights: Tensor, *, unused: bool = False) -> Sequence[Any]:
+    """Return the gradients of the sum of values times weights; with ``unused`` None where an input has none.
+
+    What :func:`torch.autograd.grad` does before it asks its engine takes a seventh of a tiny model's step.
+    """
+    engine: Any = torch.autograd.Variable._execution_engine
+    found: Sequence[Any] = engine.run_backward((values,), (weights,), False, False, tuple(inputs), unused, False)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,10 +32,18 @@ MAPPED = 2.5  # what a call costs through vmap, of a plain one
 # used directly 2e5, and 1.5 times. Of an encoder (2e6) nothing was gained, and a GRU's 600 operations take seconds to
 # follow. Clients of encoders train faster one after another, by native attention, from 5e5 on (1.4 times; at 3e5 0.5).
 _TINY, _FEW = 5e5, 200
-# A plain loop on two threads had 1.4 to 1.6 times its speed on one at 2e6 to 3e7, 1.9 at 1e8, and 0.4 to 1.1 below 1e6.
-_SHARED = 2e6
-# Two loops side by side over an MLP with batch norm (4e4) had 0.6 times the speed of one, over a mixer (9e5) 1.6.
-_PYTHONS = 1e5
+# A plain loop on two threads had 1.4 to 1.6 times its speed on one at 2e6 to 3e7, 1.9 at 1e8, and 0.4 to 1.1 below 1e6,
+# unless operations wrote many numbers each: a CNN with batch norm (1.4e6, and 8e4 numbers) had 1.8, pointwise layers
+# (6e5, and 4e5) 1.7, parameters used directly (3e5, and 3e4) 1.2.
+_SHARED, _WRITTEN = 2e6, 5e4
+# Two loops side by side over an MLP with batch norm (4e4) had 0.6 times the speed of one, over single layers (2e5 to
+# 6e5) 0.7 to 0.8, over a mixer (9e5) 1.6.
+_PYTHONS = 7e5
+# Microseconds of a step, and of each operation in it and floating-point operation of the forward pass: of one client in
+# a loop, and of as many as train together by a straight program, whose products of few columns are slow. Single layers
+# of 784 to 30,000 inputs and perceptrons of two and three, in batches of 10 and 32, took about as long as these say.
+_LOOP = 125.0, 12.0, 8e-5
+_STRAIGHT, _FOR_EACH, _FOR_EACH_THIN = (130.0, 8.0), 1e-4, 2e-4
 # Numbers, 16 MB: a layer of 30,000 features had 0.4 times a loop's speed for five clients of 32 (4.8e6) at once.
 _CACHE = 1 << 22
 # Numbers, 4 MB, and weights per call. An MLP with 1.3e6 weights in 5 calls had 0.3 times a loop's speed for sixteen
@@ -51,9 +59,11 @@ class Cost:
     Attributes:
         flops: operations of floating point in matrix products and convolutions.
         narrow: those of them in convolutions of fewer channels than a register has lanes.
+        thin: those of them in products with fewer columns than that.
         operations: how many calls there were.
         numbers: how many numbers the largest operand or result has, weights aside.
         weights: how many weights matrix products and convolutions read.
+        written: how many numbers all results have together.
     """
 
     flops: float
@@ -61,6 +71,8 @@ class Cost:
     operations: int
     numbers: int = 0
     weights: int = 0
+    written: int = 0
+    thin: float = 0.0
 
     @property
     def small(self) -> bool:
@@ -69,8 +81,13 @@ class Cost:
 
     @property
     def light(self) -> bool:
-        """Whether nearly all of a step goes on calling operations."""
-        return self.flops < _TINY * self.operations
+        """Whether nearly all of a step goes on calling operations, or on products that lanes have nothing to add to."""
+        return self.flops < (_PAYS_BELOW if self.is_thin else _TINY) * self.operations
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether most of the arithmetic is in products of few columns, such as a single layer's of many inputs."""
+        return 2.0 * self.thin > self.flops
 
     @property
     def tiny(self) -> bool:
@@ -84,7 +101,8 @@ class Cost:
 
     def shared(self, cores: int) -> float:
         """Return how many times as fast as on one core a step is on all of them."""
-        return max(1.0, min((cores + 1) / 2, self.flops / (_SHARED * self.operations)))
+        worth = self.flops / _SHARED + self.written / _WRITTEN
+        return max(1.0, min((cores + 1) / 2, worth / self.operations))
 
     def spills(self, clients: int) -> bool:
         """Return whether what so many clients hold at once is out of a cache that holds one's, and calls cost less."""
@@ -98,6 +116,14 @@ class Cost:
     def fills_a_gpu(self, *, products: bool = False) -> bool:
         """Return whether one client's operations keep a GPU busy, even beside the copies that products need."""
         return self.flops >= (_FILLS_BY_PRODUCTS if products else _FILLS_A_GPU) * self.operations
+
+    def program_pays(self, clients: int) -> bool:
+        """Return whether a straight program for so many clients is faster than a loop over them."""
+        step, call, product = _LOOP
+        alone = step + call * self.operations + product * self.flops
+        step, call = _STRAIGHT
+        product = _FOR_EACH_THIN if self.is_thin else _FOR_EACH
+        return step + call * self.operations + clients * product * self.flops < clients * alone
 
     def mapping_pays(self, calls: float, clients: int) -> bool:
         """Return whether one program for many clients is faster than one client after the other on each core.
@@ -120,6 +146,8 @@ def cost_of(module: nn.Module, features: Tensor) -> Cost:
         operations=max(counter.operations, 1),
         numbers=counter.numbers,
         weights=counter.read,
+        written=counter.written,
+        thin=counter.thin,
     )
 
 
@@ -128,8 +156,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
 
     def __init__(self, weights: Collection[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
-        self.flops = self.narrow = 0.0
-        self.operations = self.numbers = self.read = 0
+        self.flops = self.narrow = self.thin = 0.0
+        self.operations = self.numbers = self.read = self.written = 0
         self._weights = weights
 
     def __torch_dispatch__(
@@ -145,6 +173,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
             self.read += sum(part.numel() for part in args if isinstance(part, Tensor) and self._is_weight(part))
             if packet is torch.ops.aten.convolution and min(args[1].shape[:2]) < _NARROW:
                 self.narrow += own
+            elif packet is not torch.ops.aten.convolution and result.shape[-1] < _NARROW:
+                self.thin += own
         elif packet is torch.ops.aten.mkldnn_rnn_layer:
             steps, batch = args[0].shape[:2]
             self.flops += 2.0 * steps * batch * (args[1].numel() + args[2].numel())
@@ -152,6 +182,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
             steps, batch = args[0].shape[:2]
             self.flops += 2.0 * steps * batch * sum(weight.numel() for weight in args[1] if weight.dim() > 1)
         self.operations += not func.is_view
+        if not func.is_view:
+            results = result if isinstance(result, tuple | list) else (result,)
+            self.written += sum(part.numel() for part in results if isinstance(part, Tensor))
         values = (part for part in (*args, result) if isinstance(part, Tensor) and not self._is_weight(part))
         self.numbers = max(self.numbers, *(part.numel() for part in values), 0)
         return result

@@ -44,7 +44,7 @@ from tacit.training.native import available, images
 from tacit.training.native.attention import Natively
 from tacit.training.parameters import Parameters, hooked_backwards
 from tacit.training.private.probe import calm
-from tacit.training.program import NoProgram, Program, drops_by_function, graph_of, trace
+from tacit.training.program import Convolution, NoProgram, Program, drops_by_function, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.straight import StraightStep
@@ -66,6 +66,8 @@ _MOSTLY = 0.5  # of the arithmetic in convolutions is to be done by the native o
 _GAIN = 2  # cores of PyTorch's that one with the native ones is worth; PyTorch spreads a lone client over all
 _SPILLS = "what many clients hold at once would not fit a CPU's cache, and one client's does"
 _IDLE = "there are too few clients to keep all cores busy: the last ones train on all of them"
+_TOGETHER = 8  # clients of a straight program, before a second core has one of its own
+_LAID_OUT = 8  # clients of tiny models whose batches are laid out together
 _ODD = 2  # clients per core; with more of them no core is idle for long
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
@@ -114,6 +116,7 @@ def cohort_trainer(
         settings=settings,
         lanes=lanes,
         at_once=choice.at_once(),
+        at_least=_TOGETHER if choice.straight is not None and choice.at_once() != 1 else 1,
         shared=choice.shared,
         threads=choice.threads,
         between=choice.straight.make if choice.straight is not None else lambda: None,
@@ -169,7 +172,8 @@ class _Choice:
             return None
         own = self._stacked()
         module = own.network.module if isinstance(own.network, VmappedNetwork) else nn.Identity()
-        return StraightStep(own.differentiated, module, **({"uses": _USES} if self._alone else {}))
+        uses = {"uses": _USES} if self._alone else {}
+        return StraightStep(own.differentiated, module, descends=own.descends, **uses)
 
     @functools.cached_property
     def _can_be_straight(self) -> bool:
@@ -240,7 +244,12 @@ class _Choice:
         return self._alone_cost is not None and self._alone_cost.waits_for_python and not self._recurs
 
     def at_once(self) -> int | None:
-        """Return how many clients may train as one program, where a form or the memory sets a limit."""
+        """Return how many clients may train as one program, where a form or the memory sets a limit.
+
+        A loop trains one after another, and yet lays out the batches of several at once where that takes its time.
+        """
+        if self.form == "loop" and self._pythons:
+            return _LAID_OUT
         if self.form in ("loop", "images") or self._alone:
             return 1
         if self._device.type == "cpu":
@@ -303,7 +312,7 @@ class _Choice:
             layout=self.layout,
             settings=self._settings,
             loss=self._loss,
-            straight=straight or (lambda *_: None),
+            straight=straight,
         )
 
     @property
@@ -373,6 +382,8 @@ class _Choice:
     def _fastest(self, allowed: list[Form]) -> Form:
         """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
         first: Form = next(form for form in allowed if form != "images")
+        if first == "lanes" and self._can_be_straight:
+            first = "grouped"
         if _GAIN * len(self._holdings.rows) >= self._workers:
             if "images" in allowed and self._images >= _MOSTLY and not self._cost(self._module).small:
                 self.reason = _NATIVE
@@ -400,13 +411,17 @@ class _Choice:
         """Return why clients train one after another on a CPU, and nothing where many at once are faster."""
         clients = len(self._holdings.rows)
         share = min(-(-clients // self._workers), chunk_size(self._settings.batch_size, "cpu"))
+        if self._can_be_straight:
+            return "" if self._cost(self._mapped).program_pays(max(share, min(clients, _TOGETHER))) else _FEW
         if first != "lanes":
             mapped = loop if self._mapped is self._module else self._cost(self._mapped)
-            each = 1.0 if first == "grouped" or self._can_be_straight else MAPPED
+            each = 1.0 if first == "grouped" else MAPPED
             if not loop.mapping_pays(each * mapped.operations, share):
                 return _FEW if loop.small else _FULL
         if loop.spills(share):
             return _SPILLS
+        if first == "lanes" and share == 1 and not self._convolves:
+            return _FEW  # a perceptron's products for one client are slower in lanes
         return _IDLE if clients % self._workers and share <= _ODD and not loop.small else ""
 
     def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:
@@ -444,6 +459,11 @@ class _Choice:
             else:
                 return ["lanes", *native, "grouped"]
         return [*native, "grouped"]
+
+    @property
+    def _convolves(self) -> bool:
+        """Whether a layer of the model's program is a convolution."""
+        return self._program is not None and any(isinstance(s.operation, Convolution) for s in self._program.steps)
 
     @functools.cached_property
     def _images(self) -> float:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import Chunk, Holdings, Schedule, Trained, on_host, schedule
+from tacit.training.cohort import Chunk, Holdings, Schedule, Trained, gradients_of, on_host, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.optimizers import Sgd, optimizer_of
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.trial import lone_norms
+
+_GATHERED = 1 << 18  # numbers of examples, 1 MB, that are brought together for several steps at a time
 
 
 class LoopTrainer:
@@ -49,6 +51,7 @@ class LoopTrainer:
         self._trained = [p for p in module.parameters() if p.requires_grad]
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
         self._lone_norms: list[nn.Module] | None = None  # found out where a batch of one comes up
+        self._means: dict[int, Tensor] = {}  # by the number of losses
         known = {id(tensor) for tensor in self._tensors}
         still = [*module.named_parameters(), *module.named_buffers()]
         self._still = {n: t for n, t in still if id(t) not in known and (t.is_floating_point() or t.is_complex())}
@@ -57,28 +60,34 @@ class LoopTrainer:
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
-        devices = [model.device] if model.is_cuda else []
-        with torch.random.fork_rng(devices) if self._draws else nullcontext():
-            results = [self._fit(model, holdings, chunk, place) for place in range(len(chunk.clients))]
-        updates = [update for update, _ in results]
-        return Trained(
-            updates=updates[0][None] if len(updates) == 1 else np.stack(updates),
-            losses=np.array([loss for _, loss in results]),
-        )
+        settings, parts = self._settings, self._layout.split(model)
+        plan = schedule(holdings, chunk.clients, chunk.keys, epochs=settings.epochs, batch_size=settings.batch_size)
+        size = len(chunk.clients), len(model)  # NumPy asks for large pages, which are there sooner
+        updates = model.new_empty(size) if model.is_cuda else torch.from_numpy(np.empty(size, np.float32))
+        losses = np.empty(len(chunk.clients))
+        with torch.random.fork_rng([model.device] if model.is_cuda else []) if self._draws else nullcontext():
+            for place, update in enumerate(updates):
+                losses[place] = self._fit(parts, holdings, plan, chunk, place)
+                self._leave(update, parts)
+        return Trained(updates=on_host(updates), losses=losses)
 
-    def _fit(self, model: Tensor, holdings: Holdings, chunk: Chunk, place: int) -> tuple[NDArray[np.float32], float]:
-        client, key = chunk.clients[place], chunk.keys[place : place + 1]
-        settings = self._settings
+    def _fit(self, model: list[Tensor], holdings: Holdings, plan: Schedule, chunk: Chunk, place: int) -> float:
+        """Train a client from ``model`` and return its mean loss."""
         if self._draws:
-            torch.manual_seed(int(key[0]))
-        self._write(model)
+            torch.manual_seed(int(chunk.keys[place]))
+        with torch.no_grad():
+            torch._foreach_copy_(self._tensors, model)
         for counter in self._counters:  # they are no part of the model that was sent
             counter.zero_()
-        plan = schedule(holdings, [client], key, epochs=settings.epochs, batch_size=settings.batch_size)
-        loss = self._steps(holdings, plan, chunk.rate) if self._unseen else self._hooked(holdings, plan, chunk, client)
+        loss = self._steps(holdings, plan, chunk, place) if self._unseen else self._hooked(holdings, plan, chunk, place)
         self._check_still()
-        update = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).sub_(model)
-        return on_host(update), loss
+        return loss
+
+    def _leave(self, update: Tensor, model: list[Tensor]) -> None:
+        """Write what a client's training changed."""
+        with torch.no_grad():
+            for after, before, own in zip(self._tensors, model, self._layout.split(update), strict=True):
+                torch.sub(after, before, out=own)
 
     @property
     def _unseen(self) -> bool:
@@ -86,35 +95,41 @@ class LoopTrainer:
         settings = self._settings
         return not self._hooks.changed and settings.is_sgd and not settings.mu and settings.grad_clip is None
 
-    def _steps(self, holdings: Holdings, plan: Schedule, rate: float) -> float:
+    def _steps(self, holdings: Holdings, plan: Schedule, chunk: Chunk, place: int) -> float:
         """Take a client's steps as the built-in hooks take them, and return the mean loss."""
-        settings, counts = self._settings, plan.counts[:, 0]
-        sgd = Sgd(self._trained, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
+        settings = self._settings
+        counts: list[int] = plan.counts[:, place].tolist()
+        sgd = Sgd(self._trained, lr=chunk.rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
         losses: list[Tensor] = []
-        for step, (rows, count) in enumerate(zip(plan.rows[:, 0].unbind(), counts.tolist(), strict=True)):
+        for step, features, labels in _batches(holdings, plan.rows[:, place], counts):
+            count = counts[step]
             for dropout in self._dropouts:
-                dropout.key.copy_(plan.keys[step, 0])
-            own = rows[:count]
-            features, labels = holdings.features[own], holdings.labels[own]
+                dropout.key.copy_(plan.keys[step, place])
             lone = self._alone(features) if count == 1 else []
             for norm in lone:
                 norm.eval()
-            loss = self._loss(self._module(features), labels).mean()
-            sgd.move(torch.autograd.grad(loss, self._trained, allow_unused=True))
-            losses.append(loss.detach())
+            each = self._loss(self._module(features), labels)
+            sgd.move(gradients_of(each, self._trained, self._mean_of(each, count), unused=True))
+            losses.append(each.detach())
             for norm in lone:
                 norm.train()
-        each = torch.stack(losses).double().cpu().numpy()
-        return float(each @ counts) / int(counts.sum())
+        return float(torch.cat(losses).sum(dtype=torch.float64)) / sum(counts)
 
-    def _hooked(self, holdings: Holdings, plan: Schedule, chunk: Chunk, client: int) -> float:
+    def _mean_of(self, losses: Tensor, count: int) -> Tensor:
+        """Return what the gradient of a mean is: the mean itself need not be computed to have its gradient."""
+        known = self._means.get(count)
+        if known is None:
+            known = self._means[count] = torch.full_like(losses, 1.0 / count, requires_grad=False)
+        return known
+
+    def _hooked(self, holdings: Holdings, plan: Schedule, chunk: Chunk, place: int) -> float:
         """Take a client's steps by the hooks, and return the mean loss."""
         settings, hooks, parameters = self._settings, self._hooks, self._trained
         context = Context(
             model=self._module.train(),
             loss_function=self._loss,
             training=True,
-            client=client,
+            client=chunk.clients[place],
             round_number=chunk.round_number,
             settings=settings,
             optimizer=self._optimizer(chunk.rate),
@@ -123,15 +138,15 @@ class LoopTrainer:
         )
         total = torch.zeros((), dtype=torch.float64, device=holdings.features.device)
         hooks.run("on_fit_start", context)
-        for step in range(len(plan.rows)):
+        counts: list[int] = plan.counts[:, place].tolist()
+        for step, features, labels in _batches(holdings, plan.rows[:, place], counts):
             context.epoch, context.batch = divmod(step, plan.steps_per_epoch)
-            count = int(plan.counts[step, 0])
+            count = counts[step]
             if context.batch == 0:
                 hooks.run("on_epoch_start", context)
             for dropout in self._dropouts:
-                dropout.key.copy_(plan.keys[step, 0])
-            rows = plan.rows[step, 0, :count]
-            context.features, context.labels = holdings.features[rows], holdings.labels[rows]
+                dropout.key.copy_(plan.keys[step, place])
+            context.features, context.labels = features, labels
             lone = self._alone(context.features) if count == 1 else []
             for norm in lone:
                 norm.eval()
@@ -143,10 +158,10 @@ class LoopTrainer:
             hooks.run("on_batch_end", context)
             for norm in lone:
                 norm.train()
-            if context.batch == plan.steps_per_epoch - 1:
+            if context.batch == plan.steps_per_epoch - 1 or not counts[step + 1]:  # others may take more steps
                 hooks.run("on_epoch_end", context)
         hooks.run("on_fit_end", context)
-        return float(total) / int(plan.counts.sum())
+        return float(total) / sum(counts)
 
     def _check_still(self) -> None:
         """Refuse a pass that moved what is frozen: it is no part of the update, and the next client would start there.
@@ -161,10 +176,6 @@ class LoopTrainer:
                 "to it, and put group norm in the place of batch norm before adapters are added: tacit.fix(model)."
             )
 
-    def _write(self, model: Tensor) -> None:
-        with torch.no_grad():
-            torch._foreach_copy_(self._tensors, self._layout.split(model))
-
     def _optimizer(self, rate: float) -> torch.optim.Optimizer | Sgd:
         """Return a new optimiser: torch's own where hooks may look at it."""
         settings = self._settings
@@ -176,6 +187,24 @@ class LoopTrainer:
         if self._lone_norms is None:
             self._lone_norms = lone_norms(self._module, features)
         return self._lone_norms
+
+
+def _batches(holdings: Holdings, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield each step of a client that has examples, their features and their labels.
+
+    Those of several steps are brought together in one call, as far as a core's own cache has room for them.
+    """
+    width = rows.shape[1]
+    each = width * holdings.features[0].numel()
+    at_once = max(1, _GATHERED // max(each, 1))
+    live = [step for step, count in enumerate(counts) if count]
+    for first in range(0, len(live), at_once):
+        steps = live[first : first + at_once]
+        own = rows[steps].view(-1) if len(steps) > 1 else rows[steps[0], : counts[steps[0]]]
+        features, labels = (part.index_select(0, own) for part in (holdings.features, holdings.labels))
+        for place, step in enumerate(steps):
+            start = place * width
+            yield step, features[start : start + counts[step]], labels[start : start + counts[step]]
 
 
 def _bits(tensor: Tensor) -> int:

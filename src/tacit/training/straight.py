@@ -4,7 +4,7 @@ Of a tiny model's step, nearly all goes on calling operations: Python, autograd'
 several microseconds for an operation that computes in one. A :class:`StraightStep` follows a step once, forwards and
 backwards, writes its operations down one after the other as TorchScript, and computes later steps of the same shapes by
 that: the same operations in the same order, and so the same numbers, bit for bit, at a third of the cost; and threads
-beside it need not wait for Python's lock.
+beside it need not wait for Python's lock. Many steps of plain SGD are one call (:meth:`StraightStep.descent`).
 
 Following a step takes some tenths of a second, as long as some hundred steps. It is done between rounds, for shapes
 that keep coming. A program whose numbers differ from those of the step it was made of is not used, and there is none of
@@ -41,7 +41,7 @@ _ASKS |= {"__bool__", "__int__", "__float__", "__index__", "__complex__"}
 @dataclass(kw_only=True)
 class _Shape:
     uses: int = 0
-    program: Callable[[Sequence[Tensor]], list[Tensor]] | None = None
+    program: Program | None = None
     example: Given | None = None
     failed: bool = False
 
@@ -54,28 +54,62 @@ class StraightStep:
             thread of :meth:`make`.
         module: what the step runs: where a pass changes a number that it holds, no program is made.
         uses: how many steps of a shape come before a program is made for it.
+        descends: whether :meth:`descent` is asked for.
     """
 
-    def __init__(self, step: Step, module: nn.Module, *, uses: int = _USES) -> None:
+    def __init__(self, step: Step, module: nn.Module, *, uses: int = _USES, descends: bool = False) -> None:
         self._step = step
         self._module = module
         self._uses = uses
+        self._descends = descends
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
 
     def __call__(self, *given: Tensor | None) -> list[Tensor] | None:
         """Return what the step computes, or None where it is to be computed plainly."""
-        key = tuple(None if part is None else (part.shape, part.stride(), part.dtype) for part in given)
+        key = tuple(None if part is None else _known_by(part) for part in given)
         shape = self._shapes.get(key)
         if shape is None:
             if len(self._shapes) >= _MOST_SHAPES:
                 return None
             shape = self._shapes.setdefault(key, _Shape())
         if shape.program is not None:
-            return shape.program([part for part in given if part is not None])
+            return shape.program.run([part for part in given if part is not None])
         shape.uses += 1
         if shape.uses >= self._uses and shape.example is None and not shape.failed:
             shape.example = tuple(None if part is None else _copied(part) for part in given)
         return None
+
+    def descent(
+        self,
+        parameters: list[Tensor],
+        features: Tensor,
+        labels: Tensor,
+        rows: Tensor,
+        keys: Tensor,
+        rate: float,
+        total: Tensor,
+    ) -> bool:
+        """Take many steps of plain SGD without coming back to Python; return whether there is a program for them.
+
+        The step is one of given parameters, features, labels, None and keys, and returns losses and gradients.
+
+        Args:
+            parameters: of the clients; moved in place.
+            features: what the rows point to.
+            labels: the same.
+            rows: of every step, ``(S, K, B)``.
+            keys: of every step, ``(S, K)``.
+            rate: the learning rate.
+            total: of each client; the losses of its examples are added to it.
+        """
+        batches = ((rows.shape[1:] + part.shape[1:], part.dtype) for part in (features, labels))
+        laid = [(shape, _contiguous(shape), kind) for shape, kind in batches]
+        key = (*map(_known_by, parameters), *laid, None, _known_by(keys[0]))
+        shape = self._shapes.get(key)
+        if shape is None or shape.program is None:
+            return False
+        shape.program.descend(parameters, features, labels, rows, keys, rate, total)
+        return True
 
     @property
     def due(self) -> bool:
@@ -96,7 +130,7 @@ class StraightStep:
                 shape.program = None
             shape.failed, shape.example = shape.program is None, None
 
-    def _made(self, example: Given) -> Callable[[Sequence[Tensor]], list[Tensor]] | None:
+    def _made(self, example: Given) -> Program | None:
         from torch.fx.experimental.proxy_tensor import make_fx  # loads more of torch than a short run needs
 
         present = [part for part in example if part is not None]
@@ -113,10 +147,10 @@ class StraightStep:
             graph = make_fx(followed)(*present)
         if (held_by(parts), _versions(parts)) != before:
             return None
-        program = compiled(graph)
+        program = compiled(graph, descends=self._descends and example[-2] is None)
         plain = followed(*present)
         same = all(
-            bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(program(present), plain, strict=True)
+            bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(program.run(present), plain, strict=True)
         )
         return program if same else None
 
@@ -173,8 +207,47 @@ def _copied(part: Tensor) -> Tensor:
     return own.copy_(part.detach())
 
 
-def compiled(module: fx.GraphModule) -> Callable[[Sequence[Tensor]], list[Tensor]]:
-    """Return a graph of torch's own operations as a TorchScript function of its inputs."""
+def _known_by(part: Tensor) -> tuple[torch.Size, tuple[int, ...], torch.dtype]:
+    return part.shape, part.stride(), part.dtype
+
+
+def _contiguous(shape: torch.Size) -> tuple[int, ...]:
+    """Return the strides of a tensor without gaps."""
+    return torch.empty(shape, device="meta").stride()
+
+
+class Program:
+    """A step as TorchScript; it needs Python's lock to begin and to end only."""
+
+    def __init__(self, unit: Any, constants: list[Tensor]) -> None:
+        self._unit, self._constants = unit, constants
+
+    def run(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """Return what the step computes."""
+        # Without its optimiser TorchScript computes what is written, and nothing is compiled after some calls.
+        with torch.no_grad(), optimized_execution(False):
+            found: list[Tensor] = self._unit.step(*given, *self._constants)
+            return found
+
+    def descend(self, parameters: list[Tensor], *given: Tensor | float) -> None:
+        """Take many steps: see :meth:`StraightStep.descent`."""
+        with torch.no_grad(), optimized_execution(False):
+            self._unit.descend([parameter.detach() for parameter in parameters], *given, self._constants)
+
+
+_DESCEND = """
+def descend(own: List[Tensor], features: Tensor, labels: Tensor, rows: Tensor, keys: Tensor, rate: float,
+            total: Tensor, constants: List[Tensor]) -> None:
+    for number in range(rows.size(0)):
+        batch, wanted, key = features[rows[number]], labels[rows[number]], keys[number]
+        found = step({given})
+        torch._foreach_add_(own, found[1:], alpha=-rate)
+        total.add_(found[0] * rows.size(2))
+"""
+
+
+def compiled(module: fx.GraphModule, *, descends: bool) -> Program:
+    """Return a graph of torch's own operations as a TorchScript function of its inputs, and of many steps by it."""
     for node in list(module.graph.nodes):
         if node.target in _SAME:
             node.replace_all_uses_with(node.args[0])
@@ -198,16 +271,11 @@ def compiled(module: fx.GraphModule) -> Callable[[Sequence[Tensor]], list[Tensor
             lines.append(f"{node.name} = torch.ops.{name}({', '.join(given)})")
     inputs = ", ".join(f"{name}: Tensor" for name in (*names, *(name for name, _ in constants)))
     source = "\n    ".join([f"def step({inputs}) -> List[Tensor]:", *lines]) + "\n"
-    function = torch.jit.CompilationUnit(source).step
-    kept = [value for _, value in constants]
-
-    def run(given: Sequence[Tensor]) -> list[Tensor]:
-        # Without its optimiser TorchScript computes what is written, and nothing is compiled after some calls.
-        with torch.no_grad(), optimized_execution(False):
-            found: list[Tensor] = function(*given, *kept)
-            return found
-
-    return run
+    if descends:
+        own = [f"own[{number}]" for number in range(len(names) - 3)]
+        fixed = [f"constants[{number}]" for number in range(len(constants))]
+        source += _DESCEND.format(given=", ".join([*own, "batch", "wanted", "key", *fixed]))
+    return Program(torch.jit.CompilationUnit(source), [value for _, value in constants])
 
 
 def _written(value: Any) -> str:

@@ -29,3 +29,11 @@ def available() -> bool:
 def addresses(*values: Tensor | None) -> list[int]:
     """Return where tensors begin, 0 for None."""
     return [0 if value is None else value.data_ptr() for value in values]
+
+
+def rest() -> bool:
+    """End the threads that wait for this thread's next parallel loop, and return whether that was possible.
+
+    They go on asking for work for some milliseconds, each on a core of its own. The next loop starts new ones.
+    """
+    return kernels is not None and bool(kernels.rest())

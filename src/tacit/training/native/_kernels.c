@@ -377,6 +377,21 @@ static PyObject *use_level(PyObject *self, PyObject *index)
 }
 
 #define FAST(f) ((PyCFunction)(void (*)(void))(f))
+/* OpenMP's, since version 5; others have no such function, and their threads wait as they like. */
+extern int omp_pause_resource_all(int kind) __attribute__((weak));
+
+static PyObject *rest(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    int done = -1;
+    if (omp_pause_resource_all != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        done = omp_pause_resource_all(1); /* softly: what is wanted again is made again */
+        Py_END_ALLOW_THREADS
+    }
+    return PyBool_FromLong(done == 0);
+}
+
 static PyMethodDef methods[] = {
     {"convolve", FAST(convolve), METH_FASTCALL,
      "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned,"
@@ -407,6 +422,7 @@ static PyMethodDef methods[] = {
     {"attend_back", FAST(attend_back), METH_FASTCALL,
      "attend_back(grad, query, key, value, weights, grad_query, grad_key, grad_value, and as attend; out's are grad's)"},
     {"gelu", FAST(gelu), METH_FASTCALL, "gelu(x, out, slope, count, by tanh)"},
+    {"rest", rest, METH_NOARGS, "rest(): end the threads that wait for this one's next parallel loop"},
     {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
     {"use_level", use_level, METH_O, "use_level(index into levels())"},
     {NULL, NULL, 0, NULL},
