@@ -14,7 +14,7 @@ from tacit.randomness import Randomness
 from tacit.training.optimizers import Sgd
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
+from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps, StepNoise
 from tacit.training.settings import cross_entropy
 from tests.mechanisms.laws import is_normal
 
@@ -322,3 +322,21 @@ def test_noise_on_the_grid_is_the_same_noise() -> None:
 def test_noise_too_wide_for_its_grid_is_refused() -> None:
     with pytest.raises(ConfigError, match="gaps that would give the sum away"):
         steps(model(), noise=1e12, clip=1.0).take(0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+@pytest.mark.parametrize(("copied", "sent"), [(4000, 8000), (256, 1000), (256, 5000)], ids=["late", "both", "early"])
+def test_noise_is_the_same_however_it_gets_to_a_gpu(monkeypatch: pytest.MonkeyPatch, copied: int, sent: int) -> None:
+    monkeypatch.setattr("tacit.training.private.steps._COPIED", copied)
+    monkeypatch.setattr("tacit.training.private.steps._SENT", sent)
+    sums = torch.randn(3000, dtype=torch.float64)
+    here, there = (
+        StepNoise(size=3000, std=1.5, grid=Grid(step=2.0**-20), randomness=SEEDED, device=torch.device(name))
+        for name in ("cpu", "cuda:0")
+    )
+    for step in (1, 2, 3, 7):  # drawn ahead, and not
+        expected, found = sums.clone(), sums.cuda()
+        here.add(expected, step)
+        there.add(found, step)
+        assert torch.equal(found.cpu(), expected)

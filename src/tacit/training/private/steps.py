@@ -13,6 +13,7 @@ Sums are in double precision, and sum and noise are rounded to one grid before t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,7 @@ from tacit.training.private.joint import unflattened
 
 _ahead = ThreadPoolExecutor(1, "tacit-noise")  # draws noise while a GPU computes
 _COPIED = 1 << 20  # numbers of noise that go to a GPU at a time
+_SENT = 1 << 24  # numbers at most that go there as soon as they are drawn, where there are more than those
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ class PrivateSteps:
             size=sum(self._sizes) + more, std=self._std, grid=self._grid, randomness=randomness, device=device
         )
         self._held: tuple[int, Tensor] | None = None  # the step, and what it has accumulated
-        self._room: Tensor | None = None  # memory for that, while nobody uses it
+        self._room: Tensor | None = None  # memory for that, while nobody uses it; a GPU's is at hand for others too
         self._pull = pull
         self._before_part = before_part
         self._canaries = canaries
@@ -145,9 +147,8 @@ class PrivateSteps:
         rows = torch.from_numpy(batch.rows).to(self._labels.device)
         whole = self.batches.expected == self.batches.examples  # every step sees all: nothing to gather
         before = self._of_step(batch.step)
-        total = self._empty()
-        places = unflattened(total, self._gradient.parameters)
         losses = []
+        places: list[Tensor] | None = None
         parts = torch.split(rows, self._micro_batch or self._gradient.at_once(len(rows)))
         for number, part in enumerate(parts):
             self._before_part(batch.step, number)
@@ -156,8 +157,13 @@ class PrivateSteps:
             labels = self._labels if everything else self._labels[part]
             sums, each = self._gradient.sums(features, labels)
             losses.append(each)
-            # An empty batch has a part too, of no example.
-            torch._foreach_add_(places, sums) if number else torch._foreach_copy_(places, sums)
+            if places is not None:
+                torch._foreach_add_(places, sums)
+                continue
+            # An empty batch has a part too, of no example. What the passes through the model took is free again.
+            total = self._empty()
+            places = unflattened(total, self._gradient.parameters)
+            torch._foreach_copy_(places, sums)
         if before is None:
             self._held, self._room = (batch.step, total), None
         else:
@@ -171,7 +177,7 @@ class PrivateSteps:
         total = self._of_step(step)
         total = self._empty().zero_() if total is None else total
         self._held = None  # before its memory is anybody's: an interrupted release leaves nothing behind
-        self._room = total
+        self._room = total if total.is_cpu else None
         if self._canaries is not None:
             total = torch.cat([total, torch.from_numpy(self._canaries.added(step)).to(total.device)])
         if self._std > 0.0:
@@ -194,10 +200,9 @@ class PrivateSteps:
 
     def _empty(self) -> Tensor:
         """Return memory for a sum, whatever it holds."""
-        if self._room is None:
-            device = self._gradient.parameters[0].device
-            self._room = torch.empty(sum(self._sizes), dtype=torch.float64, device=device)
-        return self._room
+        if self._room is not None:
+            return self._room
+        return torch.empty(sum(self._sizes), dtype=torch.float64, device=self._gradient.parameters[0].device)
 
     def _of_step(self, step: int) -> Tensor | None:
         """Return what a step has accumulated so far, or None."""
@@ -265,24 +270,38 @@ class StepNoise:
         self._step = grid.step
         self._randomness = randomness
         self._device = device
-        self._next: tuple[int, Future[Tensor]] | None = None
+        self._next: tuple[int, Future[tuple[Tensor, Tensor]]] | None = None
 
     def add(self, total: Tensor, step: int) -> None:
         """Round a sum to the grid and add the noise of a step; in a simulation that depends on the step alone."""
         if self._device.type != "cuda":
             self._randomness.on_grid(total.numpy(), "noise", step, std=self._std, step=self._step)
             return
-        drawn = self._drawn_ahead(step)
+        sent, drawn = self._drawn_ahead(step)
         total.div_(self._step).round_().mul_(self._step)
-        for own, part in zip(torch.split(total, _COPIED), torch.split(drawn, _COPIED), strict=True):
+        if len(sent):
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_stream(_copying(self._device))
+            sent.record_stream(stream)
+            total[: len(sent)].add_(sent)
+        for own, part in zip(torch.split(total[len(sent) :], _COPIED), torch.split(drawn, _COPIED), strict=True):
             own.add_(part.to(self._device, non_blocking=True))
 
-    def _drawn_ahead(self, step: int) -> Tensor:
+    def _drawn_ahead(self, step: int) -> tuple[Tensor, Tensor]:
         ready = self._next[1] if self._next is not None and self._next[0] == step else _ahead.submit(self._draw, step)
         self._next = (step + 1, _ahead.submit(self._draw, step + 1))
         return ready.result()
 
-    def _draw(self, step: int) -> Tensor:
+    def _draw(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return the noise of a step: what lies on the GPU already, or will soon, and the rest."""
         drawn = torch.empty(self._size, dtype=torch.float64, pin_memory=True)
         self._randomness.on_grid(drawn.numpy(), "noise", step, std=self._std, step=self._step, alone=True)
-        return drawn
+        first, rest = drawn.tensor_split([_SENT if self._size > _COPIED else 0])
+        with torch.cuda.stream(_copying(self._device)):
+            return first.to(self._device, non_blocking=True), rest
+
+
+@functools.cache
+def _copying(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream on which noise goes to a GPU while that computes."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
