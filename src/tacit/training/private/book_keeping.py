@@ -41,7 +41,7 @@ _RULES: dict[type[nn.Module], Callable[[Any, Sequence[Any]], LayerGradients]] = 
 
 
 _SHARE = (nn.Linear, nn.Embedding)  # layers whose weight may be another's too
-_SMALL = 0.5  # gradients of so many numbers are small beside those that a step holds anyhow
+_SMALL = 0.25  # gradients of so many numbers are small beside those that a step holds anyhow
 
 
 class BookKeeping:
