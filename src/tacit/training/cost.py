@@ -37,8 +37,10 @@ _TINY, _FEW = 5e5, 200
 # (6e5, and 4e5) 1.7, parameters used directly (3e5, and 3e4) 1.2.
 _SHARED, _WRITTEN = 2e6, 5e4
 # Two loops side by side over an MLP with batch norm (4e4) had 0.6 times the speed of one, over single layers (2e5 to
-# 6e5) 0.7 to 0.8, over a mixer (9e5) 1.6.
-_PYTHONS = 7e5
+# 6e5) 0.7 to 0.8, over a mixer (9e5) 1.6, and over a CNN with batch norm (4e5, and 3e4 numbers written) 1.7.
+_PYTHONS, _PYTHONS_WRITTEN = 7e5, 1e4
+# Lanes of an MNIST lab's CNN (4e5) had 1.1 times the speed of a straight program, of one for images of 8 x 8 (8e3) 0.5.
+_LANES = 1e5
 # Microseconds of a step, and of each operation in it and floating-point operation of the forward pass: of one client in
 # a loop, and of as many as train together by a straight program, whose products of few columns are slow. Single layers
 # of 784 to 30,000 inputs and perceptrons of two and three, in batches of 10 and 32, took about as long as these say.
@@ -97,7 +99,13 @@ class Cost:
     @property
     def waits_for_python(self) -> bool:
         """Whether nearly all of a step is Python's: threads would wait for each other at its lock."""
-        return self.flops < _PYTHONS * self.operations and self.operations <= _FEW
+        worth = self.flops / _PYTHONS + self.written / _PYTHONS_WRITTEN
+        return worth < self.operations <= _FEW
+
+    @property
+    def leaves_lanes_idle(self) -> bool:
+        """Whether there is so little arithmetic in convolutions that calling them takes longer."""
+        return self.flops < _LANES * self.operations
 
     def shared(self, cores: int) -> float:
         """Return how many times as fast as on one core a step is on all of them."""

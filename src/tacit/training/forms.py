@@ -382,7 +382,7 @@ class _Choice:
     def _fastest(self, allowed: list[Form]) -> Form:
         """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
         first: Form = next(form for form in allowed if form != "images")
-        if first == "lanes" and self._can_be_straight:
+        if first == "lanes" and self._leaves_lanes:
             first = "grouped"
         if _GAIN * len(self._holdings.rows) >= self._workers:
             if "images" in allowed and self._images >= _MOSTLY and not self._cost(self._module).small:
@@ -411,7 +411,7 @@ class _Choice:
         """Return why clients train one after another on a CPU, and nothing where many at once are faster."""
         clients = len(self._holdings.rows)
         share = min(-(-clients // self._workers), chunk_size(self._settings.batch_size, "cpu"))
-        if self._can_be_straight:
+        if first != "lanes" and self._can_be_straight:
             return "" if self._cost(self._mapped).program_pays(max(share, min(clients, _TOGETHER))) else _FEW
         if first != "lanes":
             mapped = loop if self._mapped is self._module else self._cost(self._mapped)
@@ -459,6 +459,12 @@ class _Choice:
             else:
                 return ["lanes", *native, "grouped"]
         return [*native, "grouped"]
+
+    @property
+    def _leaves_lanes(self) -> bool:
+        """Whether a straight program for many clients is faster than lanes."""
+        idle = not self._convolves or self._cost(self._mapped).leaves_lanes_idle
+        return idle and self._can_be_straight
 
     @property
     def _convolves(self) -> bool:
