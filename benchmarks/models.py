@@ -1,6 +1,6 @@
 """Models nobody tuned for, beside a plain loop, a plain step and Opacus: the same as `tacit bench models`.
 
-    python benchmarks/models.py [--gpu 0] [--quick] [--only NAME ...] [--part around|rounds|real|steps ...]
+    python benchmarks/models.py [--gpu 0] [--quick] [--only NAME ...] [--part around|rounds|few|real|steps ...]
         [--text tinyshakespeare.txt] [--table adult.data]
 
 Without --gpu it measures the CPU. Results go to benchmarks/results/models.json (models_gpu.json with --gpu) after every
@@ -30,7 +30,9 @@ def main() -> None:
     parser.add_argument("--gpu", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a model; all if left out")
-    parser.add_argument("--part", action="append", default=[], help="around, rounds, real or steps; all if left out")
+    parser.add_argument(
+        "--part", action="append", default=[], help="around, rounds, few, real or steps; all if left out"
+    )
     parser.add_argument("--text", type=Path, help="tinyshakespeare, for real speakers")
     parser.add_argument("--table", type=Path, help="UCI's adult.data, for real trades")
     parser.add_argument("--results", type=Path)

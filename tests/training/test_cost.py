@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import flop_registry
 
 from tacit.training.cohort import Chunk, Holdings, Trained
 from tacit.training.cost import Cost, cost_of
@@ -135,6 +136,12 @@ def test_products_of_few_columns_are_counted() -> None:
     assert cost_of(nn.Linear(60, 2), torch.zeros(4, 60)).is_thin
     assert not cost_of(nn.Linear(60, 20), torch.zeros(4, 60)).is_thin
     assert not cost_of(nn.Conv2d(3, 4, 3), torch.zeros(2, 3, 5, 5)).is_thin
+
+
+def test_products_of_several_results_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Torch's attention on a GPU is such an operation; a layer norm stands in for it.
+    monkeypatch.setitem(flop_registry, torch.ops.aten.native_layer_norm, lambda *_, **__: 7)
+    assert cost_of(nn.LayerNorm(3), torch.zeros(2, 3)).flops == 7
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,14 @@ def test_same_updates_as_on_the_cpu(form: Form, sizes: list[int]) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-6)
 
 
+def test_attention_trains_in_the_form_that_the_rules_choose() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(28, 2, 16, 0.0, batch_first=True)
+    module = nn.Sequential(nn.Flatten(1, 2), layer, nn.Flatten(), nn.Linear(28 * 28, 10))
+    expected = train(module, "cpu", ONE_EPOCH, [20, 20, 12], form="loop")
+    np.testing.assert_allclose(train(module, "cuda", ONE_EPOCH, [20, 20, 12]), expected, rtol=1e-3, atol=2e-6)
+
+
 @pytest.mark.parametrize("form", ["grouped", "vmap"])
 def test_updates_that_stay_on_the_gpu_are_the_same(form: Form) -> None:
     module, features, labels = smooth_cnn(), torch.randn(40, 1, 28, 28), torch.randint(0, 10, (40,))

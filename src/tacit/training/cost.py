@@ -53,6 +53,8 @@ _CACHE = 1 << 22
 _COPIES, _WEIGHTS = 1 << 20, 65_536
 _NARROW = 16  # channels; PyTorch's convolutions of fewer leave most of a register empty, one with groups does not
 
+_PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
@@ -181,7 +183,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
             self.read += sum(part.numel() for part in args if isinstance(part, Tensor) and self._is_weight(part))
             if packet is torch.ops.aten.convolution and min(args[1].shape[:2]) < _NARROW:
                 self.narrow += own
-            elif packet is not torch.ops.aten.convolution and result.shape[-1] < _NARROW:
+            elif packet in _PRODUCTS and result.shape[-1] < _NARROW:
                 self.thin += own
         elif packet is torch.ops.aten.mkldnn_rnn_layer:
             steps, batch = args[0].shape[:2]

@@ -98,7 +98,7 @@ def models(
     ] = None,
     part: Annotated[
         list[str] | None,
-        typer.Option("--part", help="around, rounds, real or steps; all if left out.", show_default=False),
+        typer.Option("--part", help="around, rounds, few, real or steps; all if left out.", show_default=False),
     ] = None,
     gpu: Annotated[int | None, typer.Option(min=0, help="The number of a GPU; the CPU if left out.")] = None,
     text: Annotated[

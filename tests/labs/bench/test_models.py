@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tacit.errors import ConfigError, DataError
-from tacit_labs.bench.documented.models import page, real, rounds, run, steps
+from tacit_labs.bench.documented.models import few, page, real, rounds, run, steps
 from tacit_labs.bench.documented.models.zoo import ZOO
 
 CPU = torch.device("cpu")
@@ -24,6 +24,26 @@ def test_every_model_takes_its_data(name: str) -> None:
     assert outputs.shape == (3, ZOO[name].classes)
     assert int(labels.max()) < ZOO[name].classes
     assert len(torch.unique(outputs, dim=0)) == 3  # it looks at its examples
+
+
+@pytest.mark.parametrize("name", list(few.OTHERS))
+def test_every_other_model_takes_its_data(name: str) -> None:
+    features, labels = few.OTHERS[name].data(3)
+    outputs = few.OTHERS[name].build()(features)
+    assert outputs.shape == (3, few.OTHERS[name].classes)
+    assert int(labels.max()) < few.OTHERS[name].classes
+
+
+def test_few_clients_are_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few, "OTHERS", {"digits": few.OTHERS["digits"]})
+    monkeypatch.setattr(few, "SIZES", {"three": rounds.Size(clients=3, examples=4, batch=2, timed=3)})
+    results = run.measure(parts=["few"], quick=True)
+    assert results["few"]["digits, three"]["faster"] > 0
+    assert "digits, three           3 x 4, batch 2 " in run.table(results)
+    gpu = json.loads((ROOT / "benchmarks/results/models_gpu.json").read_text())
+    shown = page.table({**gpu, "few": {"digits, three": {"faster": 1.234}}}, gpu)
+    assert "| perceptron 64-32-10 | – | 1.23x | – | – |" in shown
+    assert "few clients" not in page.table({**gpu, "few": {}}, gpu)
 
 
 def test_a_round_and_a_step_are_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +60,7 @@ def test_a_round_and_a_step_are_measured_and_shown(monkeypatch: pytest.MonkeyPat
     assert results["steps"]["adult"]["form"] == "book-keeping"
     assert results["steps"]["adult"]["ratio"]["plain"] == 1.0
     assert seen == [1, 1]
-    assert "adult, small      4 x 4, batch 2 " in run.table(results)
+    assert "adult, small            4 x 4, batch 2 " in run.table(results)
 
 
 def test_real_clients_are_of_unequal_size(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit_labs.bench.documented.common import between
+from tacit_labs.bench.documented.models.few import OTHERS, SIZES
 from tacit_labs.bench.documented.models.zoo import ZOO
 
 MARKS = "<!-- models: python benchmarks/models.py --page-only -->", "<!-- end of models -->"
@@ -23,8 +24,22 @@ def table(cpu: Results, gpu: Results) -> str:
         for name, entry in ZOO.items()
     }
     head = ("a DP-SGD step", "two cores", "Opacus's best", "H200", "Opacus's best", "memory there", "Opacus's least")
-    parts = [short(cpu, gpu), _real(cpu, gpu), _written(head, steps), _machines(cpu, gpu)]
+    parts = [short(cpu, gpu), _few(cpu), _real(cpu, gpu), _written(head, steps), _machines(cpu, gpu)]
     return "\n\n".join(filter(None, parts))
+
+
+def _few(cpu: Results) -> str:
+    """Return the rounds of few clients on the CPU, where there are any."""
+    found = cpu.get("few", {})
+    rows = {
+        other.words: [_times(found.get(f"{name}, {size}", {}).get("faster")) for size in SIZES]
+        for name, other in OTHERS.items()
+    }
+    head = (
+        "a round of few clients",
+        *(f"{size.clients} x {size.examples}, batch {size.batch}" for size in SIZES.values()),
+    )
+    return _written(head, rows) if found else ""
 
 
 def _real(cpu: Results, gpu: Results) -> str:

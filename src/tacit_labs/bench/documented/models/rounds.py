@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -31,6 +31,18 @@ from tacit_labs.bench.documented.models.zoo import Entry
 _RATE = 0.05
 _WARM_UPS = 3
 _SHORT, _MORE = 0.1, 5  # rounds of less than so many seconds are repeated so many times as often
+
+
+class Model(Protocol):
+    """What trains, and random examples for it."""
+
+    def data(self, examples: int) -> tuple[Tensor, Tensor]:
+        """Return as many examples and their labels."""
+        ...
+
+    def build(self) -> nn.Module:
+        """Return the model."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +71,7 @@ class Size:
         """The size as text."""
         return f"{self.clients} x {self.examples}, batch {self.batch}"
 
-    def cohort(self, entry: Entry) -> Cohort:
+    def cohort(self, entry: Model) -> Cohort:
         """Return as many clients, of equal size and with random data."""
         features, labels = entry.data(self.clients * self.examples)
         rows = np.split(np.arange(len(labels)), self.clients)
@@ -79,7 +91,7 @@ def sizes(entry: Entry, device: torch.device, *, quick: bool) -> dict[str, Size]
     return {"small": small, "large": Size(clients=4, examples=128 if quick else 512, batch=64, timed=2)}
 
 
-def measure(entry: Entry, cohort: Cohort, device: torch.device, *, repeats: int) -> dict[str, Any]:
+def measure(entry: Model, cohort: Cohort, device: torch.device, *, repeats: int) -> dict[str, Any]:
     """Return seconds per round of both, the form that was taken and why, and how long it took to begin."""
     features, labels = cohort.features.to(device), cohort.labels.to(device)
     module = entry.build().to(device)

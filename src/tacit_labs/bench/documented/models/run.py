@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tacit.errors import ConfigError
-from tacit_labs.bench.documented.models import around, real, rounds, steps
+from tacit_labs.bench.documented.models import around, few, real, rounds, steps
 from tacit_labs.bench.documented.models.zoo import ZOO
 from tacit_labs.bench.machine import describe
 
-PARTS = ("around", "rounds", "real", "steps")
+PARTS = ("around", "rounds", "few", "real", "steps")
 Results = dict[str, Any]
+Job = Callable[[], Mapping[str, Any]]
 
 
 def measure(
@@ -34,8 +36,9 @@ def measure(
 
     Args:
         models: which; all if empty.
-        parts: what is ``around`` training, ``rounds`` beside a loop, the same with ``real`` clients of unequal size,
-            ``steps`` of DP-SGD beside plain ones and Opacus; all if empty.
+        parts: what is ``around`` training, ``rounds`` beside a loop, those of ``few`` clients and small models, the
+            same with ``real`` clients of unequal size, ``steps`` of DP-SGD beside plain ones and Opacus; all if empty,
+            few clients, which have models of their own, on a CPU and where no models are named.
         gpu: the number of the GPU; the CPU if None.
         text: plays, for real speakers; they are left out if None.
         table: the Adult table, for real trades; they are left out if None.
@@ -56,48 +59,58 @@ def measure(
         {} if gpu is None else {"gpu": torch.cuda.get_device_name(device)}
     )
     results: Results = {"machine": machine} | {part: {} for part in PARTS}
-    repeats = 1 if quick else 2 if gpu is None else 3
-    for part in parts or PARTS:
-        if part == "around":
-            progress("what is around training in a round")
-            _measured(results[part], "cnn", lambda: around.measure(device, repeats=3 if quick else 30))
+    chosen = _Chosen(models=models or list(ZOO), device=device, text=text, table=table, quick=quick)
+    for part in parts or [part for part in PARTS if part != "few" or (gpu is None and not models)]:
+        for words, name, work in chosen.jobs(part):
+            progress(words)
+            _measured(results[part], name, work)
             so_far(results)
-            continue
-        if part == "real":
-            for name, own in real.cohorts(text=text, table=table, quick=quick or gpu is None):
-                if not models or name in models:
-                    progress(f"{name}, {own.words}")
-                    _measured(
-                        results[part],
-                        name,
-                        lambda n=name, o=own: rounds.measure(ZOO[n], o, device, repeats=1),  # type: ignore[misc]  # bound now
-                    )
-                    so_far(results)
-            continue
-        for name in models or list(ZOO):
-            entry = ZOO[name]
-            if part == "steps":
-                progress(f"{name}, a step of DP-SGD")
-                batch = (8 if entry.heavy else 64) if gpu is None else 256
-                _measured(
-                    results[part],
-                    name,
-                    lambda e=entry, b=batch: steps.measure(e, device, batch=b, repeats=5 * repeats),  # type: ignore[misc]  # bound now
-                )
-                so_far(results)
-                continue
-            for size, chosen in rounds.sizes(entry, device, quick=quick).items():
-                progress(f"{name}, {chosen.words}")
-                _measured(
-                    results[part],
-                    f"{name}, {size}",
-                    lambda e=entry, c=chosen: rounds.measure(e, c.cohort(e), device, repeats=repeats),  # type: ignore[misc]  # bound now
-                )
-                so_far(results)
     return results
 
 
-def _measured(into: dict[str, Any], name: str, work: Callable[[], Mapping[str, Any]]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """What is to be measured, and where."""
+
+    models: Sequence[str]
+    device: torch.device
+    text: Path | None
+    table: Path | None
+    quick: bool
+
+    @property
+    def _repeats(self) -> int:
+        return 1 if self.quick else 2 if self.device.type == "cpu" else 3
+
+    def jobs(self, part: str) -> Iterator[tuple[str, str, Job]]:
+        """Yield what a part measures: words for people, the name of the result, and what measures it."""
+        device, on_cpu = self.device, self.device.type == "cpu"
+        if part == "around":
+            rounds_taken = 3 if self.quick else 30
+            yield "what is around training in a round", "cnn", lambda: around.measure(device, repeats=rounds_taken)
+        elif part == "rounds":
+            for name in self.models:
+                for words, size in rounds.sizes(ZOO[name], device, quick=self.quick).items():
+                    yield f"{name}, {size.words}", f"{name}, {words}", self._round(ZOO[name], size, self._repeats)
+        elif part == "few":
+            for name, other in few.OTHERS.items():
+                for words, size in few.SIZES.items():
+                    yield f"{name}, {size.words}", f"{name}, {words}", self._round(other, size, 2 * self._repeats)
+        elif part == "real":
+            for name, own in real.cohorts(text=self.text, table=self.table, quick=self.quick or on_cpu):
+                if name in self.models:
+                    yield f"{name}, {own.words}", name, partial(rounds.measure, ZOO[name], own, device, repeats=1)
+        else:
+            for name in self.models:
+                batch = (8 if ZOO[name].heavy else 64) if on_cpu else 256
+                work = partial(steps.measure, ZOO[name], device, batch=batch, repeats=5 * self._repeats)
+                yield f"{name}, a step of DP-SGD", name, work
+
+    def _round(self, model: rounds.Model, size: rounds.Size, repeats: int) -> Job:
+        return lambda: rounds.measure(model, size.cohort(model), self.device, repeats=repeats)
+
+
+def _measured(into: dict[str, Any], name: str, work: Job) -> None:
     """Keep what was measured, or in a line why not: one model must not cost the others their figures."""
     try:
         into[name] = work()
@@ -119,16 +132,16 @@ def table(results: Results) -> str:
             or f"{row['round']:.1f} ms, {row['train']:.1f} of it training, {row['around']:.1f} around it"
         )
         lines.append(f"100 clients of 60 with the CNN, clipped and with noise: {told}")
-    for part, head in (("rounds", "a round"), ("real", "real clients")):
+    for part, head in (("rounds", "a round"), ("few", "few clients"), ("real", "real clients")):
         if results[part]:
-            lines += ["", f"{head:18}{'clients x examples':40}{'form':10}{'loop s':>9}{'Tacit s':>9}{'faster':>9}"]
+            lines += ["", f"{head:24}{'clients x examples':40}{'form':10}{'loop s':>9}{'Tacit s':>9}{'faster':>9}"]
         for name, row in results[part].items():
             if "failed" in row:
-                lines.append(f"{name:18}failed: {row['failed']}")
+                lines.append(f"{name:24}failed: {row['failed']}")
                 continue
             theirs = min(taken for who, taken in row["seconds"].items() if who != "tacit")
             figures = f"{theirs:>9.3f}{row['seconds']['tacit']:>9.3f}{row['faster']:>8.2f}x"
-            lines.append(f"{name:18}{row['size']:40}{row['form']:10}{figures}  {row['reason']}".rstrip())
+            lines.append(f"{name:24}{row['size']:40}{row['form']:10}{figures}  {row['reason']}".rstrip())
     if results["steps"]:
         names = ("tacit", "opacus hooks", "opacus functorch", "opacus ghost")
         lines += ["", f"{'a DP-SGD step':18}{'form':14}{'plain ms':>9}" + "".join(f"{name:>18}" for name in names)]
