@@ -168,6 +168,13 @@ def test_a_tiny_models_form_goes_by_its_clients_and_products(
     run.equals(Run(module, holdings, settings(batch_size=batch), form="loop"))
 
 
+def test_clients_of_unequal_size_do_not_count_as_training_together() -> None:
+    module = nn.Sequential(nn.Linear(100, 300), nn.ReLU(), nn.Linear(300, 3))
+    for sizes, form in (([300, 100, 40], "loop"), ([100] * 9, "lanes" if vectorised() else "grouped")):
+        run = Run(module, make_holdings((100,), sizes), settings(batch_size=32), workers=2)
+        assert run.form == form
+
+
 def test_few_clients_of_a_straight_program_are_one_chunk() -> None:
     module = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
     for clients, chunks in ((7, [7]), (8, [8]), (20, [10, 10])):

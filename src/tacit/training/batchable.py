@@ -3,7 +3,8 @@
 :func:`batchable` returns a module that computes the same with the same parameters: ``nn.LSTM``, ``nn.GRU`` and
 ``nn.RNN`` become :class:`~tacit.training.recurrence.Recurrence`, ``nn.MultiheadAttention`` becomes :class:`Attention`.
 :class:`Explicit` is a mode under which ``F.scaled_dot_product_attention``, whose fast kernels can't be mapped, is a
-softmax between two matrix products, and bags of embeddings and cells of recurrent layers are written out too.
+softmax between two matrix products, and bags of embeddings, embeddings with padding and cells of recurrent layers are
+written out too.
 """
 
 from __future__ import annotations
@@ -253,6 +254,23 @@ def explicit_bag(
     return total / real.sum(1).clamp(min=1.0) if mode == "mean" else total
 
 
+def explicit_embedding(
+    input: Tensor,  # noqa: A002 - as torch calls it, and callers may
+    weight: Tensor,
+    padding_idx: int | None = None,
+    *others: Any,
+    **named: Any,
+) -> Tensor:
+    """Return what ``F.embedding`` returns; where ``padding_idx`` is given, no gradient comes to that row.
+
+    Torch's rule for many clients looks for the row in the first one's table alone: the others' would train.
+    """
+    rows = F.embedding(input, weight, None, *others, **named)
+    if padding_idx is None:
+        return rows
+    return torch.where((input == padding_idx % len(weight)).unsqueeze(-1), rows.detach(), rows)
+
+
 def _explicit_cell(kind: Kind) -> Callable[..., Any]:
     """Return what computes one step of a recurrent layer as ``nn.LSTMCell`` and its kin call it, in mappable parts."""
 
@@ -286,7 +304,7 @@ class Explicit(TorchFunctionMode):
     """While it is on, what vmap has no rule for is written out; ``met`` says if any of it came.
 
     Attention's fast kernels can't be mapped at all. Of bags of embeddings and cells of recurrent layers vmap computes
-    one client after the other, and warns of it.
+    one client after the other, and warns of it; of embeddings it forgets which row is padding.
     """
 
     met = False
@@ -295,6 +313,8 @@ class Explicit(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         written_out = _EXPLICIT.get(func)
+        if func is F.embedding and (args[2:3] or ((kwargs or {}).get("padding_idx"),)) != (None,):
+            written_out = explicit_embedding
         if written_out is None:
             return func(*args, **(kwargs or {}))
         self.met = True

@@ -41,6 +41,7 @@ Whole = TypeVar("Whole", Tensor, NDArray[np.int64])
 _EXAMPLES_PER_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
 _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
+_LOOKED_AT = 1_000  # clients, by whose sizes a form is chosen
 _UNEVEN = 4  # chunks per core; with more of them no core is idle for long
 _TABLE = (
     1 << 18
@@ -245,7 +246,7 @@ class CohortTrainer:
             finish: takes a client's update.
         """
         self._between()
-        start = torch.from_numpy(model if model.flags.writeable else np.array(model)).to(self._device)
+        start = torch.from_numpy(np.array(model)).to(self._device)
         rate = learning_rate(self._settings, round_number)
 
         def work(places: Sequence[int]) -> None:
@@ -323,7 +324,7 @@ class CohortTrainer:
         limit = min(limit, self._at_once or limit)
         rounds = -(-len(clients) // (limit * self.workers))
         size = -(-len(clients) // (rounds * self.workers))  # as many chunks as keep all workers busy to the end
-        size = max(size, self._at_least)
+        size = max(size, min(limit, self._at_least))
         if self._lanes and len(clients) >= self._lanes * self.workers:
             size = self._lanes
         room = _TABLE if self._device.type == "cuda" else 0
@@ -378,6 +379,20 @@ def _last_end(work: Sequence[float], workers: int) -> float:
     for piece in work:
         heapq.heapreplace(ends, ends[0] + piece)
     return max(ends)
+
+
+def usual_chunk(sizes: NDArray[np.int64], batch_size: int, most: int) -> int:
+    """Return how many clients of such sizes train together, as far as those of similar size go.
+
+    >>> usual_chunk(np.array([60, 60, 55, 50]), 10, 16), usual_chunk(np.array([300, 100, 40]), 10, 16)
+    (4, 1)
+    """
+    steps = np.sort(-(-sizes[:_LOOKED_AT] // batch_size))[::-1]
+    chunks, longest = 1, steps[0]
+    for own in steps:
+        if own < _SIMILAR * longest:
+            chunks, longest = chunks + 1, own
+    return max(1, min(most, len(sizes), -(-len(steps) // chunks)))
 
 
 def chunk_size(batch_size: int, device: str) -> int:

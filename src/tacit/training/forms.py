@@ -32,7 +32,15 @@ from tacit.errors import ConfigError
 from tacit.limits import cores, memory
 from tacit.training.batchable import Attention, batchable, names_in
 from tacit.training.captured import CapturedTrainer
-from tacit.training.cohort import ChunkTrainer, CohortTrainer, Holdings, Network, StackedTrainer, chunk_size
+from tacit.training.cohort import (
+    ChunkTrainer,
+    CohortTrainer,
+    Holdings,
+    Network,
+    StackedTrainer,
+    chunk_size,
+    usual_chunk,
+)
 from tacit.training.cost import MAPPED, Cost, cost_of
 from tacit.training.dropout import use_keys, watched_generators
 from tacit.training.grouped import GroupedNetwork
@@ -410,9 +418,12 @@ class _Choice:
     def _why_alone(self, first: Form, loop: Cost) -> str:
         """Return why clients train one after another on a CPU, and nothing where many at once are faster."""
         clients = len(self._holdings.rows)
-        share = min(-(-clients // self._workers), chunk_size(self._settings.batch_size, "cpu"))
-        if first != "lanes" and self._can_be_straight:
-            return "" if self._cost(self._mapped).program_pays(max(share, min(clients, _TOGETHER))) else _FEW
+        batch, most = self._settings.batch_size, chunk_size(self._settings.batch_size, "cpu")
+        share = -(-clients // self._workers)
+        straight = first != "lanes" and self._can_be_straight
+        share = usual_chunk(self._holdings.sizes, batch, min(most, max(share, _TOGETHER) if straight else share))
+        if straight:
+            return "" if self._cost(self._mapped).program_pays(share) else _FEW
         if first != "lanes":
             mapped = loop if self._mapped is self._module else self._cost(self._mapped)
             each = 1.0 if first == "grouped" else MAPPED

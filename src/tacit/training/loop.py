@@ -18,8 +18,6 @@ from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.trial import lone_norms
 
-_GATHERED = 1 << 18  # numbers of examples, 1 MB, that are brought together for several steps at a time
-
 
 class LoopTrainer:
     """Trains clients one by one on one module that is written over for each; no copies are made.
@@ -51,7 +49,6 @@ class LoopTrainer:
         self._trained = [p for p in module.parameters() if p.requires_grad]
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
         self._lone_norms: list[nn.Module] | None = None  # found out where a batch of one comes up
-        self._means: dict[int, Tensor] = {}  # by the number of losses
         known = {id(tensor) for tensor in self._tensors}
         still = [*module.named_parameters(), *module.named_buffers()]
         self._still = {n: t for n, t in still if id(t) not in known and (t.is_floating_point() or t.is_complex())}
@@ -79,6 +76,8 @@ class LoopTrainer:
             torch._foreach_copy_(self._tensors, model)
         for counter in self._counters:  # they are no part of the model that was sent
             counter.zero_()
+        for norm in self._lone_norms or ():  # one that was put aside in a step that failed
+            norm.train()
         loss = self._steps(holdings, plan, chunk, place) if self._unseen else self._hooked(holdings, plan, chunk, place)
         self._check_still()
         return loss
@@ -109,18 +108,13 @@ class LoopTrainer:
             for norm in lone:
                 norm.eval()
             each = self._loss(self._module(features), labels)
-            sgd.move(gradients_of(each, self._trained, self._mean_of(each, count), unused=True))
-            losses.append(each.detach())
+            # The gradient of a mean, which itself need not be computed; new every time, as the loss may write to it.
+            mean = torch.full_like(each, 1.0 / count, requires_grad=False)
+            sgd.move(gradients_of(each, self._trained, mean, unused=True))
+            losses.append(each.detach().reshape(-1))
             for norm in lone:
                 norm.train()
         return float(torch.cat(losses).sum(dtype=torch.float64)) / sum(counts)
-
-    def _mean_of(self, losses: Tensor, count: int) -> Tensor:
-        """Return what the gradient of a mean is: the mean itself need not be computed to have its gradient."""
-        known = self._means.get(count)
-        if known is None:
-            known = self._means[count] = torch.full_like(losses, 1.0 / count, requires_grad=False)
-        return known
 
     def _hooked(self, holdings: Holdings, plan: Schedule, chunk: Chunk, place: int) -> float:
         """Take a client's steps by the hooks, and return the mean loss."""
@@ -190,21 +184,11 @@ class LoopTrainer:
 
 
 def _batches(holdings: Holdings, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield each step of a client that has examples, their features and their labels.
-
-    Those of several steps are brought together in one call, as far as a core's own cache has room for them.
-    """
-    width = rows.shape[1]
-    each = width * holdings.features[0].numel()
-    at_once = max(1, _GATHERED // max(each, 1))
-    live = [step for step, count in enumerate(counts) if count]
-    for first in range(0, len(live), at_once):
-        steps = live[first : first + at_once]
-        own = rows[steps].view(-1) if len(steps) > 1 else rows[steps[0], : counts[steps[0]]]
-        features, labels = (part.index_select(0, own) for part in (holdings.features, holdings.labels))
-        for place, step in enumerate(steps):
-            start = place * width
-            yield step, features[start : start + counts[step]], labels[start : start + counts[step]]
+    """Yield each step of a client that has examples, their features and their labels, which a model may write over."""
+    for step, (own, count) in enumerate(zip(rows.unbind(), counts, strict=True)):
+        if count:
+            own = own[:count]  # noqa: PLW2901 - the rest is padding
+            yield step, holdings.features.index_select(0, own), holdings.labels.index_select(0, own)
 
 
 def _bits(tensor: Tensor) -> int:

@@ -8,10 +8,12 @@ optional: :func:`available` says whether they are there.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 from torch import Tensor
 
+_PROCESS = os.getpid()
 LANES = 16  # channels and states come in multiples of so many
 
 kernels: Any
@@ -34,6 +36,7 @@ def addresses(*values: Tensor | None) -> list[int]:
 def rest() -> bool:
     """End the threads that wait for this thread's next parallel loop, and return whether that was possible.
 
-    They go on asking for work for some milliseconds, each on a core of its own. The next loop starts new ones.
+    They go on asking for work for some milliseconds, each on a core of its own. The next loop starts new ones. In a
+    process that was forked there are none, and OpenMP would wait for them for ever.
     """
-    return kernels is not None and bool(kernels.rest())
+    return kernels is not None and os.getpid() == _PROCESS and bool(kernels.rest())

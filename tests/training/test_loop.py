@@ -1,0 +1,201 @@
+"""What models and losses may do in a loop, and what one step, client or process must not leave for another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tacit.training.cohort import CohortTrainer, Holdings
+from tacit.training.forms import Form, cohort_trainer
+from tacit.training.settings import LocalTraining, Loss, cross_entropy
+
+SETTINGS = LocalTraining(epochs=2, batch_size=4, lr=0.1)
+
+
+def holdings(sizes: list[int], *, words: int | None = None) -> Holdings:
+    draw, count = torch.Generator().manual_seed(1), sum(sizes)
+    shape = (count, 5)
+    features = torch.randn(shape, generator=draw) if words is None else torch.randint(0, words, shape, generator=draw)
+    labels = torch.randint(0, 2, (count,), generator=draw)
+    return Holdings(features=features, labels=labels, rows=np.split(np.arange(count), np.cumsum(sizes)[:-1]))
+
+
+def trainer(module: nn.Module, own: Holdings, form: Form = "loop", loss: Loss = cross_entropy) -> CohortTrainer:
+    return cohort_trainer(module=module, holdings=own, settings=SETTINGS, loss=loss, form=form, workers=2)
+
+
+def updates(made: CohortTrainer, module: nn.Module, clients: int, rounds: int = 1) -> list[NDArray[np.float32]]:
+    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * clients
+    model = made.layout.read(module).numpy()
+    for number in range(1, rounds + 1):
+        keys = np.arange(clients) + 10 * number
+        made.train(model, range(clients), keys, number, lambda client, own, _: found.__setitem__(client, own.copy()))
+    return found
+
+
+class Overwriting(nn.Module):
+    """Writes over its input with a parameter, which makes the input a part of the step's graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.out = nn.Parameter(torch.full((5,), 1.5)), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x *= self.scale
+        result: Tensor = self.out(x)
+        return result
+
+
+class Halving(torch.autograd.Function):
+    """Halves its gradient in place."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].mul_(0.5)
+
+
+def test_a_model_may_write_over_its_input_with_a_parameter() -> None:
+    torch.manual_seed(0)
+    module, own = Overwriting(), holdings([13, 9])
+    made = trainer(module, own)
+    found = updates(made, module, 2)
+    made.close()
+
+    class Plain(Overwriting):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.clone())
+
+    plain = Plain()
+    plain.load_state_dict(module.state_dict())
+    made = trainer(plain, own)
+    expected = updates(made, plain, 2)
+    made.close()
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_loss_of_a_lone_example_may_be_a_single_number() -> None:
+    def squeezed(outputs: Tensor, labels: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs.squeeze(), labels.float().squeeze(), reduction="none")
+
+    torch.manual_seed(0)
+    module = nn.Linear(5, 1)
+    made = trainer(module, holdings([13]), loss=squeezed)
+    assert np.isfinite(updates(made, module, 1)[0]).all()
+    made.close()
+
+
+def test_a_loss_that_writes_over_its_gradient_changes_no_other_step() -> None:
+    torch.manual_seed(0)
+    module, own = nn.Linear(5, 2), holdings([12, 12])
+    found = []
+    for loss in (
+        lambda outputs, labels: Halving.apply(cross_entropy(outputs, labels)),  # type: ignore[no-untyped-call]  # torch's
+        lambda outputs, labels: cross_entropy(outputs, labels) * 0.5,
+    ):
+        made = trainer(module, own, loss=loss)
+        found.append(updates(made, module, 2, rounds=3))
+        made.close()
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+
+
+def test_a_lone_step_that_fails_leaves_no_norm_aside() -> None:
+    torch.manual_seed(0)
+    module, fails = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), [False]
+
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        if fails[0] and len(labels) == 1:
+            raise RuntimeError("a lone example")
+        return cross_entropy(outputs, labels)
+
+    made = trainer(module, holdings([13]), loss=loss)
+    before = updates(made, module, 1)[0]
+    fails[0] = True
+    with pytest.raises(RuntimeError, match="a lone example"):
+        updates(made, module, 1)
+    fails[0] = False
+    assert np.array_equal(updates(made, module, 1)[0], before)
+    made.close()
+
+
+@pytest.mark.parametrize("form", ["loop", "grouped"])
+def test_what_becomes_of_the_callers_model_changes_no_client(form: Form) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2))
+    made = trainer(module, holdings([3] * 20), form)
+    expected = updates(made, module, 20)
+    model = made.layout.read(module).numpy()
+    found: dict[int, NDArray[np.float32]] = {}
+
+    def finish(client: int, own: NDArray[np.float32], _: float) -> None:
+        found[client] = own.copy()
+        np.add(model, own, out=model)
+
+    made.train(model, range(20), np.arange(20) + 10, 1, finish)
+    made.close()
+    assert all(np.array_equal(found[client], expected[client]) for client in range(20))
+
+
+@pytest.mark.parametrize("row", [0, 3, -1])
+def test_the_row_of_padding_trains_for_no_client(row: int) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(9, 4, padding_idx=row), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.out(self.table(x).mean(1))
+            return result
+
+    torch.manual_seed(0)
+    module, own = Words(), holdings([30, 30, 28], words=9)
+    found = []
+    for form in ("vmap", "loop"):
+        made = trainer(module, own, form)
+        found.append(updates(made, module, 3, rounds=2))
+        made.close()
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        table = one[:36].reshape(9, 4)
+        assert not table[row].any()
+        assert np.abs(table).sum(1).astype(bool).sum() == 8
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks as Linux does")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks beside threads, which is what is tried
+def test_a_forked_process_trains() -> None:
+    torch.manual_seed(0)
+    module, own, before = nn.Linear(5, 2), holdings([12] * 20), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert torch.randn(1_000_000).exp().isfinite().all()  # by OpenMP's threads, which the child does not have
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            torch.set_num_threads(1)
+            made = trainer(module, own, "auto")
+            os._exit(0 if np.isfinite(updates(made, module, 20)[0]).all() else 1)
+    finally:
+        torch.set_num_threads(before)
+    for _ in range(300):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            assert os.waitstatus_to_exitcode(status) == 0
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail("the child waits for threads that it does not have")
