@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -145,24 +146,26 @@ def test_products_of_several_results_are_counted_too(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("module", "batch", "clients", "form"),
+    ("widths", "batch", "clients", "form"),
     [
-        (nn.Linear(784, 10), 10, 8, "grouped"),
-        (nn.Linear(784, 10), 32, 1, "loop"),
-        (nn.Linear(30_000, 3), 10, 20, "loop"),  # one client's products fill the time of a call
-        (nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), 10, 1, "grouped"),
-        (nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), 32, 1, "loop"),
-        (nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)), 10, 20, "lanes"),
+        ((784, 10), 10, 8, "grouped"),
+        ((784, 10), 32, 1, "loop"),
+        ((30_000, 3), 10, 20, "loop"),  # one client's products fill the time of a call
+        ((64, 32, 10), 10, 1, "grouped"),
+        ((784, 64, 10), 32, 1, "loop"),
+        ((784, 200, 10), 10, 20, "lanes"),
     ],
     ids=str,
 )
 def test_a_tiny_models_form_goes_by_its_clients_and_products(
-    module: nn.Module, batch: int, clients: int, form: str
+    widths: tuple[int, ...], batch: int, clients: int, form: str
 ) -> None:
     if form == "lanes" and not vectorised():
         form = "grouped"
-    width = next(p.shape[1] for p in module.parameters())
-    holdings = make_holdings((width,), [2 * batch] * clients)
+    torch.manual_seed(0)
+    layers = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.Tanh())]
+    module = nn.Sequential(*layers[:-1]) if len(widths) > 2 else layers[0]
+    holdings = make_holdings(widths[:1], [2 * batch] * clients)
     run = Run(module, holdings, settings(batch_size=batch), workers=2)
     assert run.form == form
     run.equals(Run(module, holdings, settings(batch_size=batch), form="loop"))

@@ -327,11 +327,11 @@ class CohortTrainer:
         size = max(size, min(limit, self._at_least))
         if self._lanes and len(clients) >= self._lanes * self.workers:
             size = self._lanes
-        room = _TABLE if self._device.type == "cuda" else 0
+        room = _TABLE if self._device.type == "cuda" else 0  # in a loop nobody waits for the longest
         chunk: list[int] = []
         for position in np.argsort(-steps, kind="stable").tolist():
             longest = steps[chunk[0]] if chunk else 0
-            apart = steps[position] < _SIMILAR * longest and (len(chunk) + 1) * longest > room
+            apart = steps[position] < _SIMILAR * longest and (len(chunk) + 1) * longest > room and self.form != "loop"
             if chunk and (len(chunk) == size or apart):
                 yield chunk
                 chunk = []

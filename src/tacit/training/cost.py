@@ -36,15 +36,16 @@ _TINY, _FEW = 5e5, 200
 # unless operations wrote many numbers each: a CNN with batch norm (1.4e6, and 8e4 numbers) had 1.8, pointwise layers
 # (6e5, and 4e5) 1.7, parameters used directly (3e5, and 3e4) 1.2.
 _SHARED, _WRITTEN = 2e6, 5e4
-# Two loops side by side over an MLP with batch norm (4e4) had 0.6 times the speed of one, over single layers (2e5 to
-# 6e5) 0.7 to 0.8, over a mixer (9e5) 1.6, and over a CNN with batch norm (4e5, and 3e4 numbers written) 1.7.
-_PYTHONS, _PYTHONS_WRITTEN = 7e5, 1e4
+# Of the time in calls, in which one thread keeps Python's lock, and of that in operations: two loops side by side had
+# 0.6 times the speed of one over an MLP with batch norm (0), 0.8 over a layer of 784 features (0.1), 0.9 over MLPs
+# of two layers (1 and 1.6), 1.2 over a layer of 30,000 (1.8), 1.7 over a CNN with batch norm (2.8).
+_PYTHONS = 1.5
 # Lanes of an MNIST lab's CNN (4e5) had 1.1 times the speed of a straight program, of one for images of 8 x 8 (8e3) 0.5.
 _LANES = 1e5
 # Microseconds of a step, and of each operation in it and floating-point operation of the forward pass: of one client in
 # a loop, and of as many as train together by a straight program, whose products of few columns are slow. Single layers
 # of 784 to 30,000 inputs and perceptrons of two and three, in batches of 10 and 32, took about as long as these say.
-_LOOP = 125.0, 12.0, 8e-5
+_LOOP, _WRITES, _READS = (125.0, 12.0, 8e-5), 1e-3, 5e-4  # and of a number that is written, or gathered to be read
 _STRAIGHT, _FOR_EACH, _FOR_EACH_THIN = (130.0, 8.0), 1e-4, 2e-4
 # Numbers, 16 MB: a layer of 30,000 features had 0.4 times a loop's speed for five clients of 32 (4.8e6) at once.
 _CACHE = 1 << 22
@@ -101,8 +102,9 @@ class Cost:
     @property
     def waits_for_python(self) -> bool:
         """Whether nearly all of a step is Python's: threads would wait for each other at its lock."""
-        worth = self.flops / _PYTHONS + self.written / _PYTHONS_WRITTEN
-        return worth < self.operations <= _FEW
+        step, call, product = _LOOP
+        work = product * self.flops + _WRITES * self.written + _READS * self.numbers
+        return work < _PYTHONS * (step + call * self.operations) and self.operations <= _FEW
 
     @property
     def leaves_lanes_idle(self) -> bool:
@@ -127,10 +129,11 @@ class Cost:
         """Return whether one client's operations keep a GPU busy, even beside the copies that products need."""
         return self.flops >= (_FILLS_BY_PRODUCTS if products else _FILLS_A_GPU) * self.operations
 
-    def program_pays(self, clients: int) -> bool:
-        """Return whether a straight program for so many clients is faster than a loop over them."""
+    def program_pays(self, clients: int, cores: int) -> bool:
+        """Return whether a straight program for so many clients is faster than a loop, of a lone one on all cores."""
         step, call, product = _LOOP
         alone = step + call * self.operations + product * self.flops
+        alone = alone / self.shared(cores) if clients == 1 else alone
         step, call = _STRAIGHT
         product = _FOR_EACH_THIN if self.is_thin else _FOR_EACH
         return step + call * self.operations + clients * product * self.flops < clients * alone
@@ -142,7 +145,7 @@ class Cost:
             calls: what the program's calls cost, in plain ones (a recurrent layer is one call, and many if mapped).
             clients: how many train as one.
         """
-        return self.small and calls <= clients * self.operations
+        return self.small and calls < clients * self.operations
 
 
 def cost_of(module: nn.Module, features: Tensor) -> Cost:

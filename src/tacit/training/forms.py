@@ -353,7 +353,7 @@ class _Choice:
         except NoProgram as error:
             reason = str(error)
         if traced is not None and (program is not None or (drops_by_function(traced) and pure)):
-            self._mapped, drops = traced, True
+            self._mapped, drops = traced, drops or drops_by_function(traced)
         if drops:  # their masks are to be the same in all forms
             self._module, self._own_layout = self._mapped, self._mapped_layout
         return program, reason
@@ -423,7 +423,7 @@ class _Choice:
         straight = first != "lanes" and self._can_be_straight
         share = usual_chunk(self._holdings.sizes, batch, min(most, max(share, _TOGETHER) if straight else share))
         if straight:
-            return "" if self._cost(self._mapped).program_pays(share) else _FEW
+            return "" if self._cost(self._mapped).program_pays(share, self._workers) else _FEW
         if first != "lanes":
             mapped = loop if self._mapped is self._module else self._cost(self._mapped)
             each = 1.0 if first == "grouped" else MAPPED
