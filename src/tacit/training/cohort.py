@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import heapq
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ Whole = TypeVar("Whole", Tensor, NDArray[np.int64])
 _EXAMPLES_PER_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
 _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
+_PROCESS = os.getpid()
 _LOOKED_AT = 1_000  # clients, by whose sizes a form is chosen
 _UNEVEN = 4  # chunks per core; with more of them no core is idle for long
 _TABLE = (
@@ -264,7 +266,7 @@ class CohortTrainer:
         here = self._on_all(clients, chunks)
         seen = copy_context()  # whoever watches this thread watches the workers too
         if self._device.type == "cpu" and here < len(chunks):
-            native.rest()  # torch's threads that helped this one, on a core that a worker would have
+            _rest()
         list(self._pool.map(lambda places: seen.copy().run(work, places), chunks[here:]))
         with _threads(self._threads if self.workers == 1 else self._threads_before):
             for places in chunks[:here]:
@@ -371,6 +373,16 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _rest() -> None:
+    """End the threads that wait for this one's next parallel operation; that starts new ones.
+
+    They go on asking for work for some milliseconds, each on a core that a worker would have. In a process that was
+    forked there are none, and OpenMP would wait for them for ever.
+    """
+    if native.kernels is not None and os.getpid() == _PROCESS:
+        native.kernels.rest()
 
 
 def _last_end(work: Sequence[float], workers: int) -> float:

@@ -25,11 +25,11 @@ def test_threads_rest_and_come_again() -> None:
     try:
         values = torch.randn(300_000)
         wanted = values.exp()
-        assert native.rest()
+        assert native.kernels.rest()
         resting = threads()
         assert torch.equal(values.exp(), wanted)
         assert threads() > resting
-        assert native.rest()
+        assert native.kernels.rest()
         assert threads() == resting
         assert torch.equal(values.exp(), wanted)
     finally:

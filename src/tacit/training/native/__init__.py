@@ -8,12 +8,10 @@ optional: :func:`available` says whether they are there.
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
 from torch import Tensor
 
-_PROCESS = os.getpid()
 LANES = 16  # channels and states come in multiples of so many
 
 kernels: Any
@@ -31,12 +29,3 @@ def available() -> bool:
 def addresses(*values: Tensor | None) -> list[int]:
     """Return where tensors begin, 0 for None."""
     return [0 if value is None else value.data_ptr() for value in values]
-
-
-def rest() -> bool:
-    """End the threads that wait for this thread's next parallel loop, and return whether that was possible.
-
-    They go on asking for work for some milliseconds, each on a core of its own. The next loop starts new ones. In a
-    process that was forked there are none, and OpenMP would wait for them for ever.
-    """
-    return kernels is not None and os.getpid() == _PROCESS and bool(kernels.rest())

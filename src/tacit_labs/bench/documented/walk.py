@@ -1,7 +1,7 @@
 """How far one walks to understand a round: the files of Tacit in which something is called while a round runs.
 
-A run in this process, with a folder, is watched by an observer that turns tracing on after the first round and off
-after the second, in every thread. What is imported or defined does not count, what is called does: functions, methods,
+A run in this process, with a folder, is watched by an observer that turns tracing on after the third round and off
+after the fourth, in every thread. What is imported or defined does not count, what is called does: functions, methods,
 properties, generators, lambdas. The observer itself is no part of Tacit, so neither is what a terminal would print.
 """
 
@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "federate": {"clients": 10},
     },
 }
-_STEADY = 2  # the round that is traced: what the first one alone does is no part of a round
+_STEADY = 4  # the round that is traced: what the first ones alone do (programs are made) is no part of a round
 _ROOT = f"{Path(tacit.__file__).parent}/"
 
 
@@ -63,10 +63,10 @@ class Tracer(Silent):
 
 
 def walk(settings: dict[str, Any]) -> dict[str, list[str]]:
-    """Return what is called in the second of three rounds on digits, by file."""
+    """Return what is called in the fourth of five rounds on digits, by file."""
     tracer = Tracer()
     with tempfile.TemporaryDirectory() as folder:
-        federate = {"rounds": 3} | settings.get("federate", {})
+        federate = {"rounds": 5} | settings.get("federate", {})
         given = {"data": {"name": "digits"}, "seed": 1, "out": Path(folder) / "run"}
         config = tacit.RunConfig(**(given | settings | {"federate": federate}))
         threading.setprofile(tracer)  # threads of this run are all started later
