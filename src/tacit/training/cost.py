@@ -40,7 +40,8 @@ _SHARED, _WRITTEN = 2e6, 5e4
 # 0.6 times the speed of one over an MLP with batch norm (0), 0.8 over a layer of 784 features (0.1), 0.9 over MLPs
 # of two layers (1 and 1.6), 1.2 over a layer of 30,000 (1.8), 1.7 over a CNN with batch norm (2.8).
 _PYTHONS = 1.5
-# Lanes of an MNIST lab's CNN (4e5) had 1.1 times the speed of a straight program, of one for images of 8 x 8 (8e3) 0.5.
+# Lanes of an MNIST lab's CNN (4e5) had about the speed of a straight program for 20 clients, 1.1 to 1.9 times it for
+# 64; of one for images of 8 x 8 (8e3) two thirds of it for 20, and a third for five.
 _LANES = 1e5
 # Microseconds of a step, and of each operation in it and floating-point operation of the forward pass: of one client in
 # a loop, and of as many as train together by a straight program, whose products of few columns are slow. Single layers
