@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 
+REACHES_PAST = "it reaches a parameter by another way than its name in the model"
+
 _PLAIN = {bool, int, float, str}
 _OF_TORCH = frozenset(vars(nn.Module()))  # where a module keeps its parts
 _SHORT = 64  # entries; what is longer is a table, such as a vocabulary, and to look at all of it would slow every step
@@ -152,6 +154,30 @@ def _plain_in(value: Any) -> Iterator[bool | int | float | str]:
         if len(value) <= _SHORT:
             for own in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
                 yield from _plain_in(own)
+
+
+def reaches_past(outputs: Tensor, given: Iterable[Tensor]) -> bool:
+    """Return whether outputs depend on anything that trains besides the tensors that a pass was given.
+
+    Forms that put other tensors in a parameter's place, such as a map over clients, train without what comes by another
+    way than the parameter's name in its module, and nobody would notice.
+
+    >>> weight, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    >>> reaches_past(weight * other, [weight]), reaches_past(weight * 2.0, [weight])
+    (True, False)
+    """
+    known = {id(own) for own in given}
+    waiting = [outputs.grad_fn] if outputs.grad_fn is not None else []
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) not in known:
+            return True
+        further = {own for own, _ in node.next_functions if own is not None} - seen
+        seen |= further
+        waiting += further
+    return False
 
 
 def hooked(parts: Sequence[nn.Module]) -> bool:

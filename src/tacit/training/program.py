@@ -22,7 +22,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 from tacit.training.batchable import Attention
 from tacit.training.dropout import KeyedDropout
-from tacit.training.parameters import Parameters, hooked
+from tacit.training.parameters import REACHES_PAST, Parameters, hooked
 from tacit.training.recurrence import Recurrence
 
 Pair = tuple[int, int]
@@ -204,11 +204,16 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
     """Trace ``module``, and give every dropout call a keyed layer of its own, ``F.dropout`` too."""
     if hooked([module]):  # tracing begins inside it
         raise NoProgram("the model has torch hooks of its own")
+    before = set(vars(module))
     try:
         graph = _Tracer().trace(module)
+        traced = fx.GraphModule(module, graph)
     except Exception as error:
         raise NoProgram(f"it can't be traced: {_untraceable(error)}") from error
-    traced = fx.GraphModule(module, graph)
+    finally:
+        constants = [vars(module).pop(name) for name in set(vars(module)) - before]  # what tracing left there
+    if any(isinstance(own, Tensor) and own.requires_grad for own in constants):
+        raise NoProgram(REACHES_PAST)
     site = 0
     for node in list(graph.nodes):
         settings = _dropout_settings(traced, node)

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from tacit.training.batchable import Explicit, batchable, names_in, pairs, places_in
+from tacit.training.parameters import REACHES_PAST, reaches_past
 from tacit.training.private import double
+from tacit.training.private.book_keeping import NoRule
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.joint import Block, Joints, in_rows, unflattened
 from tacit.training.recurrence import Hidden
@@ -65,6 +67,15 @@ class Functional:
                 double.combined(factors[i], gradient).view(gradient.shape[1:]) for i, gradient in enumerate(gradients)
             ]
         return sums, losses, None
+
+    def check_reached(self, features: Tensor) -> None:
+        """Refuse a model in whose place no other parameters can be put."""
+        given = {name: p.detach().requires_grad_() for name, p in self._trained.items()}
+        state = {place: given[name] for place, name in self._places}
+        with torch.enable_grad(), Explicit():
+            outputs = functional_call(self._model, state, (features,), tie_weights=False)
+        if reaches_past(outputs, given.values()):
+            raise NoRule(REACHES_PAST)
 
     def _blocks(self, gradients: Sequence[Tensor]) -> list[Block] | None:
         """Return how native kernels read the gradients; None where they can't."""

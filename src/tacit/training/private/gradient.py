@@ -164,6 +164,7 @@ class PrivateGradient:
         try:
             with torch.random.fork_rng(devices=[]):
                 form.norms(features, labels)
+                form.check_reached(features[:1])
         except Exception as error:  # whatever vmap can't do, in whatever words it says so
             told = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             why = f" ({self.reason})" if self.reason else ""
