@@ -87,7 +87,7 @@ def test_a_wide_perceptron_trains_one_client_after_another(clients: int) -> None
 
 
 def test_clients_that_would_leave_a_core_idle_train_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = nn.Sequential(nn.Linear(400, 300), nn.Linear(300, 3))
+    module = nn.Sequential(nn.Linear(800, 300), nn.Linear(300, 3))
     threads: dict[int, int] = {}
     plain = LoopTrainer.train
 
@@ -100,21 +100,25 @@ def test_clients_that_would_leave_a_core_idle_train_on_all(monkeypatch: pytest.M
     torch.set_num_threads(2)
     try:
         runs = []
-        for sizes in ([32] * 3, [32] * 4, [100, 32, 32], [32]):
+        for sizes in ([256] * 3, [256] * 4, [1_600, 256, 256], [256], [32] * 3):
             threads.clear()
-            Run(module, make_holdings((400,), sizes, scale=0.1), settings(batch_size=32), form="loop", workers=2)
+            Run(module, make_holdings((800,), sizes, scale=0.1), settings(batch_size=32), form="loop", workers=2)
             runs.append(sorted(threads.values()))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    assert runs == [[1, 1, 2], [1, 1, 1, 1], [1, 1, 2], [2]]
+    assert runs[:4] == [[1, 1, 2], [1, 1, 1, 1], [1, 1, 2], [2]]
+    assert runs[4] == [2, 2, 2]  # they are done before workers have taken over
 
 
 def test_loops_that_would_wait_for_pythons_lock_do_not_run_side_by_side() -> None:
     module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
     given: dict[str, Any] = {"holdings": make_holdings((4,), [8] * 4), "settings": settings(), "loss": cross_entropy}
-    tiny = cohort_trainer(module=module, workers=2, **given)
+    adam = settings(name="adam", lr=1e-3)
+    tiny = cohort_trainer(module=module, workers=2, **given | {"settings": adam})
     tiny.close()
+    followed = cohort_trainer(module=module, workers=2, **given)  # programs need no lock
+    followed.close()
     recurrent = Custom(
         lambda m, x: m.out(m.norm(m.rnn(x[..., None])[0][:, -1])),
         rnn=nn.GRU(1, 16, batch_first=True),
@@ -124,6 +128,7 @@ def test_loops_that_would_wait_for_pythons_lock_do_not_run_side_by_side() -> Non
     longer = cohort_trainer(module=recurrent, workers=2, **given)
     longer.close()
     assert (tiny.form, tiny.workers, longer.form, longer.workers) == ("loop", 1, "loop", 2)
+    assert (followed.form, followed.workers) == ("loop", 2)
 
 
 def test_numbers_that_operations_write_make_a_step_worth_several_cores() -> None:

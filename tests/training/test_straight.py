@@ -11,8 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.training.cohort import Holdings
 from tacit.training.forms import Form, cohort_trainer
+from tacit.training.private.clipping import Clipping
+from tacit.training.private.gradient import PrivateGradient
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.straight import Program, StraightStep
 
@@ -128,7 +131,7 @@ def test_steps_that_python_does_not_see_give_the_same_numbers(
     descend = Program.descend
 
     def watched(own: Program, parameters: list[Tensor], *given: Any) -> None:
-        taken.append(len(given[2]))
+        taken.append(len(given[3]))
         descend(own, parameters, *given)
 
     monkeypatch.setattr(Program, "descend", watched)
@@ -156,6 +159,89 @@ def test_what_comes_between_gradients_and_steps_is_not_passed_over(
     assert programs > 0
     in_a_loop, _ = train(module, settings=settings, form="loop", sizes=[12] * 4)
     np.testing.assert_allclose(by_program[-1], in_a_loop[-1], atol=1e-5)
+
+
+class Normed(nn.Module):
+    """Batch norm, whose statistics a step changes by itself, dropout, and a layer that does not train."""
+
+    def __init__(self, *, momentum: float | None = 0.1) -> None:
+        super().__init__()
+        self.first, self.norm, self.out = nn.Linear(5, 8), nn.BatchNorm1d(8, momentum=momentum), nn.Linear(8, 3)
+        self.drop, self.still = nn.Dropout(0.3), nn.Linear(8, 8).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.out(self.still(self.drop(torch.relu(self.norm(self.first(x))))))
+        return output
+
+
+@pytest.mark.parametrize("sizes", [[12, 12, 12, 12], [13, 9, 4, 1], [3, 2], [12]], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"momentum": 0.9, "weight_decay": 0.1}, {"grad_clip": 0.1}, {"mu": 0.1}, {"name": "adam", "lr": 0.01}],
+    ids=str,
+)
+def test_a_loop_by_programs_gives_the_same_numbers(
+    sizes: list[int], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    settings, module = LocalTraining(**({"epochs": 2, "batch_size": 4, "lr": 0.1} | changes)), Normed()
+    seen, programs = train(module, settings=settings, sizes=sizes, form="loop")
+    losses = {client: list(own) for client, own in LOSSES.items()}
+    followed = not {"grad_clip", "mu", "name"} & set(changes)  # between gradients and steps they are in Python
+    assert bool(programs) == followed
+    due(monkeypatch, 10**9)
+    plainly, programs = train(module, settings=settings, sizes=sizes, form="loop")
+    assert programs == 0
+    for one, other in zip(seen, plainly, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for client, own in LOSSES.items():
+        np.testing.assert_allclose(losses[client], own, rtol=1e-6)
+
+
+def test_batches_are_counted_by_programs_too() -> None:
+    torch.manual_seed(0)
+    module = Normed(momentum=None)  # a mean over all batches, by their number
+    settings = LocalTraining(epochs=1, batch_size=4, lr=0.1)
+    seen, programs = train(module, settings=settings, sizes=[12, 12], form="loop")
+    assert programs == 0  # which Python asks for
+    assert np.isfinite(seen[-1]).all()
+
+
+class Round(nn.Module):
+    """Uses a weight a second time, by another way than its name in the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(5, 3)
+        self.weights = [self.first.weight]
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.first(x) * self.weights[0].sum()
+        return output
+
+
+def test_a_parameter_that_is_reached_by_another_way_has_all_of_its_gradient() -> None:
+    torch.manual_seed(0)
+    module, settings = Round(), LocalTraining(epochs=1, batch_size=12, lr=0.1)
+    found, programs = train(module, settings=settings, sizes=[12])
+    assert programs == 0
+    draw = torch.Generator().manual_seed(1)
+    features = torch.cat([torch.randint(0, 3, (12, 2), generator=draw), torch.randn(12, 3, generator=draw)], 1)
+    labels = torch.randint(0, 3, (12,), generator=draw)
+    gradients = torch.autograd.grad(cross_entropy(module(features), labels).mean(), list(module.parameters()))
+    expected = -0.1 * torch.cat([gradient.flatten() for gradient in gradients])
+    np.testing.assert_allclose(found[0][0], expected.numpy(), rtol=1e-4, atol=1e-7)
+    for form in ("vmap", "grouped"):
+        with pytest.raises(ConfigError, match="reaches a parameter by another way than its name"):
+            train(module, settings=settings, form=form)
+    with pytest.raises(ConfigError, match="reaches a parameter by another way than its name"):
+        PrivateGradient(
+            model=module,
+            loss=cross_entropy,
+            clipping=Clipping(bound=1.0),
+            example=(features, labels),
+            form="functional",
+        )
 
 
 def test_what_a_program_would_get_wrong_is_computed_plainly() -> None:

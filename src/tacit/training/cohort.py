@@ -44,6 +44,7 @@ _MOST_CLIENTS = {"cpu": 16, "cuda": 1_024}
 _SIMILAR = 0.75  # clients whose numbers of steps differ by more don't share a chunk: the shorter would idle
 _PROCESS = os.getpid()
 _LOOKED_AT = 1_000  # clients, by whose sizes a form is chosen
+_HANDED_OVER = 2e-3  # seconds until workers have begun, and torch's threads of the caller have ended and begun again
 _UNEVEN = 4  # chunks per core; with more of them no core is idle for long
 _TABLE = (
     1 << 18
@@ -188,6 +189,7 @@ class CohortTrainer:
         at_once: int | None = None,
         at_least: int = 1,
         shared: float = 1.0,
+        step: float = 0.0,
         threads: int | None = None,
         between: Callable[[], object] = lambda: None,
     ) -> None:
@@ -204,6 +206,7 @@ class CohortTrainer:
             at_once: how many clients a chunk may have at most, where the form sets a limit.
             at_least: how many clients a chunk has before there is a second one, where calls cost more than they do.
             shared: how many times as fast as on one core a chunk trains on all of them.
+            step: how long one of a client's steps takes on one core, in seconds; 0 if nobody knows.
             threads: of torch's for each worker on a CPU; if None all of them, in equal shares.
             between: is called before each round, when nobody trains.
         """
@@ -220,10 +223,12 @@ class CohortTrainer:
         self._at_once = at_once
         self._at_least = at_least
         self._shared = shared
+        self._step = step
         self._between = between
         self._device = holdings.features.device
         self._threads_before = torch.get_num_threads()
         self._threads = threads or max(1, self._threads_before // self.workers)
+        self._threads_here = threads or self._threads_before
         if self._device.type == "cpu":
             cpu.keep_pages(self.workers)
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
@@ -268,7 +273,7 @@ class CohortTrainer:
         if self._device.type == "cpu" and here < len(chunks):
             _rest()
         list(self._pool.map(lambda places: seen.copy().run(work, places), chunks[here:]))
-        with _threads(self._threads if self.workers == 1 else self._threads_before):
+        with _threads(self._threads_here):
             for places in chunks[:here]:
                 work(places)
 
@@ -343,7 +348,8 @@ class CohortTrainer:
     def _on_all(self, clients: Sequence[int], chunks: Sequence[Sequence[int]]) -> int:
         """Return how many chunks, the largest first, train on all cores, one after another, when the others are done.
 
-        Three clients on two cores would leave one idle for the time of a client, a large one beside small ones too.
+        Three clients on two cores would leave one idle for the time of a client, a large one beside small ones too; and
+        clients of a few milliseconds are done before workers have taken over.
         """
         if self._device.type != "cpu":
             return 0
@@ -351,11 +357,12 @@ class CohortTrainer:
             return len(chunks)
         if self._shared <= 1.0 or len(chunks) > _UNEVEN * self.workers:
             return 0
-        sizes = self._holdings.sizes[np.asarray(clients)]
-        work = [float(sizes[list(places)].sum()) for places in chunks]
+        steps = -(-self._holdings.sizes[np.asarray(clients)] // self._settings.batch_size) * self._settings.epochs
+        work = [float(steps[list(places)].sum()) for places in chunks]
+        over = _HANDED_OVER / self._step if self._step else 0.0
         ends = [
-            sum(work[:first]) / self._shared + _last_end(work[first:], self.workers)
-            for first in range(min(len(work), self.workers) + 1)
+            sum(work[:first]) / self._shared + (_last_end(work[first:], self.workers) + over if work[first:] else 0.0)
+            for first in range(len(work) + 1)
         ]
         return ends.index(min(ends))
 
@@ -493,8 +500,7 @@ class StackedTrainer:
         self._adam = not settings.is_sgd
         self._loss = loss
         self._alone: Stack | None = None  # of one client on a CPU, written over by the next
-        own = settings.mu or settings.grad_clip is not None or settings.weight_decay or settings.momentum
-        self.descends = settings.is_sgd and not own  # nothing is between gradients and the step against them
+        self._descends = straight is not None and settings.descends
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
@@ -526,12 +532,12 @@ class StackedTrainer:
 
         Their losses are added to ``total``.
         """
-        if self._straight is None or not self.descends:
+        if self._straight is None or not self._descends:
             return 0
         full = (plan.counts == plan.rows.shape[2]).all(1)
         count = len(full) if full.all() else int(full.argmin())
         given = holdings.features, holdings.labels, plan.rows[:count], plan.keys[:count], rate, total
-        return count if count and self._straight.descent(state.parameters, *given) else 0
+        return count if count and self._straight.descent(state.parameters, [], *given) else 0
 
     def start(self, model: Tensor, clients: int) -> Stack:
         """Return K copies of the model, ready to train; one client's on a CPU is the one before it, written over."""

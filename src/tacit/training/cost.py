@@ -32,14 +32,15 @@ MAPPED = 2.5  # what a call costs through vmap, of a plain one
 # used directly 2e5, and 1.5 times. Of an encoder (2e6) nothing was gained, and a GRU's 600 operations take seconds to
 # follow. Clients of encoders train faster one after another, by native attention, from 5e5 on (1.4 times; at 3e5 0.5).
 _TINY, _FEW = 5e5, 200
-# A plain loop on two threads had 1.4 to 1.6 times its speed on one at 2e6 to 3e7, 1.9 at 1e8, and 0.4 to 1.1 below 1e6,
-# unless operations wrote many numbers each: a CNN with batch norm (1.4e6, and 8e4 numbers) had 1.8, pointwise layers
-# (6e5, and 4e5) 1.7, parameters used directly (3e5, and 3e4) 1.2.
-_SHARED, _WRITTEN = 2e6, 5e4
+# A plain loop on two threads had 1.1 times its speed on one over a perceptron (3e6), 1.2 to 1.6 times at 6e6 to 3e7,
+# 1.9 at 1e8, and 0.4 to 1.1 below 1e6, unless operations wrote many numbers each: a CNN with batch norm (1.4e6, and 8e4
+# numbers) had 1.8, pointwise layers (6e5, and 4e5) 1.7, parameters used directly (3e5, and 3e4) 1.2.
+_SHARED, _WRITTEN = 4e6, 5e4
 # Of the time in calls, in which one thread keeps Python's lock, and of that in operations: two loops side by side had
 # 0.6 times the speed of one over an MLP with batch norm (0), 0.8 over a layer of 784 features (0.1), 0.9 over MLPs
 # of two layers (1 and 1.6), 1.2 over a layer of 30,000 (1.8), 1.7 over a CNN with batch norm (2.8).
 _PYTHONS = 1.5
+_TELL = 40.0  # the same, where a straight program of a client's step is worth the tenth of a second that it takes
 # Lanes of an MNIST lab's CNN (4e5) had about the speed of a straight program for 20 clients, 1.1 to 1.9 times it for
 # 64; of one for images of 8 x 8 (8e3) two thirds of it for 20, and a third for five.
 _LANES = 1e5
@@ -103,9 +104,26 @@ class Cost:
     @property
     def waits_for_python(self) -> bool:
         """Whether nearly all of a step is Python's: threads would wait for each other at its lock."""
-        step, call, product = _LOOP
-        work = product * self.flops + _WRITES * self.written + _READS * self.numbers
-        return work < _PYTHONS * (step + call * self.operations) and self.operations <= _FEW
+        return self._work < _PYTHONS * self._calls and self.operations <= _FEW
+
+    @property
+    def calls_tell(self) -> bool:
+        """Whether calling one client's operations takes a good part of its step, and they can be followed soon."""
+        return self._work < _TELL * self._calls and self.operations <= _FEW
+
+    @property
+    def seconds(self) -> float:
+        """How long a step of one client takes on one core, about."""
+        return 1e-6 * (self._calls + self._work)
+
+    @property
+    def _calls(self) -> float:
+        step, call, _ = _LOOP
+        return step + call * self.operations
+
+    @property
+    def _work(self) -> float:
+        return _LOOP[2] * self.flops + _WRITES * self.written + _READS * self.numbers
 
     @property
     def leaves_lanes_idle(self) -> bool:

@@ -50,7 +50,7 @@ from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.native import available, images
 from tacit.training.native.attention import Natively
-from tacit.training.parameters import Parameters, hooked_backwards
+from tacit.training.parameters import REACHES_PAST, Parameters, hooked_backwards, reaches_past
 from tacit.training.private.probe import calm
 from tacit.training.program import Convolution, NoProgram, Program, drops_by_function, graph_of, trace
 from tacit.training.recurrence import Recurrence
@@ -126,6 +126,7 @@ def cohort_trainer(
         at_once=choice.at_once(),
         at_least=_TOGETHER if choice.straight is not None and choice.at_once() != 1 else 1,
         shared=choice.shared,
+        step=choice.step,
         threads=choice.threads,
         between=choice.straight.make if choice.straight is not None else lambda: None,
     )
@@ -175,13 +176,23 @@ class _Choice:
 
     def _followed(self) -> StraightStep | None:
         """Return what follows a tiny model's steps and makes a straight program of them, where that pays."""
+        if self.form == "loop":
+            return self._followed_alone()
         follow = self._can_be_followed if self._alone else self._can_be_straight
         if self.form not in ("grouped", "vmap") or not follow:
             return None
         own = self._stacked()
         module = own.network.module if isinstance(own.network, VmappedNetwork) else nn.Identity()
         uses = {"uses": _USES} if self._alone else {}
-        return StraightStep(own.differentiated, module, descends=own.descends, **uses)
+        return StraightStep(own.differentiated, module, descends=self._settings.descends, **uses)
+
+    def _followed_alone(self) -> StraightStep | None:
+        """Return what follows the steps of one client in the loop, where Python's calls tell."""
+        own = self._loop(None)
+        cost = self._alone_cost if self._can_be_followed and own.unseen else None
+        if cost is None or not cost.calls_tell or len(self._batch) == 1 or own.reaches_past(self._batch):
+            return None
+        return StraightStep(own.differentiated, own.module, descends=self._settings.descends)
 
     @functools.cached_property
     def _can_be_straight(self) -> bool:
@@ -217,9 +228,11 @@ class _Choice:
         """How many chunks may train at the same time.
 
         Clients in a loop share torch's only generator where the model draws from it: then there is one worker, and so
-        there is where one client's operations are worth all cores, or where they are nothing beside Python's calls.
+        there is where one client's operations are worth all cores, or where they are nothing beside Python's calls and
+        no program takes these over.
         """
-        if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide or self._pythons):
+        waits = self._pythons and self.straight is None
+        if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide or waits):
             return 1
         alone = self.form in ("loop", "images") or self._alone
         return min(self._workers, len(self._holdings.rows)) if alone else self._workers
@@ -227,13 +240,20 @@ class _Choice:
     @property
     def threads(self) -> int | None:
         """How many of torch's threads each worker has, where there is a reason for few."""
-        return 1 if self.form == "loop" and self._pythons else None
+        if self.form != "loop" or self._alone_cost is None:
+            return None
+        return 1 if self._pythons or self._alone_cost.shared(self._workers) == 1.0 else None
 
     @property
     def shared(self) -> float:
         """How many times as fast as on one core a client trains on all of them."""
         one_by_one = self.form == "loop" or (self._alone and self._device.type == "cpu")
         return self._alone_cost.shared(self.workers) if one_by_one and self._alone_cost else 1.0
+
+    @property
+    def step(self) -> float:
+        """How long a step takes that one client takes alone on one core, in seconds."""
+        return self._alone_cost.seconds if self._alone_cost else 0.0
 
     @functools.cached_property
     def _alone_cost(self) -> Cost | None:
@@ -290,17 +310,21 @@ class _Choice:
             assert self._program is not None
             return LaneTrainer(program=self._program, layout=layout, settings=settings, loss=loss)
         if self.form == "loop":
-            return LoopTrainer(
-                module=copy.deepcopy(self._module),
-                layout=self._own_layout,
-                settings=settings,
-                loss=loss,
-                hooks=self._hooks,
-                draws=self._draws,
-            )
+            return self._loop(self.straight)
         stacked = self._stacked(self.straight)
         captured = self._device.type == "cuda" and settings.is_sgd
         return CapturedTrainer(stacked, settings) if captured else stacked
+
+    def _loop(self, straight: StraightStep | None) -> LoopTrainer:
+        return LoopTrainer(
+            module=copy.deepcopy(self._module),
+            layout=self._own_layout,
+            settings=self._settings,
+            loss=self._loss,
+            hooks=self._hooks,
+            draws=self._draws,
+            straight=straight,
+        )
 
     def _stacked(self, straight: StraightStep | None = None) -> StackedTrainer:
         network: Network
@@ -508,8 +532,11 @@ class _Choice:
             told = (str(error) or type(error).__name__).splitlines()[0]
             self.reason = "; ".join(filter(None, (self.reason, f"vmap can't map it ({told})")))
             return False
+        single, why = [own[:1].detach().requires_grad_() for own in state.parameters], ""
         if not torch.allclose(pair[:, :1], alone, rtol=1e-3, atol=1e-4):
-            mixes = "its output for an example depends on the batch, and a batch may be padded"
-            self.reason = "; ".join(filter(None, (self.reason, mixes)))
-            return False
-        return True
+            why = "its output for an example depends on the batch, and a batch may be padded"
+        elif reaches_past(network.outputs(single, features[None], keys[:1]), single):
+            why = REACHES_PAST
+        if why and why not in self.reason:
+            self.reason = "; ".join(filter(None, (self.reason, why)))
+        return not why

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from tacit.errors import ConfigError
+from tacit.training.batchable import places_in
 from tacit.training.cohort import Chunk, Holdings, Schedule, Trained, gradients_of, on_host, schedule
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.optimizers import Sgd, optimizer_of
-from tacit.training.parameters import Parameters
+from tacit.training.parameters import Parameters, reaches_past
 from tacit.training.settings import LocalTraining, Loss
+from tacit.training.straight import StraightStep
 from tacit.training.trial import lone_norms
 
 
@@ -27,6 +31,8 @@ class LoopTrainer:
     side, one thread each: small operations gain nothing from a second thread, and wait for it.
 
     Batch norm can't compare a batch of one example with anything: in such a step it uses its running statistics.
+
+    Where Python's calls tell, full batches become a straight program (:mod:`tacit.training.straight`).
     """
 
     def __init__(
@@ -38,8 +44,9 @@ class LoopTrainer:
         loss: Loss,
         hooks: Hooks,
         draws: bool = True,
+        straight: StraightStep | None = None,
     ) -> None:
-        self._module = module.train()
+        self.module = module.train()
         self._layout = layout
         self._settings = settings
         self._loss = loss
@@ -54,6 +61,13 @@ class LoopTrainer:
         self._still = {n: t for n, t in still if id(t) not in known and (t.is_floating_point() or t.is_complex())}
         self._bits = {name: _bits(tensor) for name, tensor in self._still.items()}
         self._counters = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
+        self._straight = straight
+        self._descends = straight is not None and settings.descends
+        moving = {id(tensor) for tensor in self._trained}
+        self._kept = [*(tensor for tensor in self._tensors if id(tensor) not in moving), *self._counters]
+        own = {id(tensor): name for name, tensor in still}
+        self._places = places_in(module, [own[id(tensor)] for tensor in (*self._trained, *self._kept)])
+        self._keys = [f"{name}.key" for name, part in module.named_modules() if isinstance(part, KeyedDropout)]
 
     def train(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Trained:
         """Train the clients of a chunk from ``model`` and return their updates."""
@@ -78,7 +92,7 @@ class LoopTrainer:
             counter.zero_()
         for norm in self._lone_norms or ():  # one that was put aside in a step that failed
             norm.train()
-        loss = self._steps(holdings, plan, chunk, place) if self._unseen else self._hooked(holdings, plan, chunk, place)
+        loss = self._steps(holdings, plan, chunk, place) if self.unseen else self._hooked(holdings, plan, chunk, place)
         self._check_still()
         return loss
 
@@ -89,7 +103,7 @@ class LoopTrainer:
                 torch.sub(after, before, out=own)
 
     @property
-    def _unseen(self) -> bool:
+    def unseen(self) -> bool:
         """Whether steps are those of SGD alone, with nobody to look at them."""
         settings = self._settings
         return not self._hooks.changed and settings.is_sgd and not settings.mu and settings.grad_clip is None
@@ -99,15 +113,23 @@ class LoopTrainer:
         settings = self._settings
         counts: list[int] = plan.counts[:, place].tolist()
         sgd = Sgd(self._trained, lr=chunk.rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
-        losses: list[Tensor] = []
-        for step, features, labels in _batches(holdings, plan.rows[:, place], counts):
+        total = torch.zeros((), dtype=torch.float64, device=holdings.features.device)
+        done = self._descent(holdings, plan, chunk.rate, place, total)
+        losses: list[Tensor] = [total.view(1)]
+        for step, features, labels in _batches(holdings, plan.rows[:, place], counts, done):
             count = counts[step]
+            known = self._known(features, labels, plan, step, place)
+            if known is not None:
+                mean, *gradients = known
+                sgd.move(gradients)
+                losses.append(count * mean.view(1))
+                continue
             for dropout in self._dropouts:
                 dropout.key.copy_(plan.keys[step, place])
             lone = self._alone(features) if count == 1 else []
             for norm in lone:
                 norm.eval()
-            each = self._loss(self._module(features), labels)
+            each = self._loss(self.module(features), labels)
             # The gradient of a mean, which itself need not be computed; new every time, as the loss may write to it.
             mean = torch.full_like(each, 1.0 / count, requires_grad=False)
             sgd.move(gradients_of(each, self._trained, mean, unused=True))
@@ -116,11 +138,57 @@ class LoopTrainer:
                 norm.train()
         return float(torch.cat(losses).sum(dtype=torch.float64)) / sum(counts)
 
+    def differentiated(self, *given: Tensor | None) -> list[Tensor]:
+        """Return the mean loss of a step and its gradients, given what changes, features, labels, None and a key.
+
+        It is :meth:`_steps` without the module's own tensors, for a straight program to follow.
+        """
+        parts: Any = given
+        *own, features, labels, _, key = parts
+        count = len(self._trained)
+        own[:count] = trained = [part.detach().requires_grad_() for part in own[:count]]
+        each = self._loss(self._outputs(own, features, key), labels)
+        mean = torch.full_like(each, 1.0 / len(labels), requires_grad=False)
+        loss = each.detach().sum(dtype=torch.float64) / len(labels)
+        return [loss, *gradients_of(each, trained, mean)]
+
+    def _outputs(self, own: Sequence[Tensor], features: Tensor, key: Tensor) -> Tensor:
+        """Return the module's outputs with other tensors in the place of its own."""
+        state = {name: own[number] for name, number in self._places} | dict.fromkeys(self._keys, key)
+        outputs: Tensor = functional_call(self.module, state, (features,), tie_weights=False)
+        return outputs
+
+    def reaches_past(self, features: Tensor) -> bool:
+        """Return whether a step depends on a parameter by another way than its name, which no program would follow."""
+        given = [own.detach().requires_grad_() for own in self._trained]
+        kept = [own.clone() for own in self._kept]
+        return reaches_past(self._outputs([*given, *kept], features, torch.zeros((), dtype=torch.int64)), given)
+
+    def _known(self, features: Tensor, labels: Tensor, plan: Schedule, step: int, place: int) -> list[Tensor] | None:
+        """Return what :meth:`differentiated` returns where there is a program for it."""
+        if self._straight is None or len(labels) == 1:
+            return None
+        key = plan.keys[step, place] if self._keys else plan.rows.new_zeros(())
+        return self._straight(*self._trained, *self._kept, features, labels, None, key)
+
+    def _descent(self, holdings: Holdings, plan: Schedule, rate: float, place: int, total: Tensor) -> int:
+        """Take a client's first steps in one call, as many as are full, and return how many.
+
+        The losses of their examples are added to ``total``.
+        """
+        if self._straight is None or not self._descends:
+            return 0
+        full = plan.counts[:, place] == plan.rows.shape[2]
+        count = len(full) if full.all() else int(full.argmin())
+        keys = plan.keys[:count, place] if self._keys else plan.rows.new_zeros(count)
+        given = holdings.features, holdings.labels, plan.rows[:count, place], keys, rate, total
+        return count if count and self._straight.descent(self._trained, self._kept, *given) else 0
+
     def _hooked(self, holdings: Holdings, plan: Schedule, chunk: Chunk, place: int) -> float:
         """Take a client's steps by the hooks, and return the mean loss."""
         settings, hooks, parameters = self._settings, self._hooks, self._trained
         context = Context(
-            model=self._module.train(),
+            model=self.module.train(),
             loss_function=self._loss,
             training=True,
             client=chunk.clients[place],
@@ -179,13 +247,15 @@ class LoopTrainer:
 
     def _alone(self, features: Tensor) -> list[nn.Module]:
         if self._lone_norms is None:
-            self._lone_norms = lone_norms(self._module, features)
+            self._lone_norms = lone_norms(self.module, features)
         return self._lone_norms
 
 
-def _batches(holdings: Holdings, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _batches(
+    holdings: Holdings, rows: Tensor, counts: Sequence[int], first: int = 0
+) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield each step of a client that has examples, their features and their labels, which a model may write over."""
-    for step, (own, count) in enumerate(zip(rows.unbind(), counts, strict=True)):
+    for step, (own, count) in enumerate(zip(rows[first:].unbind(), counts[first:], strict=True), first):
         if count:
             own = own[:count]  # noqa: PLW2901 - the rest is padding
             yield step, holdings.features.index_select(0, own), holdings.labels.index_select(0, own)

@@ -52,6 +52,12 @@ class LocalTraining:
         """Whether steps are those of SGD with momentum, which every form of training knows."""
         return self.name == "sgd" and self.factory is None
 
+    @property
+    def descends(self) -> bool:
+        """Whether a step is the gradient times the rate and nothing else."""
+        own = self.mu or self.grad_clip is not None or self.weight_decay or self.momentum
+        return self.is_sgd and not own
+
 
 cross_entropy: Loss = functools.partial(F.cross_entropy, reduction="none")  # of each example; outputs are logits
 

@@ -81,7 +81,8 @@ class StraightStep:
 
     def descent(
         self,
-        parameters: list[Tensor],
+        parameters: Sequence[Tensor],
+        beside: Sequence[Tensor],
         features: Tensor,
         labels: Tensor,
         rows: Tensor,
@@ -91,24 +92,26 @@ class StraightStep:
     ) -> bool:
         """Take many steps of plain SGD without coming back to Python; return whether there is a program for them.
 
-        The step is one of given parameters, features, labels, None and keys, and returns losses and gradients.
+        The step is one of given parameters, what is beside them, features, labels, None and keys, and returns losses
+        and gradients.
 
         Args:
             parameters: of the clients; moved in place.
+            beside: what else a step is given, and changes by itself.
             features: what the rows point to.
             labels: the same.
-            rows: of every step, ``(S, K, B)``.
-            keys: of every step, ``(S, K)``.
+            rows: of every step, ``(S, K, B)``, or ``(S, B)`` of one client.
+            keys: of every step, ``(S, K)`` or ``(S,)``.
             rate: the learning rate.
             total: of each client; the losses of its examples are added to it.
         """
         batches = ((rows.shape[1:] + part.shape[1:], part.dtype) for part in (features, labels))
         laid = [(shape, _contiguous(shape), kind) for shape, kind in batches]
-        key = (*map(_known_by, parameters), *laid, None, _known_by(keys[0]))
+        key = (*map(_known_by, (*parameters, *beside)), *laid, None, _known_by(keys[0]))
         shape = self._shapes.get(key)
         if shape is None or shape.program is None:
             return False
-        shape.program.descend(parameters, features, labels, rows, keys, rate, total)
+        shape.program.descend(parameters, beside, features, labels, rows, keys, rate, total)
         return True
 
     @property
@@ -134,6 +137,7 @@ class StraightStep:
         from torch.fx.experimental.proxy_tensor import make_fx  # loads more of torch than a short run needs
 
         present = [part for part in example if part is not None]
+        traced, run, computed = ([_copied(part) for part in present] for _ in range(3))  # a step may write to them
 
         def followed(*parts: Tensor) -> list[Tensor]:
             own = iter(parts)
@@ -144,15 +148,13 @@ class StraightStep:
             return None
         before = held_by(parts), _versions(parts)
         with unasked():
-            graph = make_fx(followed)(*present)
+            graph = make_fx(followed)(*traced)
         if (held_by(parts), _versions(parts)) != before:
             return None
         program = compiled(graph, descends=self._descends and example[-2] is None)
-        plain = followed(*present)
-        same = all(
-            bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(program.run(present), plain, strict=True)
-        )
-        return program if same else None
+        plain, found = followed(*computed), program.run(run)
+        pairs = zip((*found, *run), (*plain, *computed), strict=True)
+        return program if all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs) else None
 
 
 class _AskedError(RuntimeError):
@@ -197,8 +199,9 @@ class _NoSelections(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 
 
 def _versions(parts: Sequence[nn.Module]) -> list[tuple[int, int]]:
-    """Return which buffers there are, and how often each was changed: a pass that changes one is no program."""
-    return [(id(own), own._version) for part in parts for own in part._buffers.values() if own is not None]
+    """Return which tensors parts hold, and how often each was changed: a pass that changes one is no program."""
+    held = (own for part in parts for kind in (part._parameters, part._buffers, vars(part)) for own in kind.values())
+    return [(id(own), own._version) for own in held if isinstance(own, Tensor)]
 
 
 def _copied(part: Tensor) -> Tensor:
@@ -229,20 +232,23 @@ class Program:
             found: list[Tensor] = self._unit.step(*given, *self._constants)
             return found
 
-    def descend(self, parameters: list[Tensor], *given: Tensor | float) -> None:
+    def descend(self, parameters: Sequence[Tensor], beside: Sequence[Tensor], *given: Tensor | float) -> None:
         """Take many steps: see :meth:`StraightStep.descent`."""
         with torch.no_grad(), optimized_execution(False):
-            self._unit.descend([parameter.detach() for parameter in parameters], *given, self._constants)
+            self._unit.descend([own.detach() for own in parameters], list(beside), *given, self._constants)
 
 
+# The parameters are a list of their own: of a list's part that is moved in place TorchScript moves nothing.
 _DESCEND = """
-def descend(own: List[Tensor], features: Tensor, labels: Tensor, rows: Tensor, keys: Tensor, rate: float,
-            total: Tensor, constants: List[Tensor]) -> None:
+def descend(own: List[Tensor], beside: List[Tensor], features: Tensor, labels: Tensor, rows: Tensor, keys: Tensor,
+            rate: float, total: Tensor, constants: List[Tensor]) -> None:
     for number in range(rows.size(0)):
-        batch, wanted, key = features[rows[number]], labels[rows[number]], keys[number]
+        key, own_rows = keys[number], rows[number].flatten()
+        batch = features.index_select(0, own_rows).unflatten(0, rows.shape[1:])
+        wanted = labels.index_select(0, own_rows).unflatten(0, rows.shape[1:])
         found = step({given})
         torch._foreach_add_(own, found[1:], alpha=-rate)
-        total.add_(found[0] * rows.size(2))
+        total.add_(found[0] * rows.size(-1))
 """
 
 
@@ -272,9 +278,12 @@ def compiled(module: fx.GraphModule, *, descends: bool) -> Program:
     inputs = ", ".join(f"{name}: Tensor" for name in (*names, *(name for name, _ in constants)))
     source = "\n    ".join([f"def step({inputs}) -> List[Tensor]:", *lines]) + "\n"
     if descends:
-        own = [f"own[{number}]" for number in range(len(names) - 3)]
+        results: Any = module.graph.output_node().args[0]
+        own = len(results) - 1  # a gradient for each parameter, behind the losses
+        counts = {"own": own, "beside": len(names) - own - 3}
+        held = [f"{name}[{number}]" for name, count in counts.items() for number in range(count)]
         fixed = [f"constants[{number}]" for number in range(len(constants))]
-        source += _DESCEND.format(given=", ".join([*own, "batch", "wanted", "key", *fixed]))
+        source += _DESCEND.format(given=", ".join([*held, "batch", "wanted", "key", *fixed]))
     return Program(torch.jit.CompilationUnit(source), [value for _, value in constants])
 
 
