@@ -10,8 +10,8 @@ vmap       other models without control flow on data or random numbers of their 
 loop       everything else, runs with hooks, and on CPUs models so large that one client fills a core
 =========  ==========================================================================================
 
-On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds. So do those
-of models with attention, whose clients train one after another on each core, by native attention
+On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds, in the loop
+too. So do those of models with attention, whose clients train one after another on each core, by native attention
 (:mod:`tacit.training.native.attention`). On a GPU that one client alone keeps busy, clients train one after another,
 each by the same captured graph.
 
