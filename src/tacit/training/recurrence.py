@@ -324,7 +324,7 @@ class Recurrence(nn.Module):
             kind: Any = self._kind
             batched = (own[None] for own in given)
             states, last = recur(kind, *batched)
-            return states[0], last[0]
+            return states.squeeze(0), last.squeeze(0)  # a selection's gradient would be written into zeros first
         found: tuple[Tensor, Tensor] = hh(ih, values, hidden, cell)
         return found
 

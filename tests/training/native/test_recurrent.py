@@ -86,6 +86,37 @@ def test_a_layer(kind: str, options: dict[str, Any], scale: float, counted: list
 
 
 @pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("inputs", [3, 37])
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_of_clients_whose_rows_come_in_parts(kind: str, inputs: int) -> None:
+    """Of 3 clients with 48 units, and so many steps that the weights' gradients are added in parts, of odd sizes."""
+    layers = [made(kind, inputs, 48, batch_first=True) for _ in range(3)]
+    for number, layer in enumerate(layers):
+        for own in layer.parameters():
+            own.data *= 1.0 + number
+    x, first = normal(3, 11, 29, inputs, seed=1), normal(2, 3, 11, 48, seed=2)
+    factors, of_cell = normal(3, 11, 29, 48, seed=3), normal(3, 11, 48, seed=4)
+    names = ("weight_ih_l0", "bias_ih_l0", "weight_hh_l0", "bias_hh_l0")
+    stacked = [torch.stack([getattr(layer, name).detach() for layer in layers]) for name in names]
+    leaves = [own.clone().requires_grad_() for own in (x, *stacked, *first)]
+    name: Any = kind
+    out, last = recur(name, *leaves)
+    total = (out * factors).sum() + (last * of_cell).sum() * (kind == "lstm")
+    found = torch.autograd.grad(total, leaves[: 7 if kind == "lstm" else 6])
+    for number, layer in enumerate(layers):
+        right = layer.double()
+        given = [own[number].double().requires_grad_() for own in (x, *first)]
+        start = [own[None] for own in given[1:]]
+        exact, after = right(given[0], (start[0], start[1]) if kind == "lstm" else start[0])
+        whole = (exact * factors[number]).sum()
+        whole = whole + (after[1][0] * of_cell[number]).sum() if kind == "lstm" else whole
+        wanted = [given[0], *(getattr(right, own) for own in names), *given[1 : 3 if kind == "lstm" else 2]]
+        gradients = torch.autograd.grad(whole, wanted)
+        for a, b in zip((out, *found), (exact, *gradients), strict=True):
+            assert (a[number].double() - b).norm() <= 5e-6 * b.norm()
+
+
+@pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gates_over_their_whole_range(kind: str) -> None:
     """A GRU whose gate z is shut is the tangent of its input, an LSTM that is open is the sigmoid times tanh 1."""

@@ -56,8 +56,10 @@ typedef struct {
 #define STRING(a) STRING_(a)
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_ALL UNROLL
 #else
 #define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_ALL _Pragma("GCC unroll 16")
 #endif
 
 #ifdef __x86_64__
@@ -279,8 +281,9 @@ static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int arrays, 
     const idx *s = v + arrays;
     const recurrence q = {s[0], s[1], s[2], s[3], s[4], (int)s[5]};
     const idx t = q.steps, in = q.inputs, h = q.size;
-    const idx forward[FORWARD_ARRAYS] = {t * in, 0, 0, 0, 0, h, h, t * h, 4 * t * h, (t + 1) * h, (t + 1) * h, t * h, h};
-    const idx heard[HEARD_ARRAYS] = {t * h, h, 0, 0, 4 * t * h, (t + 1) * h, (t + 1) * h, t * h, t * in, 4 * t * h, h, h};
+    const idx kept = (q.gru ? 5 : 6) * t * h;
+    const idx forward[FORWARD_ARRAYS] = {t * in, 0, 0, 0, 0, h, h, t * h, kept, h};
+    const idx heard[HEARD_ARRAYS] = {t * h, h, 0, 0, kept, t * in, 4 * t * h, h, h};
     const recurrent_loop loop = way == 0 ? active->recur : way == 1 ? active->recur_back : active->recur_heard;
     const int threads = q.clients == 1 && way != 1 ? (int)most(1, least(s[6], q.batch / FEWEST)) : 1;
     int done;
@@ -407,15 +410,14 @@ static PyMethodDef methods[] = {
      "norm_back(grad, x, out, weight, bias, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, "
      "relu)"},
     {"recur", FAST(recur), METH_FASTCALL,
-     "recur(x, weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell, out, gates, states, cells, curved, last_cell, clients, "
-     "batch, steps, inputs, size, gru, threads)"},
+     "recur(x, weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell, out, kept, last_cell, clients, batch, steps, inputs, "
+     "size, gru, threads)"},
     {"recur_back", FAST(recur_back), METH_FASTCALL,
-     "recur_back(grad_out, grad_last, x, weight_ih, weight_hh, gates, states, cells, curved, grad_x, grad_weight_ih, "
-     "grad_bias_ih, grad_weight_hh, grad_bias_hh, grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru, "
-     "threads)"},
+     "recur_back(grad_out, grad_last, x, weight_ih, weight_hh, hidden, kept, grad_x, grad_weight_ih, grad_bias_ih, "
+     "grad_weight_hh, grad_bias_hh, grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru, threads)"},
     {"recur_heard", FAST(recur_heard), METH_FASTCALL,
-     "recur_heard(grad_out, grad_last, weight_ih, weight_hh, gates, states, cells, curved, grad_x, grad_gates, "
-     "grad_hidden, grad_cell, clients, batch, steps, inputs, size, gru, threads): of one client"},
+     "recur_heard(grad_out, grad_last, weight_ih, weight_hh, kept, grad_x, grad_gates, grad_hidden, grad_cell, clients, "
+     "batch, steps, inputs, size, gru, threads): of one client"},
     {"attend", FAST(attend), METH_FASTCALL,
      "attend(query, key, value, mask, out, weights, batch, heads, queries, keys, width, causal, 3 strides of query, key, "
      "value and out each, 4 of mask, scale)"},
@@ -455,6 +457,7 @@ static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel
 #undef INLINE
 #undef MINIMUM
 #undef MAXIMUM
+#undef PLACED
 #undef RMAX
 #undef TILE
 #undef TILES

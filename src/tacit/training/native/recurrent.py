@@ -96,21 +96,17 @@ def _check(kind: str, x: Tensor, given: Sequence[Tensor]) -> None:
         raise ValueError("recur: expected float32 on a CPU that has the native kernels, and an LSTM or a GRU")
 
 
-def _forwards(kind: str, x: Tensor, given: Sequence[Tensor], threads: int) -> tuple[Tensor, ...]:
-    """Return outputs and last cells, and what the way back needs: gates, states, and of an LSTM cells and tangents."""
+def _forwards(kind: str, x: Tensor, given: Sequence[Tensor], threads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return outputs and last cells, and what the way back needs, in rows that the kernels know."""
     x, *given = (own.contiguous() for own in (x, *given))
     clients, batch, steps, inputs = x.shape
-    size = given[2].shape[2]
+    size, gru = given[2].shape[2], kind == "gru"
     out = x.new_empty(clients, batch, steps, size)
-    gates = x.new_empty(clients, steps, batch, 4 * size)
-    states = x.new_empty(clients, steps + 1, batch, size)
-    gru = kind == "gru"
-    last = given[5].clone() if gru else torch.empty_like(given[5])
-    none = out.new_empty(0)
-    cells, curved = (none, none) if gru else (torch.empty_like(states), torch.empty_like(states[:, 1:]))
-    where = addresses(x, *given, out, gates, states, cells, curved, last)
+    kept = x.new_empty(clients, steps, batch, (5 if gru else 6) * size)
+    last = torch.empty_like(given[5])
+    where = addresses(x, *given, out, kept, last)
     native.kernels.recur(*where, clients, batch, steps, inputs, size, int(gru), threads)
-    return out, last, gates, states, cells, curved
+    return out, last, kept
 
 
 class _Layer(torch.autograd.Function):
@@ -121,34 +117,33 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.kind = inputs[0]
-        x, weight_ih, _, weight_hh = inputs[1:5]
-        ctx.save_for_backward(x, weight_ih, weight_hh, *output[2:])
-        ctx.mark_non_differentiable(*output[2:])
+        x, weight_ih, _, weight_hh, _, hidden = inputs[1:7]
+        ctx.save_for_backward(x, weight_ih, weight_hh, hidden, output[2])
+        ctx.mark_non_differentiable(output[2])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, weight_ih, weight_hh, gates, states, cells, curved = (own.contiguous() for own in ctx.saved_tensors)
+        x, weight_ih, weight_hh, hidden, kept = (own.contiguous() for own in ctx.saved_tensors)
         clients, batch, steps, inputs = x.shape
         size, gru = weight_hh.shape[2], ctx.kind == "gru"
         grad, last = (None if own is None else own.contiguous() for own in outputs[:2])
         grad_x = torch.empty_like(x) if ctx.needs_input_grad[1] else None
         grad_weights = torch.empty_like(weight_ih), torch.empty_like(weight_hh)
         grad_biases = x.new_empty(2, clients, weight_ih.shape[1])
-        hidden, cell = x.new_empty(2, clients, batch, size)
-        where = addresses(grad, None if gru else last, x, weight_ih, weight_hh, gates, states, cells, curved, grad_x)
-        where += addresses(grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], hidden, cell)
+        of_hidden, cell = x.new_empty(2, clients, batch, size)
+        where = addresses(grad, None if gru else last, x, weight_ih, weight_hh, hidden, kept, grad_x)
+        where += addresses(grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], of_hidden, cell)
         native.kernels.recur_back(*where, clients, batch, steps, inputs, size, int(gru), 1)
         of_cell = last if gru else cell
-        return None, grad_x, grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], hidden, of_cell
+        return None, grad_x, grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], of_hidden, of_cell
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], kind: str, *values: Tensor) -> tuple[Any, Any]:
         """Return the same with the mapped axis among the clients'."""
         found = _Layer.apply(kind, *among_clients(info, in_dims[1:], values))  # type: ignore[no-untyped-call]  # torch gives it no types
-        parted = [value.unflatten(0, (info.batch_size, -1)) if value.numel() else value for value in found]
-        return tuple(parted), tuple(0 if value.numel() else None for value in found)
+        return tuple(value.unflatten(0, (info.batch_size, -1)) for value in found), (0, 0, 0)
 
 
 class _Heard(torch.autograd.Function):
@@ -157,23 +152,23 @@ class _Heard(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: str, x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
         weights, threads = given[2:], torch.get_num_threads()
-        out, last, *kept = _forwards(kind, x[None], [own[None] for own in weights], threads)
+        out, last, kept = _forwards(kind, x[None], [own[None] for own in weights], threads)
         ctx.kind, ctx.shape, ctx.threads = kind, x.shape, threads
-        ctx.save_for_backward(weights[0], weights[2], *kept)
+        ctx.save_for_backward(weights[0], weights[2], kept)
         ctx.set_materialize_grads(False)
         return out.squeeze_(0), last.squeeze_(0)  # no views: models may write over what a layer returns
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        weight_ih, weight_hh, *kept = (own.contiguous() for own in ctx.saved_tensors)
+        weight_ih, weight_hh, kept = (own.contiguous() for own in ctx.saved_tensors)
         batch, steps, inputs = ctx.shape
         size, gru = weight_hh.shape[1], ctx.kind == "gru"
         grad, last = (None if own is None else own.contiguous() for own in outputs)
         grad_x = weight_ih.new_empty(ctx.shape) if ctx.needs_input_grad[1] else None
         gates = weight_ih.new_empty(batch, steps, 4 * size)
         hidden, cell = weight_ih.new_empty(2, batch, size)
-        where = addresses(grad, None if gru else last, weight_ih, weight_hh, *kept, grad_x, gates, hidden, cell)
+        where = addresses(grad, None if gru else last, weight_ih, weight_hh, kept, grad_x, gates, hidden, cell)
         native.kernels.recur_heard(*where, 1, batch, steps, inputs, size, int(gru), ctx.threads)
         of_cell = last if gru else cell
         of_input, of_state = gates, gates
