@@ -164,16 +164,47 @@ def _native() -> Any:
     return randomness._native
 
 
+def _left_over(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return words of which the upper 55 bits are the lower eleven of five each: those that no number takes."""
+    parts = (words & np.uint64(2047)).reshape(5, -1).tolist()
+    return np.array(
+        [sum(part << (9 + 11 * place) for place, part in enumerate(own)) for own in zip(*parts, strict=True)], np.uint64
+    )
+
+
+@built
+def test_no_bit_of_the_system_s_generator_moves_two_numbers() -> None:
+    """Six numbers of five words: each bit moves both numbers of the pair it is drawn for, and no other pair."""
+    drawn = np.random.default_rng(0).integers(2**64, size=10, dtype=np.uint64)
+    before, after = np.empty(12), np.empty(12)
+    _native().of_bits(drawn, before)
+    owner = {}
+    for word in range(10):
+        for bit in range(64):
+            flipped = drawn.copy()
+            flipped[word] ^= np.uint64(1 << bit)
+            _native().of_bits(flipped, after)
+            owner[word, bit] = {int(place) % 6 for place in np.flatnonzero(before != after)}
+    assert all(len(pairs) <= 1 for pairs in owner.values())
+    untouched = [place for place, pairs in owner.items() if not pairs]
+    assert untouched
+    assert all(bit < 11 for _, bit in untouched)
+    taken = [sum(pairs == {pair} for pairs in owner.values()) for pair in range(6)]
+    assert max(taken) <= 2 * 53
+    assert min(taken) > 2 * 50  # the lowest bits of a number may be lost to rounding
+
+
 @built
 @pytest.mark.parametrize("count", [1, 2, 3, 99, 2047, 2048])
 def test_native_numbers_are_those_that_the_same_bits_make(count: int) -> None:
     pairs = (count + 1) // 2
-    bits = np.random.default_rng(count).integers(2**64, size=(2, pairs), dtype=np.uint64)
+    drawn = np.random.default_rng(count).integers(2**64, size=5 * -(-2 * pairs // 6), dtype=np.uint64)
     for place, special in enumerate(_SPECIAL[:pairs]):
-        bits[0, place] = special
-        bits[1, (place + 3) % min(pairs, len(_SPECIAL))] = special
+        drawn[place] = special
+        drawn[pairs + (place + 3) % min(pairs, len(_SPECIAL))] = special
+    bits = np.concatenate([drawn, _left_over(drawn)])[: 2 * pairs].reshape(2, pairs)
     found = np.empty(count)
-    _native().of_bits(bits, found)
+    _native().of_bits(drawn, found)
     np.testing.assert_allclose(found, randomness._of_bits(bits)[:count], rtol=0.0, atol=2.0**-48)
     truth = [
         math.sqrt(-2.0 * math.log(((int(u) >> 11) + 0.5) / 2**53)) * math.cos(math.tau * ((int(v) >> 11) + 0.5) / 2**53)
@@ -304,6 +335,6 @@ def test_native_noise_refuses_what_it_can_not_fill() -> None:
         _native().on_grid(bytearray(9), 1.0, 1.0, False)
     with pytest.raises(ValueError, match="contiguous"):
         _native().normal(np.empty((4, 4))[:, :2])
-    for bits, numbers in ((2, 3), (4, 2), (2050, 2050)):
-        with pytest.raises(ValueError, match="16 bytes of bits per pair"):
+    for bits, numbers in ((4, 3), (6, 2), (1710, 2050)):
+        with pytest.raises(ValueError, match="five words for six"):
             _native().of_bits(np.zeros(bits, np.uint64), np.empty(numbers))

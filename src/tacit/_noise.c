@@ -9,7 +9,11 @@
  *
  * Of two uniform numbers of 53 bits each u and v the transform of Box and Muller makes two normal ones,
  * sqrt(-2 ln u) cos(2 pi v) and sqrt(-2 ln u) sin(2 pi v). Logarithm, cosine and sine are fdlibm's polynomials (below
- * one unit in the last place each), without its branches: a compiler turns the loop into vectors. */
+ * one unit in the last place each), without its branches: a compiler turns the loop into vectors.
+ *
+ * A uniform number takes the upper 53 bits of a word of 64. The lower eleven of five words are 55 bits, of which one more
+ * number takes 53: six numbers of five words. No bit is used twice, so that independent bits make independent numbers of
+ * the same law as if each had a word of its own. Most of the time is the system's generator's. */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
@@ -93,6 +97,28 @@ static int draw(spare *own, unsigned char *out, size_t count)
             count -= (size_t)got;
         }
     }
+    return 0;
+}
+
+#define WORDS (2 * PAIRS + 4) /* room for whole sixths */
+
+/* Make every sixth word of what the five before it have left. */
+EVERY_LEVEL static void sixths(uint64_t *words, ptrdiff_t each)
+{
+    for (ptrdiff_t i = 0; i < each; i++) {
+        const uint64_t *own = words + i, low = 0x7ff;
+        words[5 * each + i] = (own[0] & low) << 9 | (own[each] & low) << 20 | (own[2 * each] & low) << 31 |
+                              (own[3 * each] & low) << 42 | (own[4 * each] & low) << 53;
+    }
+}
+
+/* Fill words whose upper 53 bits are random; those below are used up. */
+static int draw_words(spare *own, uint64_t *words, ptrdiff_t count)
+{
+    ptrdiff_t each = (count + 5) / 6;
+    if (draw(own, (unsigned char *)words, (size_t)(5 * each) * sizeof *words))
+        return -1;
+    sixths(words, each);
     return 0;
 }
 
@@ -185,11 +211,11 @@ static PyObject *normal(PyObject *Py_UNUSED(module), PyObject *given)
     spare *own = taken();
     int failed = 0;
     Py_BEGIN_ALLOW_THREADS
-    uint64_t bits[2 * PAIRS];
+    uint64_t bits[WORDS];
     double *place = out.buf;
     for (ptrdiff_t left = out.len / (ptrdiff_t)sizeof(double); left > 0 && !failed;) {
         ptrdiff_t count = left < 2 * PAIRS ? left : 2 * PAIRS;
-        failed = draw(own, (unsigned char *)bits, (size_t)((count + 1) / 2) * 16);
+        failed = draw_words(own, bits, (count + 1) / 2 * 2);
         if (!failed)
             normals(bits, place, count);
         place += count;
@@ -223,11 +249,11 @@ static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
     spare *own = taken();
     int failed = 0;
     Py_BEGIN_ALLOW_THREADS
-    uint64_t bits[2 * PAIRS];
+    uint64_t bits[WORDS];
     double standard[2 * PAIRS], *place = out.buf;
     for (ptrdiff_t left = out.len / (ptrdiff_t)sizeof(double); left > 0 && !failed;) {
         ptrdiff_t count = left < 2 * PAIRS ? left : 2 * PAIRS;
-        failed = draw(own, (unsigned char *)bits, (size_t)((count + 1) / 2) * 16);
+        failed = draw_words(own, bits, (count + 1) / 2 * 2);
         if (!failed) {
             normals(bits, standard, count);
             meet(place, standard, count, std, step, alone);
@@ -251,14 +277,18 @@ static PyObject *of_bits(PyObject *Py_UNUSED(module), PyObject *args)
         PyBuffer_Release(&bits);
         return NULL;
     }
-    ptrdiff_t count = out.len / 8;
-    int fits = count <= 2 * PAIRS && bits.len == (count + 1) / 2 * 16;
-    if (fits && count > 0)
-        normals(bits.buf, out.buf, count);
+    ptrdiff_t count = out.len / 8, each = ((count + 1) / 2 * 2 + 5) / 6;
+    int fits = count <= 2 * PAIRS && bits.len == 5 * each * 8;
+    if (fits && count > 0) {
+        uint64_t words[WORDS];
+        memcpy(words, bits.buf, (size_t)bits.len);
+        sixths(words, each);
+        normals(words, out.buf, count);
+    }
     PyBuffer_Release(&bits);
     PyBuffer_Release(&out);
     if (!fits)
-        return PyErr_Format(PyExc_ValueError, "expected 16 bytes of bits per pair of at most %d numbers", 2 * PAIRS);
+        return PyErr_Format(PyExc_ValueError, "expected five words for six of at most %d numbers", 2 * PAIRS);
     return Py_NewRef(Py_None);
 }
 
