@@ -185,7 +185,7 @@ def test_gram_matrices_of_sequences(positions: int, width: int, height: int, pla
     factors = torch.linspace(0.0, 1.0, 9, dtype=torch.float64).cuda()
     own = Gram(at=at, bias=None)
     own_sum = own.weighted(factors)[0]
-    kernel = at.read()
+    kernel = at.grams()
     assert kernel is not None
     reach = kernel.gram()[1]
     plain.setattr(fused, "reads_positions", lambda *_: False)

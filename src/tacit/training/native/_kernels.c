@@ -29,6 +29,7 @@ static float *scratch(idx floats)
 #include "recurrence.h"
 #include "windows.h"
 #include "attention.h"
+#include "clipped.h"
 
 typedef struct {
     const char *name;
@@ -37,7 +38,7 @@ typedef struct {
     int (*norm)(const float *, const float *, const float *, const float *, float *, float *, idx, idx, idx, idx,
                 double, int);
     int (*norm_back)(const float *, const float *, const float *, const float *, const float *, const float *, float *,
-                     float *, float *, float *, idx, idx, idx, idx, int);
+                     float *, float *, float *, idx, idx, idx, idx, int, int);
     int (*recur)(const recurrence *, float *const *);
     int (*recur_back)(const recurrence *, float *const *);
     int (*recur_heard)(const recurrence *, float *const *);
@@ -47,6 +48,8 @@ typedef struct {
     int (*attend)(const attention *, float *const *);
     int (*attend_back)(const attention *, float *const *);
     void (*gelu)(const float *, float *, float *, idx, int);
+    int (*gram)(const window *, const float *, const float *, double *);
+    int (*clipped)(const window *, const float *, const float *, const double *, double *, int);
 } kernels;
 
 #define JOIN_(a, b) a##_##b
@@ -58,7 +61,7 @@ typedef struct {
 #define UNROLL _Pragma("unroll")
 #define UNROLL_ALL UNROLL
 #else
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 9")
 #define UNROLL_ALL _Pragma("GCC unroll 16")
 #endif
 
@@ -117,9 +120,10 @@ static int integers(PyObject *const *args, Py_ssize_t given, Py_ssize_t count, i
 
 static convolution read_convolution(const idx *v)
 {
-    convolution q = {v[0], v[1], v[2], v[3], v[1] + 2 * v[5] - 2, v[2] + 2 * v[5] - 2, v[4], v[5], 0, 0, 0};
+    convolution q = {v[0], v[1], v[2], v[3], v[1] + 2 * v[5] - 2, v[2] + 2 * v[5] - 2, v[4], v[5], 0, 0, 0, 0, 0, 0, 0};
     q.high = ceil_div(q.oh, 4), q.wide = ceil_div(q.ow, 4);
-    q.tiles = q.n * q.high * q.wide;
+    q.tiles = q.last = q.n * q.high * q.wide;
+    q.right = q.o;
     return q;
 }
 
@@ -130,17 +134,34 @@ static PyObject *answer(int done)
     Py_RETURN_NONE;
 }
 
+/* Gives every thread some tiles, or of large kernels, which it would transform for itself, some outputs. */
+static int convolve_by(const convolution *q, const idx *v, int threads)
+{
+    int done = 1;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : done)
+    for (int part = 0; part < threads; part++) {
+        convolution own = *q;
+        if (q->c * q->o > LARGE)
+            own.left = q->o / 16 * part / threads * 16, own.right = q->o / 16 * (part + 1) / threads * 16;
+        else
+            own.first = q->tiles * part / threads, own.last = q->tiles * (part + 1) / threads;
+        done = done && (own.first == own.last || own.left == own.right ||
+                        active->convolve(&own, (float *)v[0], (float *)v[1], v[10], v[11], (int)v[12], (float *)v[2],
+                                         (float *)v[3], (int)v[13]));
+    }
+    return done;
+}
+
 static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
-    idx v[14];
-    if (!integers(args, given, 14, v))
+    idx v[15];
+    if (!integers(args, given, 15, v))
         return NULL;
     const convolution q = read_convolution(v + 4);
     int done;
     Py_BEGIN_ALLOW_THREADS
-    done = active->convolve(&q, (float *)v[0], (float *)v[1], v[10], v[11], (int)v[12], (float *)v[2], (float *)v[3],
-                            (int)v[13]);
+    done = convolve_by(&q, v, (int)most(1, v[14]));
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -155,6 +176,26 @@ static PyObject *kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
     int done;
     Py_BEGIN_ALLOW_THREADS
     done = active->kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *kernel_each(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[10];
+    if (!integers(args, given, 10, v))
+        return NULL;
+    const idx n = v[3], image = v[4] * v[5] * v[6], kernels_of = 9 * v[6] * v[7];
+    v[3] = 1;
+    const convolution q = read_convolution(v + 3);
+    const idx output = q.oh * q.ow * q.o;
+    int done = 1;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads((int)most(1, v[9])) schedule(static) reduction(&& : done)
+    for (idx i = 0; i < n; i++)
+        done = done && active->kernel(&q, (float *)v[0] + i * image, (float *)v[1] + i * output,
+                                      (float *)v[2] + i * kernels_of);
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -221,14 +262,21 @@ static PyObject *slide_kernel(PyObject *self, PyObject *const *args, Py_ssize_t 
 static PyObject *norm(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
-    idx v[11];
-    const double epsilon = given == 12 ? PyFloat_AsDouble(args[11]) : 0.0;
-    if (PyErr_Occurred() || !integers(args, given - (given == 12), 11, v))
+    idx v[12];
+    const double epsilon = given == 13 ? PyFloat_AsDouble(args[12]) : 0.0;
+    if (PyErr_Occurred() || !integers(args, given - (given == 13), 12, v))
         return NULL;
-    int done;
+    const int threads = (int)most(1, least(v[11], v[6]));
+    int done = 1;
     Py_BEGIN_ALLOW_THREADS
-    done = active->norm((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5], v[6],
-                        v[7], v[8], v[9], epsilon, (int)v[10]);
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : done)
+    for (int part = 0; part < threads; part++) {
+        const idx first = v[6] * part / threads, count = v[6] * (part + 1) / threads - first;
+        const idx at = first * v[7] * v[8];
+        done = done && active->norm((float *)v[0] + at, v[1] ? (float *)v[1] + at : NULL, (float *)v[2], (float *)v[3],
+                                    (float *)v[4] + at, (float *)v[5] + 2 * first * v[9], count, v[7], v[8], v[9],
+                                    epsilon, (int)v[10]);
+    }
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -236,14 +284,67 @@ static PyObject *norm(PyObject *self, PyObject *const *args, Py_ssize_t given)
 static PyObject *norm_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
+    idx v[17];
+    if (!integers(args, given, 17, v))
+        return NULL;
+    const int each = (int)v[15], threads = each ? (int)most(1, least(v[16], v[10])) : 1;
+    int done = 1;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : done)
+    for (int part = 0; part < threads; part++) {
+        const idx first = v[10] * part / threads, count = v[10] * (part + 1) / threads - first;
+        const idx at = first * v[11] * v[12], rows = first * v[12];
+        done = done && active->norm_back((float *)v[0] + at, (float *)v[1] + at, v[2] ? (float *)v[2] + at : NULL,
+                                         (float *)v[3], (float *)v[4], (float *)v[5] + 2 * first * v[13],
+                                         (float *)v[6] + at, v[7] ? (float *)v[7] + at : NULL, (float *)v[8] + rows,
+                                         (float *)v[9] + rows, count, v[11], v[12], v[13], (int)v[14], each);
+    }
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+/* What examples' gradients are made of, of images that are padded already: n, h, w, c, o, kh, kw, sh, sw, dh, dw. */
+static int read_positions(const idx *v, window *q)
+{
+    *q = (window){v[0], v[1], v[2], v[3], 0, 0, v[4], v[5], v[6], v[7], v[8], v[9], v[10]};
+    int fits = q->n >= 0;
+    for (int i = 1; i < 11; i++)
+        fits = fits && v[i] > 0;
+    const idx high = (q->kh - 1) * q->ph + 1, wide = (q->kw - 1) * q->pw + 1;
+    if (!fits || high > q->h || wide > q->w)
+        return PyErr_Format(PyExc_ValueError, "%zd images of %zd x %zd x %zd, %zd kernels of %zd x %zd: no convolution",
+                            q->n, q->h, q->w, q->c, q->o, q->kh, q->kw) != NULL;
+    q->oh = (q->h - high) / q->sh + 1, q->ow = (q->w - wide) / q->sw + 1;
+    return 1;
+}
+
+static PyObject *gram(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
     idx v[15];
-    if (!integers(args, given, 15, v))
+    window q;
+    if (!integers(args, given, 15, v) || !read_positions(v + 3, &q))
+        return NULL;
+    int done = 1;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads((int)most(1, v[14])) schedule(static) reduction(&& : done)
+    for (idx i = 0; i < q.n; i++)
+        done = done && active->gram(&q, (float *)v[0] + i * q.h * q.w * q.c, (float *)v[1] + i * q.oh * q.ow * q.o,
+                                    (double *)v[2] + 2 * i);
+    Py_END_ALLOW_THREADS
+    return answer(done);
+}
+
+static PyObject *clipped(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[16];
+    window q;
+    if (!integers(args, given, 16, v) || !read_positions(v + 4, &q))
         return NULL;
     int done;
     Py_BEGIN_ALLOW_THREADS
-    done = active->norm_back((float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3], (float *)v[4], (float *)v[5],
-                             (float *)v[6], (float *)v[7], (float *)v[8], (float *)v[9], v[10], v[11], v[12], v[13],
-                             (int)v[14]);
+    done = active->clipped(&q, (float *)v[0], (float *)v[1], (double *)v[2], (double *)v[3], (int)most(1, v[15]));
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -398,17 +499,22 @@ static PyObject *rest(PyObject *self, PyObject *nothing)
 static PyMethodDef methods[] = {
     {"convolve", FAST(convolve), METH_FASTCALL,
      "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned,"
-     " add)"},
+     " add, threads)"},
     {"kernel", FAST(kernel), METH_FASTCALL, "kernel(x, grad, grad_weight, n, h, w, c, o, pad)"},
+    {"kernel_each", FAST(kernel_each), METH_FASTCALL,
+     "kernel_each(x, grad, grad_weights, n, h, w, c, o, pad, threads): of each image"},
+    {"gram", FAST(gram), METH_FASTCALL, "gram(x, grad, found, n, h, w, c, o, kh, kw, sh, sw, dh, dw, threads)"},
+    {"clipped", FAST(clipped), METH_FASTCALL,
+     "clipped(x, grad, factors, sums, n, h, w, c, o, kh, kw, sh, sw, dh, dw, threads)"},
     {"slide", FAST(slide), METH_FASTCALL, "slide(x, weight, bias, out, n, h, w, c, o, kh, kw, sh, sw, ph, pw)"},
     {"slide_back", FAST(slide_back), METH_FASTCALL,
      "slide_back(grad, weight, grad_x, n, h, w, c, o, kh, kw, sh, sw, ph, pw, add)"},
     {"slide_kernel", FAST(slide_kernel), METH_FASTCALL,
      "slide_kernel(x, grad, grad_weight, n, h, w, c, o, kh, kw, sh, sw, ph, pw)"},
-    {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, eps)"},
+    {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, threads, eps)"},
     {"norm_back", FAST(norm_back), METH_FASTCALL,
      "norm_back(grad, x, out, weight, bias, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, "
-     "relu)"},
+     "relu, each, threads)"},
     {"recur", FAST(recur), METH_FASTCALL,
      "recur(x, weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell, out, kept, last_cell, clients, batch, steps, inputs, "
      "size, gru, threads)"},
@@ -443,11 +549,12 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 #include "recurrence.h"
 #include "windows.h"
 #include "attention.h"
+#include "clipped.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
                                       NAME(recur), NAME(recur_back), NAME(recur_heard), NAME(slide),
                                       NAME(slide_back), NAME(slide_kernel), NAME(attend),
-                                      NAME(attend_back), NAME(gelu)};
+                                      NAME(attend_back), NAME(gelu), NAME(gram), NAME(clipped)};
 
 #undef vec
 #undef ivec

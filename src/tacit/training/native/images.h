@@ -38,6 +38,8 @@
 typedef struct {
     idx n, h, w, c, oh, ow, o, pad;
     idx high, wide, tiles; /* tiles per column and row of an image, and in all */
+    idx first, last;       /* the tiles and */
+    idx left, right;       /* the outputs that one thread computes */
 } convolution;
 
 /* The interpolation points, their squares, and what G divides by. */
@@ -252,7 +254,7 @@ static TARGET int NAME(convolve)(const convolution *q, const float *x, const flo
     const int whole = q->c * q->o <= LARGE;
     const idx cb = whole ? q->c : least(q->c, SIDE), ob = whole ? q->o : least(q->o, SIDE);
     const idx room = whole ? FEW / (q->c + q->o) : MANY / q->c;
-    const idx block = least(q->tiles, most(room - room % RMAX, 2 * RMAX));
+    const idx block = least(q->last - q->first, most(room - room % RMAX, 2 * RMAX));
     const idx vs = block * q->c + GAP, ms = block * ob + GAP, us = cb * ob + GAP;
     float *v = scratch(POINTS * (vs + ms + us + q->c));
     if (!v)
@@ -260,11 +262,11 @@ static TARGET int NAME(convolve)(const convolution *q, const float *x, const flo
     float *m = v + POINTS * vs, *u = m + POINTS * ms, *edge = u + POINTS * us;
     if (whole)
         NAME(widen)(w, in, out, turned, q->c, q->o, u, us, ob);
-    for (idx first = 0; first < q->tiles; first += block) {
-        const idx count = least(block, q->tiles - first);
+    for (idx first = q->first; first < q->last; first += block) {
+        const idx count = least(block, q->last - first);
         NAME(enter)(q, x, first, count, v, vs, edge);
-        for (idx o = 0; o < q->o; o += ob) {
-            const idx outputs = least(ob, q->o - o);
+        for (idx o = q->left; o < q->right; o += ob) {
+            const idx outputs = least(ob, q->right - o);
             for (idx c = 0; c < q->c; c += cb) {
                 const idx inputs = least(cb, q->c - c);
                 if (!whole)
@@ -394,11 +396,11 @@ INLINE vec NAME(passed)(const float *e, const float *x, const float *y, const fl
     return UNLESS(v <= 0.0f, LOAD(e));
 }
 
-/* The gradients of x, of what was added (if asked for), of weight and bias (added up over images). y may be
- * left out where nothing was added; gx may be e. */
+/* The gradients of x, of what was added (if asked for), of weight and bias: added up over images, or those of `each` one
+ * after the other. y may be left out where nothing was added; gx may be e. */
 static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y, const float *weight,
                                   const float *bias, const float *moments, float *gx, float *ga, float *gw, float *gb,
-                                  idx n, idx pixels, idx channels, idx groups, int relu)
+                                  idx n, idx pixels, idx channels, idx groups, int relu, int each)
 {
     const idx own = channels / groups, size = pixels * channels;
     float *mean = scratch(8 * channels), *inverse = mean + channels, *first = inverse + channels;
@@ -406,8 +408,8 @@ static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y
         return 0;
     float *second = first + channels, *scale = second + channels, *along = scale + channels, *shift = along + channels;
     float *level = shift + channels;
-    memset(gw, 0, (size_t)channels * sizeof *gw);
-    memset(gb, 0, (size_t)channels * sizeof *gb);
+    memset(gw, 0, (size_t)(channels * (each ? n : 1)) * sizeof *gw);
+    memset(gb, 0, (size_t)(channels * (each ? n : 1)) * sizeof *gb);
     for (idx i = 0; i < n; i++, e += size, x += size, gx += size, moments += 2 * groups) {
         for (idx c = 0; c < channels; c++) {
             mean[c] = moments[2 * (c / own)], inverse[c] = moments[2 * (c / own) + 1];
@@ -456,6 +458,8 @@ static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y
                     STORE(ga + i * size + at, g);
                 STORE(gx + at, g * LOAD(scale + c) + LOAD(x + at) * LOAD(along + c) + LOAD(shift + c));
             }
+        if (each)
+            gw += channels, gb += channels;
     }
     free(mean);
     return 1;

@@ -53,8 +53,18 @@ def _suits(step: ProgramStep, weight: torch.Size) -> bool:
         and c.groups == 1
         and c.padding[0] == c.padding[1] <= MOST_PAD
         and inputs % LANES == outputs % LANES == 0
-        and high * wide >= _FILLED * -(-high // 4) * -(-wide // 4)
+        and filled(high, wide)
     )
+
+
+def filled(high: int, wide: int) -> bool:
+    """Return whether tiles have enough to do with outputs of this size."""
+    return high * wide >= _FILLED * -(-high // 4) * -(-wide // 4)
+
+
+def worth(weight: torch.Size, batch: int, high: int, wide: int) -> bool:
+    """Return whether a batch has tiles enough for the kernels that have to be transformed for them."""
+    return weight[:2].numel() <= _LARGE or batch * -(-high // 4) * -(-wide // 4) >= _TILES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +183,8 @@ def _convolve(step: ProgramStep, target: int, weight: torch.Size, batch: int) ->
     own, source = step.operation, step.inputs[0]
     assert isinstance(own, Convolution)
     outputs, inputs = weight[:2]
-    few = outputs * inputs > _LARGE and batch * -(-step.shape[1] // 4) * -(-step.shape[2] // 4) < _TILES
     way: Way = "torch"
-    if _suits(step, weight) and not few:
+    if _suits(step, weight) and worth(weight, batch, *step.shape[1:]):
         way = "tiles"
     elif own.groups == 1 and own.dilation == (1, 1) and outputs % LANES == 0 and (inputs % LANES == 0 or not source):
         way = "windows"  # nobody asks for the gradient of the features

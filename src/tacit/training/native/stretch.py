@@ -126,7 +126,7 @@ class Convolve:
         out = _empty((n, outputs, (high + 2 * ph - kh) // sh + 1, (wide + 2 * pw - kw) // sw + 1))
         if self.way == "tiles":
             sizes = (n, *image, inputs, outputs, self.padding[0], 9, 9 * inputs)
-            native.kernels.convolve(*addresses(x, weight, bias, out), *sizes, 0, 0)
+            native.kernels.convolve(*addresses(x, weight, bias, out), *sizes, 0, 0, 1)
         else:
             sizes = (n, *image, inputs, outputs, *kernel, *self.stride, *self.padding)
             native.kernels.slide(*addresses(x, weight, bias, out), *sizes)
@@ -158,7 +158,7 @@ class Convolve:
         room, add = own.room(self.source)
         if self.way == "tiles":
             back = (n, *grad.shape[2:], outputs, inputs, MOST_PAD - self.padding[0], 9 * inputs, 9)
-            native.kernels.convolve(*addresses(grad, weight, None, room), *back, 1, add)
+            native.kernels.convolve(*addresses(grad, weight, None, room), *back, 1, add, 1)
         else:
             native.kernels.slide_back(*addresses(grad, weight, room), *sizes, add)
 
@@ -225,7 +225,7 @@ class Normalise:
         out, moments = torch.empty_like(x), x.new_empty((len(x), self.groups, 2))
         own.moments[self.target] = moments
         given = (x, added, own.parameter(self.weight), own.parameter(self.bias), out, moments)
-        native.kernels.norm(*addresses(*given), *self._sizes(x), self.epsilon)
+        native.kernels.norm(*addresses(*given), *self._sizes(x), 1, self.epsilon)
         return out
 
     def backward(self, own: _Back, grad: Tensor) -> None:
@@ -236,7 +236,7 @@ class Normalise:
         masked = torch.empty_like(x) if self.added is not None and self.relu else None
         scales, shifts = (x.new_empty(x.shape[1]) if p is None else torch.empty_like(p) for p in (weight, bias))
         given = (grad, x, out, weight, bias, own.moments[self.target], below, masked, scales, shifts)
-        native.kernels.norm_back(*addresses(*given), *self._sizes(x))
+        native.kernels.norm_back(*addresses(*given), *self._sizes(x), 0, 1)
         own.add(self.source, below)
         if self.added is not None:
             own.add(self.added, grad if masked is None else masked, shared=masked is None)

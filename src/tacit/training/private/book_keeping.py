@@ -9,6 +9,7 @@ run as the layers they consist of (:mod:`tacit.training.batchable`), with the mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training.batchable import batchable, pairs
+from tacit.training.private import images
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared, trained, trains
 from tacit.training.private.joint import Block, Joints, in_rows, unflattened
@@ -64,6 +66,7 @@ class BookKeeping:
         self._modes = pairs(self._model, model)
         self._heard: dict[nn.Module, list[_Kept | _Passed]] = {}
         self._joints = Joints()
+        self.natively = False  # whether native kernels compute images' layers in the passes
 
     def sums(
         self, features: Tensor, labels: Tensor, real: Tensor | None = None
@@ -101,7 +104,9 @@ class BookKeeping:
                 layer.listens = True
         try:
             with torch.enable_grad():
-                losses = self._loss(self._model(features), labels)
+                with images.Natively() if self.natively else nullcontext():
+                    outputs = self._model(features)
+                losses = self._loss(outputs, labels)
                 total = losses.sum()
         finally:
             for handle in handles:
@@ -213,9 +218,10 @@ class _Passed:
         self.target = get_gradient_edge(trained(layer)[0])
         self._layer = layer
         self._value: Tensor | None = value
-        self._place = edge.output_nr
+        self._node, self._place = edge.node, edge.output_nr
         self.given: tuple[Tensor, ...]
-        edge.node.register_prehook(self)
+        if not images.is_norm(edge.node):
+            edge.node.register_prehook(self)
 
     def __call__(self, gradients: Sequence[Tensor]) -> None:
         assert self._value is not None
@@ -224,7 +230,10 @@ class _Passed:
         self._value = None
 
     def hear(self, gradient: Tensor) -> None:
-        pass  # the gradient of the batch
+        if images.is_norm(self._node):  # the gradient of the batch is of no use, those of examples were formed beside
+            of_examples = zip(trains(self._layer), self._node.formed, strict=True)  # type: ignore[attr-defined]
+            self.given = tuple(own for asked, own in of_examples if asked)
+            self._value = None
 
 
 def _blocks_of(

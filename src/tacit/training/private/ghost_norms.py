@@ -123,6 +123,14 @@ class Outer:
         return totals
 
 
+class Grams(Protocol):
+    """What computes norms by Gram matrices."""
+
+    def gram(self) -> tuple[Tensor, Tensor]:
+        """Return the sums of products of the two Gram matrices, and the squares of what all positions reach."""
+        ...
+
+
 class Positions(Protocol):
     """What a matrix meets: inputs ``(B, T, d)`` and gradients of its outputs ``(B, T, p)``, some examples at a time."""
 
@@ -144,8 +152,8 @@ class Positions(Protocol):
         """Return the gradients of some examples, ``(examples, p, d)``."""
         ...
 
-    def read(self) -> fused.Images | None:
-        """Return how kernels read them, or None where there are none."""
+    def grams(self) -> Grams | None:
+        """Return what computes norms by Gram matrices, or None where nothing does."""
         ...
 
     def combined(self, factors: Tensor) -> Tensor | None:
@@ -174,7 +182,7 @@ class Gram:
         """
         self._at, self._bias = at, bias
         _, positions, width, height = at.sizes
-        own = at.read() if positions <= fused.MOST_POSITIONS else None
+        own = at.grams()
         found, reach = self._products() if own is None else own.gram()
         # The reach is kappa squared. Twice what rounding can do.
         self.squares = found.clamp(min=0.0) + 2.0 * (width + height + positions * positions + 1) * 2.0**-53 * reach
@@ -331,9 +339,9 @@ class Sequences:
         """Return the gradients of some examples."""
         return torch.bmm(self.gradients[rows].mT, self.inputs[rows])
 
-    def read(self) -> fused.Images | None:
-        """Return how kernels read them, or None where there are none."""
-        if not fused.reads_positions(self.inputs, self.gradients):
+    def grams(self) -> Grams | None:
+        """Return what computes norms by Gram matrices, or None where nothing does."""
+        if self.inputs.shape[1] > fused.MOST_POSITIONS or not fused.reads_positions(self.inputs, self.gradients):
             return None
         a, b = (own.mT[:, :, None] for own in (self.inputs, self.gradients))
         return fused.Images(inputs=lambda: a, gradients=b, width=a.shape[1])

@@ -17,6 +17,7 @@ from tacit.training.private.book_keeping import BookKeeping, NoRule
 from tacit.training.private.captured import Repeated
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
+from tacit.training.private.images import suits
 from tacit.training.private.normalisation import check_normalisation
 from tacit.training.private.probe import calm, check_examples_apart, in_full_precision
 from tacit.training.recurrence import NotInPartsError, Recurrence
@@ -96,13 +97,15 @@ class PrivateGradient:
             self.form = "functional"
             self._form = self._functional(features, labels)
         repeats = features.is_cuda or self._tiny(features)
+        if not repeats and isinstance(self._form, BookKeeping) and suits(model):
+            self._lay_out, self._form.natively = _laid_out, True
         self._repeated = Repeated(self._form, model, loss, self._lay_out) if repeats else None
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the sum of clipped gradients, tensor by tensor, and each example's loss; an empty batch sums to zero.
 
-        On CPUs images are laid out with their channels innermost, which is what PyTorch's convolutions are fastest
-        with, unless there is a group norm, which takes four times as long with it; the numbers are the same. On a GPU,
+        On CPUs images are laid out with their channels innermost, which is what convolutions are fastest with, unless
+        there is a group norm that is PyTorch's, which takes four times as long with it. On a GPU,
         and of tiny models, sums are repeated (:mod:`tacit.training.private.captured`), and good until the next call.
         """
         if not len(labels):

@@ -1,4 +1,10 @@
-"""The rule of convolutions: what :mod:`ghost_norms` does with positions, on the windows of a layer's input."""
+"""The rule of convolutions: what :mod:`ghost_norms` does with positions, on the windows of a layer's input.
+
+On a CPU native kernels (:mod:`tacit.training.private.images`) form gradients of 3 x 3 kernels by Winograd's method, and
+compute Gram matrices and clipped sums straight from the images. What is formed is what is measured and summed; Gram
+matrices and sums are in double precision, with the error that :mod:`ghost_norms` allows for: a product of two windows
+is the sum of the products of their pixels, of as many numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.training.private import double, fused
+from tacit.training.private import double, fused, images
 from tacit.training.private.ghost_norms import (
     Call,
     Formed,
     Gram,
+    Grams,
     LayerGradients,
     Twice,
     doubles,
@@ -42,10 +49,12 @@ def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGra
             return Formed(gradients=(own.held(), *shifts), shapes=shapes(layer))
         return _Passing(own=own, shape=layer.weight.shape, bias=shift)
     if layer.groups == 1 and gram_pays(*windows.sizes[1:]):
-        return Gram(at=windows, bias=shift)
+        return Gram(at=_Read(layer=layer, calls=calls) if windows.readable else windows, bias=shift)
     if layer.groups == 1 and windows.scarce:
         return Twice(at=windows, bias=shift)
-    return Formed(gradients=(windows.products(), *shifts), shapes=shapes(layer), channels_last=windows.last)
+    tiles = images.products(layer, *calls[0]) if len(calls) == 1 else None
+    formed, last = (windows.products(), windows.last) if tiles is None else (tiles, False)
+    return Formed(gradients=(formed, *shifts), shapes=shapes(layer), channels_last=last)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +101,11 @@ class _Windows:
     def scarce(self) -> bool:
         """Whether memory is scarcer than time where they lie."""
         return double.scarce(self._calls[0][0])
+
+    @property
+    def readable(self) -> bool:
+        """Whether native kernels can read them, of a layer that is called once."""
+        return len(self._calls) == 1 and images.reads(*self._calls[0])
 
     def of(self, rows: slice | Tensor, factors: Tensor | None = None) -> Call:
         """Return windows and output gradients of some examples in double precision; zeros where a factor is zero."""
@@ -146,6 +160,10 @@ class _Windows:
             dilation=_pair(layer.dilation),
         )
 
+    def grams(self) -> Grams | None:
+        """Return what computes norms by Gram matrices, or None where nothing does."""
+        return self.read() if self.sizes[1] <= fused.MOST_POSITIONS else None
+
     def combined(self, factors: Tensor) -> Tensor | None:
         """Return None: of windows in double precision torch's product is faster than a kernel that reads them."""
         return None
@@ -174,6 +192,30 @@ class _Windows:
         strides = (n, c, h * dilation[0], w * dilation[1], h * stride[0], w * stride[1])
         windows = a.as_strided(shape, strides, a.storage_offset()).reshape(examples * groups, -1, places)
         return windows.mT, b.reshape(examples * groups, -1, places).mT
+
+
+class _Read(_Windows):
+    """Positions of a convolution on a CPU whose norms and sums native kernels compute; no window is copied."""
+
+    def __init__(self, *, layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> None:
+        super().__init__(layer=layer, calls=calls)
+        self.last = False  # sums come in the order of the weight
+        a, b = self._padded(calls[0][0]), calls[0][1]
+        self._own = images.Read(
+            a[:, :, None] if a.dim() == 3 else a,
+            b[:, :, None] if b.dim() == 3 else b,
+            kernel=_pair(layer.kernel_size),
+            stride=_pair(layer.stride),
+            dilation=_pair(layer.dilation),
+        )
+
+    def grams(self) -> Grams:
+        """Return what computes norms by Gram matrices."""
+        return self._own
+
+    def combined(self, factors: Tensor) -> Tensor:
+        """Return the sum of gradients times factors by a kernel."""
+        return self._own.combined(factors)
 
 
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
