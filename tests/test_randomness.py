@@ -261,8 +261,9 @@ def test_noise_on_a_grid_is_whole_and_of_the_right_size(
         monkeypatch.setattr(randomness, "_native", None)
     step, std, root = 2.0**-10, 3.0, Randomness.of(seed=None)
     before = np.linspace(-5.0, 5.0, count) + 2.0**-12
-    noisy = before.copy()
-    root.on_grid(noisy, "noise", std=std, step=step)
+    noisy, divided = before.copy(), np.full(count, np.nan, np.float32)
+    root.on_grid(noisy, "noise", std=std, step=step, over=7.0, into=divided)
+    assert np.array_equal(divided, (noisy / 7.0).astype(np.float32))
     alone = np.full(count, np.nan)
     root.on_grid(alone, "noise", std=std, step=step, alone=True)
     for noise in (noisy - np.rint(before / step) * step, alone):
@@ -279,8 +280,10 @@ def test_a_simulations_noise_on_a_grid_is_that_of_its_numbers() -> None:
     before = np.linspace(-1.0, 1.0, count)
     noise = np.rint(root.normal(count, "noise", 3) * 1.7 / step) * step
     found = before.copy()
-    root.on_grid(found, "noise", 3, std=1.7, step=step)
+    divided = np.empty(count, np.float32)
+    root.on_grid(found, "noise", 3, std=1.7, step=step, over=3.0, into=divided)
     assert np.array_equal(found, np.rint(before / step) * step + noise)
+    assert np.array_equal(divided, (found / 3.0).astype(np.float32))
     root.on_grid(found, "noise", 3, std=1.7, step=step, alone=True)
     assert np.array_equal(found, noise)
 
@@ -332,7 +335,9 @@ def test_native_noise_refuses_what_it_can_not_fill() -> None:
     with pytest.raises(BufferError):
         _native().random(b"read only")
     with pytest.raises(ValueError, match="multiple of 8 bytes, got 9"):
-        _native().on_grid(bytearray(9), 1.0, 1.0, False)
+        _native().on_grid(bytearray(9), 1.0, 1.0, False, 1.0, None)
+    with pytest.raises(ValueError, match="room for as many numbers, half of 24 bytes"):
+        _native().on_grid(np.empty(3), 1.0, 1.0, False, 1.0, np.empty(4, np.float32))
     with pytest.raises(ValueError, match="contiguous"):
         _native().normal(np.empty((4, 4))[:, :2])
     for bits, numbers in ((4, 3), (6, 2), (1710, 2050)):

@@ -236,16 +236,32 @@ EVERY_LEVEL static void meet(double *numbers, const double *standard, ptrdiff_t 
     }
 }
 
+EVERY_LEVEL static void divide(const double *numbers, ptrdiff_t count, double over, float *into)
+{
+    for (ptrdiff_t i = 0; i < count; i++)
+        into[i] = (float)(numbers[i] / over);
+}
+
 static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *given;
-    Py_buffer out;
-    double std, step;
+    PyObject *given, *divided;
+    Py_buffer out, room = {.buf = NULL};
+    double std, step, over;
     int alone;
-    if (!PyArg_ParseTuple(args, "Oddp", &given, &std, &step, &alone))
+    if (!PyArg_ParseTuple(args, "OddpdO", &given, &std, &step, &alone, &over, &divided))
         return NULL;
     if (buffer_of(given, &out, PyBUF_WRITABLE, sizeof(double)) < 0)
         return NULL;
+    if (divided != Py_None && buffer_of(divided, &room, PyBUF_WRITABLE, sizeof(float)) < 0) {
+        PyBuffer_Release(&out);
+        return NULL;
+    }
+    if (room.buf != NULL && 2 * room.len != out.len) {
+        PyBuffer_Release(&out);
+        PyBuffer_Release(&room);
+        return PyErr_Format(PyExc_ValueError, "expected room for as many numbers, half of %zd bytes", out.len);
+    }
+    float *into = room.buf;
     spare *own = taken();
     int failed = 0;
     Py_BEGIN_ALLOW_THREADS
@@ -257,6 +273,10 @@ static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
         if (!failed) {
             normals(bits, standard, count);
             meet(place, standard, count, std, step, alone);
+            if (into != NULL) {
+                divide(place, count, over, into);
+                into += count;
+            }
         }
         place += count;
         left -= count;
@@ -264,6 +284,8 @@ static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
     Py_END_ALLOW_THREADS
     given_back(own);
     PyBuffer_Release(&out);
+    if (room.buf != NULL)
+        PyBuffer_Release(&room);
     return failed ? PyErr_SetFromErrno(PyExc_OSError) : Py_NewRef(Py_None);
 }
 
@@ -318,7 +340,8 @@ static PyMethodDef methods[] = {
     {"random", random_bytes, METH_O, "random(out): fill a buffer with bytes of the system's generator"},
     {"normal", normal, METH_O, "normal(out): fill a buffer of doubles with standard normal numbers"},
     {"on_grid", on_grid, METH_VARARGS,
-     "on_grid(numbers, std, step, alone): add noise of a standard deviation, both rounded to multiples of a step"},
+     "on_grid(numbers, std, step, alone, over, into): add noise of a standard deviation, both rounded to multiples of a "
+     "step; into, if not None, takes what comes out, divided, as float32"},
     {"of_bits", of_bits, METH_VARARGS, "of_bits(bits, out): the normal numbers that bits make"},
     {"mapped", is_mapped, METH_NOARGS, "mapped(): whether the kernel's generator is mapped into the process"},
     {NULL, NULL, 0, NULL},

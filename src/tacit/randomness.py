@@ -152,7 +152,14 @@ class Randomness:
         _on_all_cores(count, _BLOCK if self.simulation else _SHARE, draw)
 
     def on_grid(
-        self, numbers: NDArray[np.float64], *purpose: str | int, std: float, step: float, alone: bool = False
+        self,
+        numbers: NDArray[np.float64],
+        *purpose: str | int,
+        std: float,
+        step: float,
+        alone: bool = False,
+        over: float = 1.0,
+        into: NDArray[np.float32] | None = None,
     ) -> None:
         """Add such noise of a standard deviation to numbers in place, both rounded to multiples of ``step``.
 
@@ -162,17 +169,24 @@ class Randomness:
             std: the standard deviation of the noise.
             step: a power of two; see :mod:`tacit.grid`.
             alone: write the noise alone.
+            over: a divisor for
+            into: where what comes out goes too, divided, while a cache holds it.
         """
         if _native is not None and not self.simulation:
-            _on_all_cores(
-                len(numbers), _SHARE, lambda start, stop: _native.on_grid(numbers[start:stop], std, step, alone)
-            )
+
+            def draw(start: int, stop: int) -> None:
+                room = None if into is None else into[start:stop]
+                _native.on_grid(numbers[start:stop], std, step, alone, over, room)
+
+            _on_all_cores(len(numbers), _SHARE, draw)
             return
 
         def use(start: int, part: NDArray[np.float64]) -> None:
             own = numbers[start : start + len(part)]
             noise = np.rint(part * std / step) * step
             own[:] = noise if alone else np.rint(own / step) * step + noise
+            if into is not None:
+                into[start : start + len(part)] = own / over
 
         self.normals(len(numbers), *purpose, use=use)
 

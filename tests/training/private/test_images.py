@@ -112,6 +112,20 @@ def test_clipped_sums_are_those_of_autograd(build: Callable[[], nn.Module], exam
     torch.testing.assert_close(losses, F.cross_entropy(model(features), labels, reduction="none"), rtol=1e-4, atol=1e-5)
 
 
+def test_another_default_type_changes_nothing() -> None:
+    torch.manual_seed(0)
+    own = private(Residual())
+    sums, _ = own.sums(*data(3))
+    given = data(3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found, _ = own.sums(*given)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(found, sums, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_native_passes_are_taken_where_layers_suit() -> None:
     assert images.suits(Residual())
     assert not images.suits(nn.Sequential(nn.Conv2d(3, 16, 3), nn.GroupNorm(2, 16)))  # no tiles of three channels

@@ -75,7 +75,7 @@ def products(layer: nn.Conv1d | nn.Conv2d, x: Tensor, grad: Tensor) -> Tensor | 
     if pad is None or not filled(*grad.shape[2:]):
         return None
     x, grad = x.contiguous(memory_format=_LAST), grad.contiguous(memory_format=_LAST)
-    made = torch.empty((len(x), *layer.weight.shape), dtype=torch.float32)
+    made = x.new_empty((len(x), *layer.weight.shape))
     sizes = (len(x), *x.shape[2:], x.shape[1], grad.shape[1], pad, torch.get_num_threads())
     native.kernels.kernel_each(*addresses(x, grad, made), *sizes)
     return made
@@ -145,13 +145,17 @@ def _normalised(
     return found
 
 
+def _empty(like: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=_LAST)
+
+
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, pad: int) -> Tensor:
         x, weight = x.contiguous(memory_format=_LAST), weight.contiguous()
         n, inputs, *image = x.shape
         outputs = len(weight)
-        out = torch.empty((n, outputs, *(side + 2 * pad - 2 for side in image)), memory_format=_LAST)
+        out = _empty(x, (n, outputs, *(side + 2 * pad - 2 for side in image)))
         sizes = (n, *image, inputs, outputs, pad, 9, 9 * inputs)
         native.kernels.convolve(*addresses(x, weight, bias, out), *sizes, 0, 0, torch.get_num_threads())
         ctx.save_for_backward(weight)
@@ -166,7 +170,7 @@ class _Convolution(torch.autograd.Function):
         (weight,) = ctx.saved_tensors
         grad = grad.contiguous(memory_format=_LAST)
         (n, outputs, *image), inputs = grad.shape, ctx.shape[1]
-        below = torch.empty(ctx.shape, memory_format=_LAST)
+        below = _empty(grad, ctx.shape)
         sizes = (n, *image, outputs, inputs, MOST_PAD - ctx.pad, 9 * inputs, 9)
         native.kernels.convolve(*addresses(grad, weight, None, below), *sizes, 1, 0, torch.get_num_threads())
         return below, None, None, None
@@ -227,13 +231,13 @@ class Read:
 
     def gram(self) -> tuple[Tensor, Tensor]:
         """Return squared norms by Gram matrices, and the squares of what all positions reach."""
-        found = torch.empty(len(self._x), 2, dtype=torch.float64)
+        found = self._x.new_empty((len(self._x), 2), dtype=torch.float64)
         native.kernels.gram(*addresses(self._x, self._grad, found), *self._sizes, torch.get_num_threads())
         return found[:, 0], found[:, 1]
 
     def combined(self, factors: Tensor) -> Tensor:
         """Return the sum of gradients times factors, ``(outputs, numbers of a window)``."""
-        sums, factors = torch.empty(self._shape, dtype=torch.float64), factors.contiguous()
+        sums, factors = self._x.new_empty(self._shape, dtype=torch.float64), factors.contiguous()
         if factors.dtype != torch.float64 or factors.shape != (len(self._x),):  # the kernel would read past their end
             raise ValueError(f"expected {len(self._x)} factors of float64, got {tuple(factors.shape)}")
         given = addresses(self._x, self._grad, factors, sums)

@@ -153,8 +153,8 @@ class PrivateSteps:
         for number, part in enumerate(parts):
             self._before_part(batch.step, number)
             everything = whole and len(part) == len(self._labels)
-            features = self._features if everything else self._features[part]
-            labels = self._labels if everything else self._labels[part]
+            features = self._features if everything else self._features.index_select(0, part)
+            labels = self._labels if everything else self._labels.index_select(0, part)
             sums, each = self._gradient.sums(features, labels)
             losses.append(each)
             if places is not None:
@@ -180,14 +180,20 @@ class PrivateSteps:
         self._room = total if total.is_cpu else None
         if self._canaries is not None:
             total = torch.cat([total, torch.from_numpy(self._canaries.added(step)).to(total.device)])
+        expected = float(self.batches.expected)
+        at_once = total.is_cpu and self._kind == torch.float32 and self._std > 0.0
+        divided = torch.empty_like(total, dtype=torch.float32) if at_once else None
         if self._std > 0.0:
-            self._noise.add(total, step)
+            self._noise.add(total, step, over=expected, into=divided)
         if self._canaries is not None:
             self._canaries.saw(total[sum(self._sizes) :].cpu().numpy())
             total = total[: sum(self._sizes)]
-        total = total.div_(float(self.batches.expected))
-        if self._kind is not None:
-            sums = unflattened(total.to(self._kind), parameters)
+            divided = None if divided is None else divided[: len(total)]
+        if divided is None:
+            total = total.div_(expected)
+            divided = None if self._kind is None else total.to(self._kind)
+        if divided is not None:
+            sums = unflattened(divided, parameters)
         else:
             sums = [own.to(p.dtype) for own, p in zip(unflattened(total, parameters), parameters, strict=True)]
         if self._pull:
@@ -272,10 +278,18 @@ class StepNoise:
         self._device = device
         self._next: tuple[int, Future[tuple[Tensor, Tensor]]] | None = None
 
-    def add(self, total: Tensor, step: int) -> None:
-        """Round a sum to the grid and add the noise of a step; in a simulation that depends on the step alone."""
+    def add(self, total: Tensor, step: int, *, over: float = 1.0, into: Tensor | None = None) -> None:
+        """Round a sum to the grid and add the noise of a step; in a simulation that depends on the step alone.
+
+        Args:
+            total: the sum.
+            step: whose noise.
+            over: what the noisy sum is divided by
+            into: where it goes so, on a CPU in the same pass through memory.
+        """
         if self._device.type != "cuda":
-            self._randomness.on_grid(total.numpy(), "noise", step, std=self._std, step=self._step)
+            room = None if into is None else into.numpy()
+            self._randomness.on_grid(total.numpy(), "noise", step, std=self._std, step=self._step, over=over, into=room)
             return
         sent, drawn = self._drawn_ahead(step)
         total.div_(self._step).round_().mul_(self._step)
