@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
+from torch.utils.checkpoint import checkpoint
 
 from tacit.training import native
 from tacit.training.native import available
@@ -110,6 +111,27 @@ def test_clipped_sums_are_those_of_autograd(build: Callable[[], nn.Module], exam
         torch.testing.assert_close(found, right, rtol=1e-3, atol=2e-5 * float(right.abs().max()))
     torch.testing.assert_close(own.norms(features, labels).double(), norms, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(losses, F.cross_entropy(model(features), labels, reduction="none"), rtol=1e-4, atol=1e-5)
+
+
+class Forgetful(Residual):
+    """Keeps nothing of a part of the forward pass and computes it again on the way back."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(super().forward, x, use_reentrant=False)  # type: ignore[no-any-return]  # torch gives it no types
+
+
+def test_a_model_that_computes_parts_again_on_the_way_back_is_torchs() -> None:
+    torch.manual_seed(0)
+    model, features_and_labels = Forgetful(), data(4)
+    own = private(model)
+    plain = Residual()
+    plain.load_state_dict(model.state_dict())
+    right, _ = private(plain).sums(*features_and_labels)
+    for _ in range(2):
+        found, _ = own.sums(*features_and_labels)
+        for one, other in zip(found, right, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5 * float(other.abs().max()))
+    assert not own._form.natively  # type: ignore[union-attr]  # book-keeping's
 
 
 def test_another_default_type_changes_nothing() -> None:

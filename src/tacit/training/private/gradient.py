@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 
 from tacit.errors import ConfigError
 from tacit.training.batchable import batchable
@@ -23,6 +24,7 @@ from tacit.training.private.probe import calm, check_examples_apart, in_full_pre
 from tacit.training.recurrence import NotInPartsError, Recurrence
 from tacit.training.settings import Loss
 
+Found = TypeVar("Found")
 Form = Literal["auto", "book-keeping", "functional"]
 FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")
 
@@ -97,6 +99,7 @@ class PrivateGradient:
             self.form = "functional"
             self._form = self._functional(features, labels)
         repeats = features.is_cuda or self._tiny(features)
+        self._plain_lay_out = self._lay_out
         if not repeats and isinstance(self._form, BookKeeping) and suits(model):
             self._lay_out, self._form.natively = _laid_out, True
         self._repeated = Repeated(self._form, model, loss, self._lay_out) if repeats else None
@@ -114,7 +117,7 @@ class PrivateGradient:
             )
         if self._repeated is not None:
             return self._repeated.sums(features, labels)
-        return self._form.sums(self._lay_out(features), labels)[:2]
+        return self._through(lambda given: self._form.sums(given, labels)[:2], features)
 
     def at_once(self, examples: int) -> int:
         """Return how many examples of a batch go through the model at once where nobody says.
@@ -131,7 +134,20 @@ class PrivateGradient:
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
-        return self._form.norms(self._lay_out(features), labels).float()
+        return self._through(lambda given: self._form.norms(given, labels), features).float()
+
+    def _through(self, run: Callable[[Tensor], Found], features: Tensor) -> Found:
+        """Return what passes through the model find; of one that computes parts again (checkpoints), without kernels.
+
+        Torch computes them again on the way back, where native kernels do not stand in for its own.
+        """
+        try:
+            return run(self._lay_out(features))
+        except CheckpointError:
+            if not isinstance(self._form, BookKeeping) or not self._form.natively:
+                raise
+            self._lay_out, self._form.natively = self._plain_lay_out, False
+            return run(self._lay_out(features))
 
     def _tiny(self, features: Tensor) -> bool:
         """Return whether nearly all of a step on a CPU goes on calling operations that a program can follow."""
