@@ -255,7 +255,7 @@ def test_layers_under_the_mode_compute_what_torch_computes() -> None:
     grad = normal(*out.shape, seed=3)
     (found,) = torch.autograd.grad(out, [x], grad)
     torch.testing.assert_close(found, *torch.autograd.grad(right, [x], grad), rtol=1e-3, atol=1e-4)
-    scales, shifts = out.grad_fn.formed
+    scales, shifts = images.formed(out.grad_fn)
     for i in range(3):
         alone = norm(between[i : i + 1].detach().contiguous())
         wanted = torch.autograd.grad(alone, [norm.weight, norm.bias], grad[i : i + 1])

@@ -231,8 +231,9 @@ class _Passed:
 
     def hear(self, gradient: Tensor) -> None:
         if images.is_norm(self._node):  # the gradient of the batch is of no use, those of examples were formed beside
-            of_examples = zip(trains(self._layer), self._node.formed, strict=True)  # type: ignore[attr-defined]
-            self.given = tuple(own for asked, own in of_examples if asked)
+            self.given = tuple(
+                own for own, asked in zip(images.formed(self._node), trains(self._layer), strict=True) if asked
+            )
             self._value = None
 
 

@@ -63,8 +63,14 @@ class Natively(TorchFunctionMode):
 
 
 def is_norm(node: object) -> bool:
-    """Return whether a node of autograd's is a native group norm's; its ``formed`` are gradients of each example."""
+    """Return whether a node of autograd's is a native group norm's."""
     return isinstance(node, _Norm._backward_cls)
+
+
+def formed(node: Any) -> tuple[Tensor, Tensor]:
+    """Return each example's gradients of scale and shift, given a native norm's node that the way back has passed."""
+    scales, shifts = node.formed
+    return scales, shifts
 
 
 def products(layer: nn.Conv1d | nn.Conv2d, x: Tensor, grad: Tensor) -> Tensor | None:
