@@ -87,7 +87,7 @@ static TARGET int NAME(gram)(const window *q, const float *x, const float *e, do
 }
 
 /* out[r][u] = sum over positions k of e[k][r] x[at[k] + to[u]]: TALL rows by U registers. */
-INLINE void NAME(meet)(const double *e, const double *x, const idx *at, const idx *to, idx count, double *out,
+INLINE void NAME(of_pixels)(const double *e, const double *x, const idx *at, const idx *to, idx count, double *out,
                        const int U)
 {
     dvec acc[TALL][ACROSS];
@@ -111,7 +111,7 @@ INLINE void NAME(meet)(const double *e, const double *x, const idx *at, const id
     static TARGET void NAME(meet_##u)(const double *e, const double *x, const idx *at, const idx *to, idx count, \
                                       double *out) \
     { \
-        NAME(meet)(e, x, at, to, count, out, u); \
+        NAME(of_pixels)(e, x, at, to, count, out, u); \
     }
 MEET(1) MEET(2) MEET(3)
 #if ACROSS == 9
