@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.training import products
+from tacit.training import group_norm, products
 from tacit.training.dropout import scaled_mask
 from tacit.training.program import (
     Combine,
@@ -31,6 +32,7 @@ from tacit.training.program import (
     Program,
     ProgramStep,
     Shrink,
+    is_relu,
 )
 
 
@@ -49,6 +51,7 @@ class GroupedNetwork:
         """
         self._program = program
         self._by_client = by_client
+        self._rectified, self._inside = _rectified(program)
 
     def outputs(self, parameters: Sequence[Tensor], features: Tensor, keys: Tensor | None) -> Tensor:
         """Return the model's outputs, ``(K, batch, ...)``.
@@ -60,8 +63,14 @@ class GroupedNetwork:
         """
         layout = (_ByClient if self._by_client and len(features) > 1 else ByBatch)(len(features))
         values = [layout.images(features) if len(self._program.input_shape) == 3 else features]
-        for step in self._program.steps:
-            values.append(run_step(step, [values[i] for i in step.inputs], parameters, keys, layout))
+        nothing = features.new_empty(0)
+        for place, step in enumerate(self._program.steps):
+            if place in self._inside:
+                values.append(nothing)
+            elif place in self._rectified:
+                values.append(_normalise(self._rectified[place], values, parameters, layout))
+            else:
+                values.append(run_step(step, [values[i] for i in step.inputs], parameters, keys, layout))
         return values[-1]
 
     def arranged(self, parameter: Tensor) -> Tensor:
@@ -79,8 +88,10 @@ class ByBatch:
         """Lay ``(K, batch, channels, height, width)`` out."""
         clients, batch, channels, *size = values.shape
         images = values.transpose(0, 1).reshape(batch, clients * channels, *size)
-        # On CPUs channels-last lets the pooling vectorise; cuDNN's kernels for a client or for groups prefer the other.
-        return images if images.is_cuda else images.contiguous(memory_format=torch.channels_last)
+        # On CPUs channels-last lets the pooling vectorise. On GPUs cuDNN's kernels in TF32 are for that order alone;
+        # those in full precision and for groups prefer the other, and so do PyTorch's group norms.
+        last = not images.is_cuda or (clients == 1 and products.in_tf32(images) and group_norm.reads(images, 1))
+        return images.contiguous(memory_format=torch.channels_last) if last else images
 
     def rows(self, images: Tensor) -> Tensor:
         """Return images as ``(K, batch, channels * height * width)``."""
@@ -92,7 +103,7 @@ class ByBatch:
         return F.conv2d(images, kernel.flatten(0, 1), shift, c.stride, c.padding, c.dilation, self.clients * c.groups)
 
     def group_norm(self, images: Tensor, norm: GroupNorm, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-        """Normalise each image over groups of channels, with its client's scale and shift."""
+        """Normalise each image over groups of channels, with its client's scale and shift, where no kernel does."""
         scale, shift = (None if own is None else own.reshape(-1) for own in (scale, shift))
         return F.group_norm(images, self.clients * norm.groups, scale, shift, norm.epsilon)
 
@@ -120,7 +131,7 @@ class _ByClient:
         return self.images(wide.view(len(wide), self.clients, -1, *wide.shape[2:]).transpose(0, 1))
 
     def group_norm(self, images: Tensor, norm: GroupNorm, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-        """Normalise each image over groups of channels, with its client's scale and shift."""
+        """Normalise each image over groups of channels, with its client's scale and shift, where no kernel does."""
         return products.group_norm(images, norm.groups, scale, shift, norm.epsilon)
 
 
@@ -156,9 +167,8 @@ def run_step(  # noqa: PLR0911 - a table of rules
             return value if keys is None else value * _mask(dropout, step.before, value, keys, layout, image=image)
         case Flatten():
             return layout.rows(value) if image else value.flatten(2)
-        case GroupNorm(weight=weight, bias=bias) as norm:
-            scale, shift = (None if slot is None else parameters[slot] for slot in (weight, bias))
-            return layout.group_norm(value, norm, scale, shift)
+        case GroupNorm() as norm:
+            return _normalise(_Rectified(norm=norm, value=0, shortcut=None, rectify=False), inputs, parameters, layout)
         case LayerNorm(axes=axes, weight=weight, bias=bias, epsilon=epsilon):
             normal = F.layer_norm(value, value.shape[-axes:], eps=epsilon)
             own = (layout.clients, *(1,) * (value.dim() - axes - 1), *value.shape[-axes:])
@@ -168,6 +178,58 @@ def run_step(  # noqa: PLR0911 - a table of rules
             table = parameters[weight]
             offsets = torch.arange(layout.clients, device=value.device).view(-1, *(1,) * (value.dim() - 1))
             return F.embedding(value.long() + offsets * table.shape[1], table.flatten(0, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rectified:
+    """A group norm, a value that is added to its result, and the rectifier: one kernel where there are any."""
+
+    norm: GroupNorm
+    value: int  # what it normalises
+    shortcut: int | None
+    rectify: bool = True
+
+
+def _rectified(program: Program) -> tuple[dict[int, _Rectified], frozenset[int]]:
+    """Return the rectifiers, by their places, that can be part of a norm, and the places of what is part of them."""
+    steps = program.steps
+    users = [value for step in steps for value in step.inputs]
+    found: dict[int, _Rectified] = {}
+    inside: set[int] = set()
+
+    def alone(value: int, kind: type[GroupNorm | Combine]) -> bool:
+        return value > 0 and users.count(value) == 1 and isinstance(steps[value - 1].operation, kind)
+
+    for place, step in enumerate(steps):
+        if not is_relu(step) or len(step.shape) != 3:
+            continue
+        value, shortcut, within = step.inputs[0], None, set[int]()
+        if alone(value, Combine) and steps[value - 1].operation == Combine(function=torch.add):
+            one, other = steps[value - 1].inputs
+            within, (value, shortcut) = {value - 1}, (one, other) if alone(one, GroupNorm) else (other, one)
+        if not alone(value, GroupNorm):
+            continue
+        norm = steps[value - 1].operation
+        assert isinstance(norm, GroupNorm)
+        found[place] = _Rectified(norm=norm, value=steps[value - 1].inputs[0], shortcut=shortcut)
+        inside |= within | {value - 1}
+    return found, frozenset(inside)
+
+
+def _normalise(
+    own: _Rectified, values: Sequence[Tensor], parameters: Sequence[Tensor], layout: ByBatch | _ByClient
+) -> Tensor:
+    images, norm = values[own.value], own.norm
+    shortcut = None if own.shortcut is None else values[own.shortcut]
+    scale, shift = (None if slot is None else parameters[slot] for slot in (norm.weight, norm.bias))
+    clients_first = layout.clients == 1 or isinstance(layout, _ByClient)
+    if clients_first and group_norm.reads(images, norm.groups) and (shortcut is None or shortcut.dtype == images.dtype):
+        return group_norm.normalised(
+            images, norm.groups, scale, shift, norm.epsilon, shortcut=shortcut, rectify=own.rectify
+        )
+    result = layout.group_norm(images, norm, scale, shift)
+    result = result if shortcut is None else result + shortcut
+    return F.relu(result) if own.rectify else result
 
 
 def _mask(

@@ -15,7 +15,6 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.fused import Images
 from tacit.training.private.ghost_norms import Gram, Sequences
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.norms import formed
 from tacit.training.private.probe import in_full_precision
 from tacit.training.private.windows import _Windows, convolution
 from tacit.training.settings import cross_entropy
@@ -238,25 +237,6 @@ def test_gradients_are_held_where_they_are_smaller_than_what_they_are_made_of() 
 
 
 @gpu
-@pytest.mark.parametrize(
-    ("groups", "channels", "places"), [(8, 64, (32, 32)), (1, 5, (3,)), (3, 21, (7, 5)), (2, 4, ())]
-)
-def test_gradients_of_group_norm(
-    groups: int, channels: int, places: tuple[int, ...], plain: pytest.MonkeyPatch
-) -> None:
-    layer = nn.GroupNorm(groups, channels, eps=1e-3).cuda()
-    inputs, gradients = 3.0 + _drawn(11, channels, *places), _drawn(11, channels, *places, seed=8)
-    found = formed(layer, inputs, gradients)
-    plain.setattr(fused, "reads_groups", lambda *_: False)
-    for own, expected in zip(found, formed(layer, inputs, gradients), strict=True):
-        torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
-    layer.weight.requires_grad_(False)
-    plain.undo()
-    (shift,) = formed(layer, inputs, gradients)
-    assert torch.equal(shift, found[1])
-
-
-@gpu
 def test_sums_of_a_network_are_those_of_full_precision() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -285,7 +265,6 @@ def test_on_a_cpu_there_are_no_kernels() -> None:
     rows = torch.ones(2, 3)
     assert not fused.reads_rows(rows)
     assert not fused.reads_positions(torch.ones(1, 2, 3, 3), torch.ones(1, 2, 3, 3))
-    assert not fused.reads_groups(torch.ones(1, 2, 3), torch.ones(1, 2, 3), 1)
     own = convolution(nn.Conv2d(2, 3, 3), [(torch.ones(1, 2, 5, 5), torch.ones(1, 3, 3, 3))])
     assert type(own).__name__ == "Formed"
 

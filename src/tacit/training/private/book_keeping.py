@@ -8,6 +8,7 @@ run as the layers they consist of (:mod:`tacit.training.batchable`), with the mo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from tacit.training import group_norm
 from tacit.training.batchable import batchable, pairs
 from tacit.training.private import images
 from tacit.training.private.clipping import Clipping
@@ -64,7 +66,7 @@ class BookKeeping:
         places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
         self._places = [[places[id(p)] for p in unit.parameters] for unit in self._units]
         self._modes = pairs(self._model, model)
-        self._heard: dict[nn.Module, list[_Kept | _Passed]] = {}
+        self._heard: dict[nn.Module, list[_Heard]] = {}
         self._joints = Joints()
         self.natively = False  # whether native kernels compute images' layers in the passes
 
@@ -95,8 +97,33 @@ class BookKeeping:
 
         Examples come first in every tensor but the last, which says how many calls each layer had.
         """
+        norms = [own for own in self._layers if isinstance(own, nn.GroupNorm) and "forward" not in vars(own)]
+        norms = norms if self._parameters[0].is_cuda else []
+        for norm in norms:
+            vars(norm)["forward"] = functools.partial(self._normalised, norm)
+        try:  # a model that computes parts of its forward pass once more asks norms in the backward pass too
+            losses, total, heard = self._forwards(features, labels, norms)
+            calls = [call for own in heard.values() for call in own]
+            # A norm's own gradient is asked for so that the pass comes by, whatever lies before it.
+            targets = [target for call in calls for target in call.targets]
+            found = list(torch.autograd.grad(total, targets, allow_unused=True))
+        finally:
+            for norm in norms:
+                del vars(norm)["forward"]
+        if any(gradient is None for gradient in found):
+            raise NoRule("the output of a layer is not used")
+        found.reverse()
+        for call in calls:
+            call.hear(*(found.pop() for _ in call.targets))
+        counts = torch.tensor([len(heard[layer]) for layer in self._layers], device="cpu")
+        return [losses.detach(), *(part for call in calls for part in call.given), counts]
+
+    def _forwards(
+        self, features: Tensor, labels: Tensor, norms: Sequence[nn.Module]
+    ) -> tuple[Tensor, Tensor, dict[nn.Module, list[_Heard]]]:
+        """Return each example's loss, their sum, and the calls of each layer; ``norms`` tell of theirs themselves."""
         self._heard = {layer: [] for layer in self._layers}
-        handles = [layer.register_forward_hook(self._listen) for layer in self._layers]
+        handles = [layer.register_forward_hook(self._listen) for layer in self._layers if layer not in norms]
         for own, original in self._modes:
             own.training = original.training
         for layer in self._layers:
@@ -111,7 +138,7 @@ class BookKeeping:
         finally:
             for handle in handles:
                 handle.remove()
-        heard, self._heard = self._heard, {}
+            heard, self._heard = self._heard, {}
         for layer, calls in heard.items():
             kind = type(layer).__name__
             if not calls:
@@ -119,15 +146,7 @@ class BookKeeping:
             wrong = [call.shape for call in calls if call.shape[:1] != labels.shape[:1]]
             if wrong:
                 raise NoRule(f"{kind} sees a value of shape {tuple(wrong[0])}, not one row per example")
-        # A norm's own gradient is asked for so that the pass comes by, whatever lies before it.
-        calls = [call for own in heard.values() for call in own]
-        found = torch.autograd.grad(total, [call.target for call in calls], allow_unused=True)
-        for call, gradient in zip(calls, found, strict=True):
-            if gradient is None:
-                raise NoRule("the output of a layer is not used")
-            call.hear(gradient)
-        counts = torch.tensor([len(heard[layer]) for layer in self._layers], device="cpu")
-        return [losses.detach(), *(part for call in calls for part in call.given), counts]
+        return losses, total, heard
 
     def summed(self, passed: list[Tensor], real: Tensor | None = None) -> tuple[list[Tensor], Tensor, Tensor | None]:
         """Return what :meth:`sums` returns of what :meth:`passed` told; the list is empty afterwards."""
@@ -196,13 +215,31 @@ class BookKeeping:
         made = _Passed(layer, inputs[0].detach(), edge) if isinstance(layer, NORMS) else _Kept(inputs[0].detach(), edge)
         self._heard[layer].append(made)
 
+    def _normalised(self, layer: nn.GroupNorm, *inputs: Any, **named: Any) -> Tensor:
+        """Return a group norm's outputs, by a kernel of which each example's gradients come back where there is one."""
+        own = dict(layer.named_parameters(recurse=False))
+        fits = len(inputs) == 1 and not named and all(part.dtype == torch.float32 for part in own.values())
+        if not fits or not group_norm.reads(inputs[0], layer.num_groups):
+            output: Tensor = nn.GroupNorm.forward(layer, *inputs, **named)
+            if layer in self._heard:
+                self._listen(layer, inputs, output)
+            return output
+        value: Tensor = inputs[0]
+        each = {
+            name: part.detach().expand(len(value), -1).requires_grad_(part.requires_grad) for name, part in own.items()
+        }
+        output = group_norm.normalised(value, layer.num_groups, each.get("weight"), each.get("bias"), layer.eps)
+        if output.grad_fn is not None and layer in self._heard:
+            self._heard[layer].append(_Scaled(value, [each[name] for name in ("weight", "bias") if name in each]))
+        return output
+
 
 class _Kept:
     """A call of a layer, whose input is kept until the gradient of its output is there."""
 
     def __init__(self, value: Tensor, edge: GradientEdge) -> None:
         self.shape = value.shape
-        self.target = edge
+        self.targets = [edge]
         self._value = value
         self.given: Call
 
@@ -210,12 +247,24 @@ class _Kept:
         self.given = self._value, gradient
 
 
+class _Scaled:
+    """A call of a norm in which each example had a scale and a shift of its own."""
+
+    def __init__(self, value: Tensor, own: Sequence[Tensor]) -> None:
+        self.shape = value.shape
+        self.targets = [get_gradient_edge(part) for part in own if part.requires_grad]
+        self.given: tuple[Tensor, ...]
+
+    def hear(self, *gradients: Tensor) -> None:
+        self.given = gradients
+
+
 class _Passed:
     """A call of a norm: its gradients are formed when the backward pass comes by, and its input is let go."""
 
     def __init__(self, layer: nn.Module, value: Tensor, edge: GradientEdge) -> None:
         self.shape = value.shape
-        self.target = get_gradient_edge(trained(layer)[0])
+        self.targets = [get_gradient_edge(trained(layer)[0])]
         self._layer = layer
         self._value: Tensor | None = value
         self._node, self._place = edge.node, edge.output_nr
@@ -235,6 +284,9 @@ class _Passed:
                 own for own, asked in zip(images.formed(self._node), trains(self._layer), strict=True) if asked
             )
             self._value = None
+
+
+_Heard = _Kept | _Scaled | _Passed
 
 
 def _blocks_of(

@@ -30,7 +30,6 @@ Pair = tuple[int, int]
 _KINDS = (torch.float32, torch.bfloat16, torch.float16)
 _PROGRAMS = 1024  # blocks of threads that keep a GPU busy; an H200 has 132 processors
 _SINCE = (8, 0)  # GPUs have products in TF32 and double precision
-_MOST_CHANNELS = 256  # of a group that a block of threads holds
 _MEASURE, _ADD, _HOLD = range(3)  # tasks of the kernel that forms gradients
 _TILES = 528  # blocks of threads that each hold a tile of gradients, four for a processor
 _OUT, _IN, _AT = 32, 64, 16  # such a tile's sides, and examples at a time, where products are in double precision
@@ -39,12 +38,12 @@ MOST_POSITIONS = 64  # whose Gram matrices a block of threads holds
 _WIDEST = 1 << 30  # numbers of an example, which are counted in 32 bits
 
 
-def _jit(*runtime: str) -> Callable[[Any], Any]:
+def jit(*runtime: str) -> Callable[[Any], Any]:
     """Compile a kernel once for all values of the arguments ``runtime``, others by whether 16 divides them, say."""
     return lambda function: function if triton is None else triton.jit(function, do_not_specialize=list(runtime))
 
 
-@_jit("each")
+@jit("each")
 def _squares(
     rows: tl.tensor, found: tl.tensor, step: tl.tensor, width: tl.tensor, each: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
@@ -59,7 +58,7 @@ def _squares(
     tl.store(found + row.to(tl.int64) * tl.num_programs(1) + part, tl.sum(total))
 
 
-@_jit("count", "each")
+@jit("count", "each")
 def _combined(
     factors: tl.tensor,
     rows: tl.tensor,
@@ -112,7 +111,7 @@ def combined(factors: Tensor, rows: Tensor) -> Tensor:
     return found[0] if len(found) == 1 else found.sum(0)
 
 
-@_jit("count", "positions", "each")
+@jit("count", "positions", "each")
 def _outer(
     factors: tl.tensor,
     a: tl.tensor,
@@ -169,7 +168,7 @@ def outer(factors: Tensor, inputs: Tensor, gradients: Tensor) -> Tensor:
     return found[0] if parts == 1 else found.sum(0)
 
 
-@_jit()
+@jit()
 def _of_numbers(
     d: tl.tensor, a_channel: tl.tensor, in_row: tl.tensor, in_column: tl.tensor, size: tl.tensor, columns: tl.tensor
 ) -> tl.tensor:
@@ -177,7 +176,7 @@ def _of_numbers(
     return d // size * a_channel + d % size // columns * in_row + d % columns * in_column
 
 
-@_jit("task", "examples", "each")
+@jit("task", "examples", "each")
 def _formed(
     a: tl.tensor,
     b: tl.tensor,
@@ -245,7 +244,7 @@ def _formed(
         tl.store(found + group.to(tl.int64) * height * width + place, total, mask=inside)
 
 
-@_jit()
+@jit()
 def _gram(
     a: tl.tensor,
     b: tl.tensor,
@@ -380,64 +379,6 @@ class Images:
         return a, b, [example, channel, *inside, *at, *b.stride(), b.shape[2], b.shape[1], self.width]
 
 
-@_jit("channels", "positions")
-def _normalised(
-    a: tl.tensor,
-    b: tl.tensor,
-    scales: tl.tensor,
-    shifts: tl.tensor,
-    channels: tl.tensor,
-    positions: tl.tensor,
-    epsilon: tl.tensor,
-    CHANNELS: tl.constexpr,
-    AT: tl.constexpr,
-) -> None:
-    group = tl.program_id(0).to(tl.int64)
-    channel = tl.arange(0, CHANNELS)
-    begin = (group * channels + channel)[:, None] * positions
-    a1 = tl.zeros([CHANNELS, AT], tl.float64)
-    a2 = tl.zeros([CHANNELS, AT], tl.float64)
-    b1 = tl.zeros([CHANNELS, AT], tl.float64)
-    ab = tl.zeros([CHANNELS, AT], tl.float64)
-    for first in range(0, positions, AT):
-        t = first + tl.arange(0, AT)
-        inside = (channel < channels)[:, None] & (t < positions)[None, :]
-        met = tl.load(a + begin + t[None, :], mask=inside, other=0.0).to(tl.float64)
-        own = tl.load(b + begin + t[None, :], mask=inside, other=0.0).to(tl.float64)
-        a1 += met
-        a2 += met * met
-        b1 += own
-        ab += met * own
-    count = channels * positions
-    mean = tl.sum(a1) / count
-    variance = tl.maximum(tl.sum(a2) / count - mean * mean, 0.0)
-    shift = tl.sum(b1, 1)
-    scale = (tl.sum(ab, 1) - mean * shift) / tl.sqrt(variance + epsilon)
-    tl.store(scales + group * channels + channel, scale, mask=channel < channels)
-    tl.store(shifts + group * channels + channel, shift, mask=channel < channels)
-
-
-def group_norm(inputs: Tensor, gradients: Tensor, groups: int, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Return each example's gradients of a group norm's scale and shift, ``(B, channels)`` both.
-
-    Args:
-        inputs: of the norm.
-        gradients: of its outputs.
-        groups: of channels, which are normalised together.
-        epsilon: what is added to the variance.
-    """
-    a, b = inputs.contiguous(), gradients.contiguous()
-    examples, channels = a.shape[:2]
-    each, positions = channels // groups, a.shape[2:].numel()
-    scales, shifts = a.new_empty(examples, channels), a.new_empty(examples, channels)
-    block = triton.next_power_of_2(each)
-    with torch.cuda.device(a.device):
-        _normalised[(examples * groups,)](
-            a, b, scales, shifts, each, positions, epsilon, CHANNELS=block, AT=max(4, 1024 // block)
-        )
-    return scales, shifts
-
-
 def reads_rows(rows: Tensor) -> bool:
     """Return whether kernels square and add up rows that lie so."""
     return (
@@ -455,13 +396,6 @@ def reads_positions(inputs: Tensor, gradients: Tensor) -> bool:
     if not (kinds and inputs.is_cuda and inputs.numel() and gradients.numel() and inputs[0].numel() < _WIDEST):
         return False
     return torch.cuda.get_device_capability(inputs.device) >= _SINCE and _works(inputs.device)
-
-
-def reads_groups(inputs: Tensor, gradients: Tensor, groups: int) -> bool:
-    """Return whether a kernel forms gradients of a group norm of such inputs, and gradients of outputs."""
-    kinds = inputs.dtype == gradients.dtype == torch.float32
-    fits = inputs.is_cuda and inputs.numel() > 0 and inputs.shape[1] // groups <= _MOST_CHANNELS
-    return kinds and fits and _works(inputs.device)
 
 
 @cache

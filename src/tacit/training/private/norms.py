@@ -13,16 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.training.private import fused
 from tacit.training.private.ghost_norms import Formed, LayerGradients, shapes, trains
 
 
 def formed(layer: nn.Module, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """Return each example's gradients of what trains, given a call's input and the gradient of its output."""
     weight, bias = trains(layer)
-    if isinstance(layer, nn.GroupNorm) and fused.reads_groups(a, b, layer.num_groups):
-        scale, shift = fused.group_norm(a, b, layer.num_groups, layer.eps)
-        return (*((scale,) if weight else ()), *((shift,) if bias else ()))
     normal, summed = _RULES[type(layer)](layer)
     return (*((summed(b * normal(a)),) if weight else ()), *((summed(b),) if bias else ()))
 
