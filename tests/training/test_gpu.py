@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.tasks.models import build
+from tacit.training import cost
 from tacit.training.captured import CapturedTrainer
 from tacit.training.cohort import Holdings, Moved
 from tacit.training.evaluation import Evaluator
@@ -190,7 +191,7 @@ def test_a_model_that_fills_the_gpu_trains_by_client_in_one_graph() -> None:
     for form in forms:
         trainer = cohort_trainer(module=module, holdings=holdings, settings=settings, loss=cross_entropy, form=form)
         if form == "auto":
-            assert (trainer.form, "one after another" in trainer.reason) == ("grouped", True)
+            assert (trainer.form, "side by side" in trainer.reason) == ("grouped", True)
         own: dict[int, NDArray[np.float32]] = {}
         model = trainer.layout.read(module).numpy()
         trainer.train(model, [0, 1, 2], np.arange(3), 1, lambda c, u, _, own=own: own.__setitem__(c, u.copy()))  # type: ignore[misc]  # bound now
@@ -199,6 +200,26 @@ def test_a_model_that_fills_the_gpu_trains_by_client_in_one_graph() -> None:
     for client, update in found[0].items():
         expected = found[1][client]
         assert np.linalg.norm(update - expected) < 1e-4 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("settings", [SMOOTH, ONE_EPOCH], ids=["smooth", "plain"])
+@pytest.mark.parametrize("sizes", [[16] * 4, [7, 90, 16, 33, 1, 40]], ids=["even", "skewed"])
+def test_clients_side_by_side_train_as_one_by_one(
+    settings: LocalTraining, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "_FILLS_BY_PRODUCTS", 0.0)
+    module = smooth_cnn()
+    expected = train(module, "cpu", settings, sizes, form="loop", rounds=2)
+    found = train(module, "cuda", settings, sizes, rounds=2)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-6)
+    np.testing.assert_array_equal(train(module, "cuda", settings, sizes, rounds=2), found)
+
+
+def test_clients_side_by_side_whose_pass_counts_train_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Counting()
+    expected = train(module, "cpu", ONE_EPOCH, [20, 20, 12], form="loop")
+    monkeypatch.setattr(cost, "_FILLS_A_GPU", 0.0)
+    np.testing.assert_allclose(train(module, "cuda", ONE_EPOCH, [20, 20, 12]), expected, rtol=1e-3, atol=2e-6)
 
 
 class Reader(nn.Module):

@@ -4,15 +4,21 @@ A step of a small model is some sixty kernels of a few microseconds; launching t
 running them. A graph is launched as one. It is captured for each shape (clients, batch, steps up to a power of two) and
 reads its batch by a counter on the device, so that a round is a few copies and then nothing but replays. Clients come
 by size, the largest first: when half of them have run out of examples, a graph of the others takes over.
+
+Where one client's operations nearly keep a GPU busy, each client of a chunk has operations of its own, as branches of
+one graph: while one is at its small layers, others fill the processors that those leave idle.
 """
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +30,7 @@ from tacit.training.vmapped import VmappedNetwork
 _WARM_UPS = 3
 _MULTIPLES = ((64, 32), (16, 8), (1, 1))  # from so many clients on, a chunk is filled up to a multiple of
 _MOST_SHAPES = 8  # of cohorts; old ones are dropped
+ASIDE = 4  # clients whose operations run side by side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +57,32 @@ def _steady_kernels() -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark = before
 
 
+@contextmanager
+def no_garbage() -> Iterator[None]:
+    """Leave garbage for later: a graph in it that were freed while another is captured would spoil that."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
 class CapturedTrainer:
     """Trains chunks of clients by replaying graphs; the same arithmetic as the trainer it captures."""
 
-    def __init__(self, trainer: StackedTrainer, settings: LocalTraining) -> None:
+    def __init__(self, trainer: StackedTrainer, settings: LocalTraining, *, apart: bool = False) -> None:
+        """Say what is captured.
+
+        Args:
+            trainer: takes the steps.
+            settings: local SGD.
+            apart: whether each client of a chunk, of at most :data:`ASIDE`, has operations of its own.
+        """
         self._trainer = trainer
         self._settings = settings
+        self._apart = apart
         self._captures: dict[tuple[int, int, int, bool], _Capture] = {}
         self._pool: Any = None  # graphs never run at the same time, and share what is theirs while they run
         network = trainer.network
@@ -73,7 +100,7 @@ class CapturedTrainer:
         # Poisson cohorts differ in size every round: rounded up, they share a few graphs. Copies of the last client
         # fill up, and their results are left out.
         if self._fails:
-            return self._trainer.train_there(model, holdings, chunk)
+            return self._plainly(model, holdings, chunk)
         count = len(chunk.clients)
         filled = chunk.filled(next(multiple for least, multiple in _MULTIPLES if count >= least))
         settings = self._settings
@@ -83,8 +110,8 @@ class CapturedTrainer:
         widths = [_width(live, len(filled.clients)) for live in plan.live.tolist()]
         capture = self._captures.get(shape)
         if capture is None and len(self._captures) >= _MOST_SHAPES:
-            if len(filled.clients) == 1:  # of clients one by one each may have a shape of its own
-                return self._trainer.train_there(model, holdings, chunk)
+            if self._apart:  # of so few clients each chunk may have a shape of its own
+                return self._plainly(model, holdings, chunk)
             self._captures.pop(next(iter(self._captures)))
         try:
             if capture is None:
@@ -98,12 +125,21 @@ class CapturedTrainer:
             self._captures.clear()
             self._fails = True
             torch.cuda.synchronize()
-            return self._trainer.train_there(model, holdings, chunk)
+            return self._plainly(model, holdings, chunk)
         self._load(capture, model, plan, chunk.rate)
         for width in widths:
             capture.graphs[width].replay()
         moved = self._trainer.moved(model, capture.state, capture.total, plan)
         return Moved(updates=moved.updates[:count], losses=moved.losses[:count])
+
+    def _plainly(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
+        """Train a chunk step by step, clients that have operations of their own one after another."""
+        chunks = [chunk.only(place) for place in range(len(chunk.clients))] if self._apart else [chunk]
+        moved = [self._trainer.train_there(model, holdings, own) for own in chunks]
+        if len(moved) == 1:
+            return moved[0]
+        losses = np.concatenate([own.losses for own in moved])
+        return Moved(updates=torch.cat([own.updates for own in moved]), losses=losses)
 
     def _room(self, model: Tensor, plan: Schedule, room: int) -> _Capture:
         clients = plan.rows.shape[1]
@@ -125,7 +161,8 @@ class CapturedTrainer:
             rows, keys, counts = (
                 t.index_select(0, capture.step)[0, :width] for t in (capture.rows, capture.keys, capture.counts)
             )
-            losses = self._trainer.step(state, holdings, rows, counts if ragged else None, keys, capture.rate)
+            take = self._side_by_side if self._apart and width > 1 else self._trainer.step
+            losses = take(state, holdings, rows, counts if ragged else None, keys, capture.rate)
             capture.total[:width].add_(losses * counts)
             capture.step.add_(1)
 
@@ -141,11 +178,26 @@ class CapturedTrainer:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         held, graph = held_by(self._parts), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with no_garbage(), torch.cuda.graph(graph, pool=self._pool):
             step()
         if held_by(self._parts) != held:
             raise RuntimeError("a pass changes a number that its module holds, which a graph would repeat")
         return graph
+
+    def _side_by_side(
+        self, state: Stack, holdings: Holdings, rows: Tensor, counts: Tensor | None, keys: Tensor, rate: Tensor
+    ) -> Tensor:
+        """Take one step with every client, each on a stream of its own, and return their mean losses."""
+        here, streams, losses = torch.cuda.current_stream(rows.device), _streams(rows.device)[: len(rows)], []
+        for place, stream in enumerate(streams):
+            own = slice(place, place + 1)
+            stream.wait_stream(here)
+            with torch.cuda.stream(stream):
+                real = None if counts is None else counts[own]
+                losses.append(self._trainer.step(state.only(place), holdings, rows[own], real, keys[own], rate))
+        for stream in streams:
+            here.wait_stream(stream)
+        return torch.cat(losses)
 
     def _load(self, capture: _Capture, model: Tensor, plan: Schedule, rate: float) -> None:
         capture.rate.fill_(rate)
@@ -156,6 +208,12 @@ class CapturedTrainer:
         capture.step.zero_()
         capture.total.zero_()
         self._trainer.restart(capture.state, model)
+
+
+@functools.cache
+def _streams(device: torch.device) -> list[torch.cuda.Stream]:
+    """Return streams for clients side by side; always the same, because matrix products keep 32 MB for each."""
+    return [torch.cuda.Stream(device) for _ in range(ASIDE)]  # type: ignore[no-untyped-call]  # torch gives it no types
 
 
 def _roomy(table: Tensor, room: int) -> Tensor:

@@ -157,6 +157,10 @@ class Chunk:
         clients = [*self.clients, *[self.clients[-1]] * empty]
         return replace(self, clients=clients, keys=np.concatenate([self.keys, self.keys[-1:].repeat(empty)]))
 
+    def only(self, place: int) -> Chunk:
+        """Return one client of the chunk."""
+        return replace(self, clients=[self.clients[place]], keys=self.keys[place : place + 1])
+
 
 class ChunkTrainer(Protocol):
     """A form of training."""
@@ -633,6 +637,8 @@ class StackedTrainer:
             return
         if settings.weight_decay:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=settings.weight_decay))
+        if active is not None and len(active) == 1 and isinstance(rate, Tensor) and not settings.momentum:
+            rate, active = rate * active[0], None  # one number for all of them
         if active is not None:  # a client that has run out of examples stands still, its momentum too
             gradients = [g * _spread(active, g, axis) for g in gradients]
         if settings.momentum:
@@ -645,6 +651,7 @@ class StackedTrainer:
             torch._foreach_add_(state.momentum, gradients)
             gradients = state.momentum if active is None else [m * _spread(active, m, axis) for m in state.momentum]
         if isinstance(rate, Tensor):
+            gradients = [_alike(g, p) for g, p in zip(gradients, parameters, strict=True)]
             torch._foreach_sub_(parameters, torch._foreach_mul(gradients, rate))
         else:
             torch._foreach_add_(parameters, gradients, alpha=-rate)
@@ -704,15 +711,32 @@ class Stack:
 
     def first(self, clients: int) -> Stack:
         """Return the models of the first so many clients, in the same memory; the client axis has to lead."""
+        return self._of(slice(clients))
+
+    def only(self, place: int) -> Stack:
+        """Return the model of one client in the same way."""
+        return self._of(slice(place, place + 1))
+
+    def _of(self, clients: slice) -> Stack:
         parts = (self.parameters, self.momentum, self.second)
-        parameters, momentum, second = ([own.detach()[:clients] for own in part] for part in parts)
+        parameters, momentum, second = ([own.detach()[clients] for own in part] for part in parts)
         return replace(
             self,
             parameters=[own.requires_grad_() for own in parameters],
             momentum=momentum,
             second=second,
-            steps=self.steps[:clients],
+            steps=self.steps[clients],
         )
+
+
+def _alike(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """Return a gradient with the strides of its parameter where both lie alike.
+
+    Those of axes of one number mean nothing, and yet parameters are moved one by one where any of them differs.
+    """
+    steps = zip(gradient.stride(), parameter.stride(), parameter.shape, strict=True)
+    alike = gradient.shape == parameter.shape and all(one == other or size == 1 for one, other, size in steps)
+    return gradient.as_strided(parameter.shape, parameter.stride()) if alike else gradient
 
 
 def _stack(part: Tensor, clients: int, axis: int) -> Tensor:

@@ -23,10 +23,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _PAYS_BELOW = 3e6
 # On two cores a ResNet-18's step (1.4e8, batches of 10) is as fast on both as two steps on one core each.
 _FILLS_A_CORE = 5e7
-# On an H200 a ResNet-18's step for many clients at once, whose convolutions are products of copied windows, took 0.3 of
-# the time of one after another at 1.8e8 (batches of 10), 0.8 at 1.1e9 (64), 0.9 at 2.2e9 (128) and 1.2 at 4.4e9 (256).
+# On an H200 a ResNet-18's step for many clients at once, whose convolutions are products of copied windows, took 0.8 of
+# the time of four side by side, each with convolutions of its own, at 1.7e8 (batches of 10), 1.2 at 5.3e8 (32) and 1.3
+# at 1.1e9 (64); a ResNet-8's 0.8 at 5e7 (64).
 _FILLS_A_GPU = 1e8
-_FILLS_BY_PRODUCTS = 1.5e9
+_FILLS_BY_PRODUCTS = 4e8
 MAPPED = 2.5  # what a call costs through vmap, of a plain one
 # An MLP with embeddings has 2e4 and 25 operations, and a straight program had 3 times a mapped step's speed; parameters
 # used directly 2e5, and 1.5 times. Of an encoder (2e6) nothing was gained, and a GRU's 600 operations take seconds to

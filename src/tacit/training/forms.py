@@ -12,8 +12,8 @@ loop       everything else, runs with hooks, and on CPUs models so large that on
 
 On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds, in the loop
 too. So do those of models with attention, whose clients train one after another on each core, by native attention
-(:mod:`tacit.training.native.attention`). On a GPU that one client alone keeps busy, clients train one after another,
-each by the same captured graph.
+(:mod:`tacit.training.native.attention`). On a GPU that one client nearly keeps busy, a few train side by side, each by
+operations of its own, as branches of a captured graph.
 
 All forms give the same result for a client (up to the order of floating-point sums), whoever trains beside it.
 """
@@ -31,7 +31,7 @@ from torch import nn
 from tacit.errors import ConfigError
 from tacit.limits import cores, memory
 from tacit.training.batchable import Attention, batchable, names_in
-from tacit.training.captured import CapturedTrainer
+from tacit.training.captured import ASIDE, CapturedTrainer
 from tacit.training.cohort import (
     ChunkTrainer,
     CohortTrainer,
@@ -65,7 +65,7 @@ _HELD = 8  # copies of the model that a worker holds: its own, gradient, update,
 _LARGE = 1 << 22  # parameters; sixteen copies of more fill no cache, and a good part of a small memory
 _FEW = "there are too few clients per core to gain from training them at once"
 _BUSY = "one client's operations keep the GPU busy: many clients at once would gain nothing"
-_ALONE = "one client keeps the GPU busy: clients train one after another, by a captured graph"
+_ALONE = "one client nearly keeps the GPU busy: a few train side by side, each by operations of its own"
 _HEAVY = "the model is so large that copies for many clients at once would cost more than they gain"
 _NATIVE = "one client's operations keep a core busy: clients train one after another, by native convolutions"
 _ATTENDS = "one client's operations keep a core busy: clients train one after another, by native attention"
@@ -278,17 +278,19 @@ class _Choice:
         """
         if self.form == "loop" and self._pythons:
             return _LAID_OUT
-        if self.form in ("loop", "images") or self._alone:
+        if self.form in ("loop", "images") or (self._alone and self._device.type == "cpu"):
             return 1
+        if self._alone:
+            return min(ASIDE, self._fitting())
         if self._device.type == "cpu":
             return max(1, LANES * _LARGE // max(self.layout.size, 1))
         return self._fitting()
 
     def _fitting(self) -> int:
-        """Return how many clients fit the GPU's memory: by what a step of two keeps for its backward pass."""
-        trainer = self._stacked()
+        """Return how many clients fit the GPU's memory: by what a step keeps for its backward pass."""
+        trainer, clients = self._stacked(), 1 if self._alone else 2
         width = min(self._settings.batch_size, len(self._holdings.labels))
-        rows = torch.arange(width, device=self._device).repeat(2, 1)
+        rows = torch.arange(width, device=self._device).repeat(clients, 1)
         kept: dict[int, int] = {}
 
         def count(tensor: torch.Tensor) -> torch.Tensor:
@@ -297,11 +299,11 @@ class _Choice:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            state = trainer.start(self._own_layout.read(self._module), 2)
+            state = trainer.start(self._own_layout.read(self._module), clients)
             trainer.network.outputs(state.parameters, self._holdings.features[rows], torch.zeros_like(rows[:, 0]))
         copies = 4 * _COPIES * self.layout.size
         free = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
-        return max(1, int(_SHARE * free / (_BESIDE * sum(kept.values()) / 2 + copies)))
+        return max(1, int(_SHARE * free / (_BESIDE * sum(kept.values()) / clients + copies)))
 
     def trainer(self) -> ChunkTrainer:
         """Return a trainer for one worker, with a model of its own."""
@@ -313,7 +315,7 @@ class _Choice:
             return self._loop(self.straight)
         stacked = self._stacked(self.straight)
         captured = self._device.type == "cuda" and settings.is_sgd
-        return CapturedTrainer(stacked, settings) if captured else stacked
+        return CapturedTrainer(stacked, settings, apart=self._alone) if captured else stacked
 
     def _loop(self, straight: StraightStep | None) -> LoopTrainer:
         return LoopTrainer(

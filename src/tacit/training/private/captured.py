@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from tacit.training.captured import no_garbage
 from tacit.training.dropout import watched_generators
 from tacit.training.parameters import held_by, hooked
 from tacit.training.private.double import blind
@@ -151,7 +152,8 @@ class _Graphs:
                 if drawn():  # what it drew would be the same in every replay
                     return None
             # Other threads may draw noise into pinned memory meanwhile: that is none of this graph's business.
-            with blind(), torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+            own = torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local")
+            with blind(), no_garbage(), own:
                 sums, losses, doubtful = self._form.sums(features, labels, real)
                 total = torch.cat([own.reshape(-1) for own in sums])
         except RuntimeError:  # a step that asks the device something while it computes, or too little memory for it
