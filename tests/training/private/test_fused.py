@@ -16,7 +16,7 @@ from tacit.training.private.fused import Images
 from tacit.training.private.ghost_norms import Gram, Sequences
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.probe import in_full_precision
-from tacit.training.private.windows import _Windows, convolution
+from tacit.training.private.windows import Passing, _Windows, convolution
 from tacit.training.settings import cross_entropy
 
 on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")]
@@ -220,7 +220,7 @@ def test_pixels_that_no_window_meets_do_not_count() -> None:
 
 @gpu
 def test_gradients_are_held_where_they_are_smaller_than_what_they_are_made_of() -> None:
-    for size, kind in ((20, "Formed"), (4, "_Passing"), (2, "Gram")):
+    for size, kind in ((20, "Formed"), (4, "Passing"), (2, "Gram")):
         layer = nn.Conv2d(64, 64, 3, padding=1).cuda()
         inputs, gradients = _drawn(5, 64, size, size), _drawn(5, 64, size, size, seed=8)
         with torch.no_grad():
@@ -228,6 +228,11 @@ def test_gradients_are_held_where_they_are_smaller_than_what_they_are_made_of() 
             assert type(found).__name__ == kind
             factors = torch.linspace(0.0, 1.0, 5, dtype=torch.float64).cuda()
             squares, sums = found.squares, found.weighted(factors)
+            if isinstance(found, Passing):
+                found.keep()
+                torch.testing.assert_close(found.squares, squares, rtol=1e-6, atol=0.0)
+                for own, other in zip(found.weighted(factors), sums, strict=True):
+                    torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
             with in_full_precision():
                 plainly = convolution(layer, [(inputs, gradients)])
         torch.testing.assert_close(squares, plainly.squares, rtol=1e-2, atol=0.0)

@@ -25,7 +25,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared, trained, trains
 from tacit.training.private.joint import Block, Joints, in_rows, unflattened
 from tacit.training.private.norms import NORMS, formed, over_calls
-from tacit.training.private.windows import convolution
+from tacit.training.private.windows import Passing, convolution
 from tacit.training.recurrence import Hidden
 from tacit.training.settings import Loss
 
@@ -177,7 +177,7 @@ class BookKeeping:
         }
         kept = [unit.rule([calls.pop(layer) for layer in unit.layers]) for unit in self._units]
         room = _SMALL * held
-        twice = [gradients for gradients in kept if isinstance(gradients, Twice)]
+        twice = [gradients for gradients in kept if isinstance(gradients, Twice | Passing)]
         for gradients in sorted(twice, key=lambda own: own.positions, reverse=True):
             if gradients.numbers <= room:
                 gradients.keep()

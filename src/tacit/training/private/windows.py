@@ -9,7 +9,6 @@ is the sum of the products of their pixels, of as many numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +46,7 @@ def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGra
     if own is not None and not gram_pays(*windows.sizes[1:], held=False):
         if layer.weight.numel() <= sum(part[0].numel() for part in calls[0]):  # what they are made of is let go
             return Formed(gradients=(own.held(), *shifts), shapes=shapes(layer))
-        return _Passing(own=own, shape=layer.weight.shape, bias=shift)
+        return Passing(own=own, shapes=shapes(layer), bias=shift)
     if layer.groups == 1 and gram_pays(*windows.sizes[1:]):
         return Gram(at=_Read(layer=layer, calls=calls) if windows.readable else windows, bias=shift)
     if layer.groups == 1 and windows.scarce:
@@ -57,23 +56,50 @@ def convolution(layer: nn.Conv1d | nn.Conv2d, calls: Sequence[Call]) -> LayerGra
     return Formed(gradients=(formed, *shifts), shapes=shapes(layer), channels_last=last)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Passing:
-    """Gradients that a kernel forms for their norms and once more for their sum, and holds nowhere in between."""
+class Passing:
+    """Gradients that a kernel forms for their norms and once more for their sum, and holds nowhere in between.
 
-    own: fused.Images
-    shape: torch.Size
-    bias: Tensor | None
-    doubtful: None = None
+    Where there is room beside what a step holds anyhow, :meth:`keep` has them formed once.
+    """
+
+    doubtful = None
+
+    def __init__(self, *, own: fused.Images, shapes: tuple[torch.Size, ...], bias: Tensor | None) -> None:
+        """Form nothing yet.
+
+        Args:
+            own: what they are made of.
+            shapes: of the weight, and of the bias where one trains.
+            bias: each example's gradient of the bias, where one trains.
+        """
+        self._own: fused.Images | None = own
+        self._shapes, self._bias = shapes, bias
+        self._kept: Formed | None = None
+        self.numbers = len(own.gradients) * shapes[0].numel()  # how many the weight's gradients are
+        self.positions = own.gradients.shape[2:].numel()  # what forming one of those costs
+
+    def keep(self) -> None:
+        """Form the gradients now and hold them; what they are made of is let go."""
+        assert self._own is not None
+        shifts = () if self._bias is None else (self._bias,)
+        self._kept, self._own = Formed(gradients=(self._own.held(), *shifts), shapes=self._shapes), None
 
     @property
     def squares(self) -> Tensor:
-        found = self.own.squares()
-        return found if self.bias is None else found + double.squares(self.bias)
+        """Their squared norms."""
+        if self._own is None:
+            assert self._kept is not None
+            return self._kept.squares
+        found = self._own.squares()
+        return found if self._bias is None else found + double.squares(self._bias)
 
     def weighted(self, factors: Tensor) -> list[Tensor]:
-        sums = [self.own.combined(factors).view(self.shape)]
-        return sums if self.bias is None else [*sums, double.combined(factors, self.bias)]
+        """Return the weighted sums."""
+        if self._own is None:
+            assert self._kept is not None
+            return self._kept.weighted(factors)
+        sums = [self._own.combined(factors).view(self._shapes[0])]
+        return sums if self._bias is None else [*sums, double.combined(factors, self._bias)]
 
 
 class _Windows:
