@@ -33,7 +33,6 @@ from tacit.shares import Rows, Shares
 from tacit.training import cpu, native
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
-from tacit.training.straight import StraightStep
 from tacit.vectors import Vector
 
 Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
@@ -472,6 +471,27 @@ class Network(Protocol):
         ...
 
 
+class Straight(Protocol):
+    """Computes steps without autograd, where it knows how to."""
+
+    def __call__(self, *given: Tensor | None) -> list[Tensor] | None:
+        """Return what :meth:`StackedTrainer.differentiated` returns, or None where that is to compute it."""
+        ...
+
+    def descent(
+        self,
+        parameters: list[Tensor],
+        features: Tensor,
+        labels: Tensor,
+        rows: Tensor,
+        keys: Tensor,
+        rate: float,
+        total: Tensor,
+    ) -> bool:
+        """Take many steps of plain SGD; return whether it did. Parameters are moved, losses added to ``total``."""
+        ...
+
+
 class StackedTrainer:
     """Trains chunks of clients in one tensor program: every parameter has a client axis, and a step moves all of them.
 
@@ -486,7 +506,7 @@ class StackedTrainer:
         layout: Parameters,
         settings: LocalTraining,
         loss: Loss,
-        straight: StraightStep | None = None,
+        straight: Straight | None = None,
     ) -> None:
         """Say what trains, and how.
 
@@ -541,7 +561,7 @@ class StackedTrainer:
         full = (plan.counts == plan.rows.shape[2]).all(1)
         count = len(full) if full.all() else int(full.argmin())
         given = holdings.features, holdings.labels, plan.rows[:count], plan.keys[:count], rate, total
-        return count if count and self._straight.descent(state.parameters, [], *given) else 0
+        return count if count and self._straight.descent(state.parameters, *given) else 0
 
     def start(self, model: Tensor, clients: int) -> Stack:
         """Return K copies of the model, ready to train; one client's on a CPU is the one before it, written over."""

@@ -182,7 +182,7 @@ class LoopTrainer:
         count = len(full) if full.all() else int(full.argmin())
         keys = plan.keys[:count, place] if self._keys else plan.rows.new_zeros(count)
         given = holdings.features, holdings.labels, plan.rows[:count, place], keys, rate, total
-        return count if count and self._straight.descent(self._trained, self._kept, *given) else 0
+        return count if count and self._straight.descent(self._trained, *given, self._kept) else 0
 
     def _hooked(self, holdings: Holdings, plan: Schedule, chunk: Chunk, place: int) -> float:
         """Take a client's steps by the hooks, and return the mean loss."""

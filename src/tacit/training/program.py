@@ -159,6 +159,12 @@ def is_relu(step: ProgramStep) -> bool:
     return isinstance(function, nn.ReLU) or function in (torch.relu, F.relu)
 
 
+def is_relu6(step: ProgramStep) -> bool:
+    """Return whether a step is the rectifier that ends at six."""
+    function = step.operation.function if isinstance(step.operation, Pointwise) else None
+    return isinstance(function, nn.Hardtanh) and (function.min_val, function.max_val) == (0.0, 6.0)
+
+
 _POINTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
     nn.Hardtanh, nn.Hardswish, nn.Identity,

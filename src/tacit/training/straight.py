@@ -82,13 +82,13 @@ class StraightStep:
     def descent(
         self,
         parameters: Sequence[Tensor],
-        beside: Sequence[Tensor],
         features: Tensor,
         labels: Tensor,
         rows: Tensor,
         keys: Tensor,
         rate: float,
         total: Tensor,
+        beside: Sequence[Tensor] = (),
     ) -> bool:
         """Take many steps of plain SGD without coming back to Python; return whether there is a program for them.
 
@@ -97,13 +97,13 @@ class StraightStep:
 
         Args:
             parameters: of the clients; moved in place.
-            beside: what else a step is given, and changes by itself.
             features: what the rows point to.
             labels: the same.
             rows: of every step, ``(S, K, B)``, or ``(S, B)`` of one client.
             keys: of every step, ``(S, K)`` or ``(S,)``.
             rate: the learning rate.
             total: of each client; the losses of its examples are added to it.
+            beside: what else a step is given, and changes by itself.
         """
         batches = ((rows.shape[1:] + part.shape[1:], part.dtype) for part in (features, labels))
         laid = [(shape, _contiguous(shape), kind) for shape, kind in batches]

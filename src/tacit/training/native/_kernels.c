@@ -26,6 +26,7 @@ static float *scratch(idx floats)
 }
 
 #include "images.h"
+#include "head.h"
 #include "recurrence.h"
 #include "windows.h"
 #include "attention.h"
@@ -39,12 +40,22 @@ typedef struct {
                 double, int);
     int (*norm_back)(const float *, const float *, const float *, const float *, const float *, const float *, float *,
                      float *, float *, float *, idx, idx, idx, idx, int, int);
+    void (*total)(const float *, float *, idx, idx, idx);
+    void (*add)(const float *, const float *, float *, idx);
+    void (*mean)(const float *, float *, idx, idx, idx);
+    void (*mean_back)(const float *, float *, idx, idx, idx, int);
+    void (*linear)(const float *, const float *, const float *, float *, idx, idx, idx);
+    void (*linear_back)(const float *, const float *, const float *, float *, float *, float *, idx, idx, idx, int);
+    void (*step)(const float *, float, float *, idx);
     int (*recur)(const recurrence *, float *const *);
     int (*recur_back)(const recurrence *, float *const *);
     int (*recur_heard)(const recurrence *, float *const *);
     int (*slide)(const window *, const float *, const float *, const float *, float *);
     int (*slide_back)(const window *, const float *, const float *, float *, int);
     int (*slide_kernel)(const window *, const float *, const float *, float *);
+    int (*apart)(const window *, const float *, const float *, const float *, float *);
+    int (*apart_back)(const window *, const float *, const float *, float *, int);
+    int (*apart_kernel)(const window *, const float *, const float *, float *);
     int (*attend)(const attention *, float *const *);
     int (*attend_back)(const attention *, float *const *);
     void (*gelu)(const float *, float *, float *, idx, int);
@@ -134,6 +145,128 @@ static PyObject *answer(int done)
     Py_RETURN_NONE;
 }
 
+static window read_window(const idx *v)
+{
+    window q = {v[0], v[1], v[2], v[3], 0, 0, v[4], v[5], v[6], v[7], v[8], v[9], v[10]};
+    q.oh = (q.h + 2 * q.ph - q.kh) / q.sh + 1, q.ow = (q.w + 2 * q.pw - q.kw) / q.sw + 1;
+    return q;
+}
+
+/* The kernels of images' layers by their numbers in a list of calls, and of how many arrays and sizes each is given;
+ * native/calls.py has the same table. */
+enum { CONVOLVE, KERNEL, SLIDE, SLIDE_BACK, SLIDE_KERNEL, NORM, NORM_BACK, TOTAL, ADD, GATHER, MEAN, MEAN_BACK, LINEAR,
+       LINEAR_BACK, ENTROPY, STEP, APART, APART_BACK, APART_KERNEL, KINDS };
+static const struct {
+    int arrays, sizes;
+} expected[KINDS] = {{4, 10}, {3, 6}, {4, 11}, {3, 12}, {3, 11}, {6, 6}, {10, 5}, {2, 3}, {3, 1}, {3, 3},
+                     {2, 3}, {2, 4}, {4, 3}, {6, 4}, {5, 2}, {3, 1}, {4, 11},
+                     {3, 12}, {3, 11}};
+
+static int call(idx kind, float *const *at, const idx *v, idx number)
+{
+    convolution q;
+    window w;
+    double epsilon;
+    if (kind == CONVOLVE || kind == KERNEL)
+        q = read_convolution(v);
+    if (kind == SLIDE || kind == SLIDE_BACK || kind == SLIDE_KERNEL || kind >= APART)
+        w = read_window(v);
+    switch (kind) {
+    case CONVOLVE:
+        return active->convolve(&q, at[0], at[1], v[6], v[7], (int)v[8], at[2], at[3], (int)v[9]);
+    case KERNEL:
+        return active->kernel(&q, at[0], at[1], at[2]);
+    case SLIDE:
+        return active->slide(&w, at[0], at[1], at[2], at[3]);
+    case SLIDE_BACK:
+        return active->slide_back(&w, at[0], at[1], at[2], (int)v[11]);
+    case SLIDE_KERNEL:
+        return active->slide_kernel(&w, at[0], at[1], at[2]);
+    case NORM:
+        memcpy(&epsilon, v + 5, sizeof epsilon);
+        return active->norm(at[0], at[1], at[2], at[3], at[4], at[5], v[0], v[1], v[2], v[3], epsilon, (int)v[4]);
+    case NORM_BACK:
+        return active->norm_back(at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], at[9], v[0], v[1], v[2],
+                                 v[3], (int)v[4], 0);
+    case TOTAL:
+        return active->total(at[0], at[1], v[0], v[1], v[2]), 1;
+    case ADD:
+        return active->add(at[0], at[1], at[2], v[0]), 1;
+    case GATHER:
+        return gather(at[0], (const int64_t *)at[1] + number * v[0], at[2], v[0], v[1], v[2]), 1;
+    case MEAN:
+        return active->mean(at[0], at[1], v[0], v[1], v[2]), 1;
+    case MEAN_BACK:
+        return active->mean_back(at[0], at[1], v[0], v[1], v[2], (int)v[3]), 1;
+    case LINEAR:
+        return active->linear(at[0], at[1], at[2], at[3], v[0], v[1], v[2]), 1;
+    case LINEAR_BACK:
+        return active->linear_back(at[0], at[1], at[2], at[3], at[4], at[5], v[0], v[1], v[2], (int)v[3]), 1;
+    case ENTROPY:
+        return entropy(at[0], (const int64_t *)at[1], (const int64_t *)at[2] + number * v[0], at[3], at[4], v[0], v[1]),
+               1;
+    case STEP:
+        return active->step(at[0], *at[1], at[2], v[0]), 1;
+    case APART:
+        return active->apart(&w, at[0], at[1], at[2], at[3]);
+    case APART_BACK:
+        return active->apart_back(&w, at[0], at[1], at[2], (int)v[11]);
+    default:
+        return active->apart_kernel(&w, at[0], at[1], at[2]);
+    }
+}
+
+#define PLACE_BITS 40 /* of where an array begins; the bits above say in whose memory */
+#define MOST_ARRAYS 10
+#define MOST_SIZES 12
+
+/* Runs a list of calls: for each its kind, its arrays and its sizes. `number` says for the how manieth time, for those
+ * who read the rows of a batch. The answer says whether there was memory. */
+static int run_calls(const idx *list, const idx *end, const idx *bases, idx *at_fault, Py_ssize_t count, idx number)
+{
+    while (list < end) {
+        const idx kind = *list++;
+        if (kind < 0 || kind >= KINDS || end - list < expected[kind].arrays + expected[kind].sizes)
+            return *at_fault = 1, 1;
+        float *at[MOST_ARRAYS];
+        idx sizes[MOST_SIZES];
+        for (int i = 0; i < expected[kind].arrays; i++, list++) {
+            if (*list >= 0 && *list >> PLACE_BITS >= count)
+                return *at_fault = 1, 1;
+            at[i] = *list < 0 ? NULL : (float *)bases[*list >> PLACE_BITS] + (*list & (((idx)1 << PLACE_BITS) - 1));
+        }
+        for (int i = 0; i < expected[kind].sizes; i++)
+            sizes[i] = *list++;
+        if (!call(kind, at, sizes, number))
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *perform(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx *v = PyMem_Calloc((size_t)given + 1, sizeof *v), fault = 0;
+    if (!v)
+        return PyErr_NoMemory();
+    if (given < 3 || !integers(args, given, given, v)) {
+        PyMem_Free(v);
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a list, its length and a number");
+    }
+    int done = 1;
+    Py_BEGIN_ALLOW_THREADS
+    const idx *list = (const idx *)v[0];
+    for (idx number = 0; number < v[2] && done && !fault; number++)
+        done = run_calls(list, list + v[1], v + 3, &fault, given - 3, number);
+    Py_END_ALLOW_THREADS
+    PyMem_Free(v);
+    if (fault)
+        return PyErr_Format(PyExc_ValueError, "no list of calls");
+    return answer(done);
+}
+
+/* Of DP-SGD's passes, layer by layer and by several threads. */
+
 /* Gives every thread some tiles, or of large kernels, which it would transform for itself, some outputs. */
 static int convolve_by(const convolution *q, const idx *v, int threads)
 {
@@ -166,20 +299,6 @@ static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t give
     return answer(done);
 }
 
-static PyObject *kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[9];
-    if (!integers(args, given, 9, v))
-        return NULL;
-    const convolution q = read_convolution(v + 3);
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
 static PyObject *kernel_each(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
@@ -196,65 +315,6 @@ static PyObject *kernel_each(PyObject *self, PyObject *const *args, Py_ssize_t g
     for (idx i = 0; i < n; i++)
         done = done && active->kernel(&q, (float *)v[0] + i * image, (float *)v[1] + i * output,
                                       (float *)v[2] + i * kernels_of);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
-/* Sizes of a convolution by windows, checked: what is no convolution is refused. */
-static int read_window(const idx *v, window *q)
-{
-    *q = (window){v[0], v[1], v[2], v[3], 0, 0, v[4], v[5], v[6], v[7], v[8], v[9], v[10]};
-    int fits = q->n >= 0 && q->o % 16 == 0 && q->ph >= 0 && q->pw >= 0;
-    for (int i = 1; i < 9; i++)
-        fits = fits && v[i] > 0;
-    fits = fits && q->kh <= q->h + 2 * q->ph && q->kw <= q->w + 2 * q->pw;
-    if (!fits)
-        return PyErr_Format(PyExc_ValueError, "%zd images of %zd x %zd x %zd, %zd kernels of %zd x %zd: no convolution",
-                            q->n, q->h, q->w, q->c, q->o, q->kh, q->kw) != NULL;
-    q->oh = (q->h + 2 * q->ph - q->kh) / q->sh + 1, q->ow = (q->w + 2 * q->pw - q->kw) / q->sw + 1;
-    return 1;
-}
-
-static PyObject *slide(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[15];
-    window q;
-    if (!integers(args, given, 15, v) || !read_window(v + 4, &q))
-        return NULL;
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->slide(&q, (float *)v[0], (float *)v[1], (float *)v[2], (float *)v[3]);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
-static PyObject *slide_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[15];
-    window q;
-    if (!integers(args, given, 15, v) || !read_window(v + 3, &q))
-        return NULL;
-    if (q.c % 16)
-        return PyErr_Format(PyExc_ValueError, "the gradient of %zd channels, which are no multiple of 16", q.c);
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->slide_back(&q, (float *)v[0], (float *)v[1], (float *)v[2], (int)v[14]);
-    Py_END_ALLOW_THREADS
-    return answer(done);
-}
-
-static PyObject *slide_kernel(PyObject *self, PyObject *const *args, Py_ssize_t given)
-{
-    (void)self;
-    idx v[14];
-    window q;
-    if (!integers(args, given, 14, v) || !read_window(v + 3, &q))
-        return NULL;
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = active->slide_kernel(&q, (float *)v[0], (float *)v[1], (float *)v[2]);
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -497,20 +557,16 @@ static PyObject *rest(PyObject *self, PyObject *nothing)
 }
 
 static PyMethodDef methods[] = {
+    {"perform", FAST(perform), METH_FASTCALL,
+     "perform(list of calls, its length, how many times, addresses to which the list refers)"},
     {"convolve", FAST(convolve), METH_FASTCALL,
      "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned,"
      " add, threads)"},
-    {"kernel", FAST(kernel), METH_FASTCALL, "kernel(x, grad, grad_weight, n, h, w, c, o, pad)"},
     {"kernel_each", FAST(kernel_each), METH_FASTCALL,
      "kernel_each(x, grad, grad_weights, n, h, w, c, o, pad, threads): of each image"},
     {"gram", FAST(gram), METH_FASTCALL, "gram(x, grad, found, n, h, w, c, o, kh, kw, sh, sw, dh, dw, threads)"},
     {"clipped", FAST(clipped), METH_FASTCALL,
      "clipped(x, grad, factors, sums, n, h, w, c, o, kh, kw, sh, sw, dh, dw, threads)"},
-    {"slide", FAST(slide), METH_FASTCALL, "slide(x, weight, bias, out, n, h, w, c, o, kh, kw, sh, sw, ph, pw)"},
-    {"slide_back", FAST(slide_back), METH_FASTCALL,
-     "slide_back(grad, weight, grad_x, n, h, w, c, o, kh, kw, sh, sw, ph, pw, add)"},
-    {"slide_kernel", FAST(slide_kernel), METH_FASTCALL,
-     "slide_kernel(x, grad, grad_weight, n, h, w, c, o, kh, kw, sh, sw, ph, pw)"},
     {"norm", FAST(norm), METH_FASTCALL, "norm(x, added, weight, bias, out, moments, n, pixels, c, groups, relu, threads, eps)"},
     {"norm_back", FAST(norm_back), METH_FASTCALL,
      "norm_back(grad, x, out, weight, bias, moments, grad_x, grad_added, grad_weight, grad_bias, n, pixels, c, groups, "
@@ -546,15 +602,18 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 
 #include "product.h"
 #include "images.h"
+#include "head.h"
 #include "recurrence.h"
 #include "windows.h"
 #include "attention.h"
 #include "clipped.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
-                                      NAME(recur), NAME(recur_back), NAME(recur_heard), NAME(slide),
-                                      NAME(slide_back), NAME(slide_kernel), NAME(attend),
-                                      NAME(attend_back), NAME(gelu), NAME(gram), NAME(clipped)};
+                                      NAME(total), NAME(add), NAME(mean), NAME(mean_back), NAME(linear),
+                                      NAME(linear_back), NAME(step), NAME(recur), NAME(recur_back), NAME(recur_heard),
+                                      NAME(slide), NAME(slide_back), NAME(slide_kernel), NAME(apart), NAME(apart_back),
+                                      NAME(apart_kernel), NAME(attend), NAME(attend_back), NAME(gelu), NAME(gram),
+                                      NAME(clipped)};
 
 #undef vec
 #undef ivec

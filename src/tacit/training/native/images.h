@@ -327,8 +327,8 @@ static TARGET int NAME(kernel)(const convolution *q, const float *x, const float
     return 1;
 }
 
-/* y = [max(0,] (x - mean) / deviation * weight + bias [+ added] [)], mean and deviation over a group of channels of
- * one image; moments[n][group] = mean, 1 / deviation. */
+/* y = [max(0,] (x - mean) / deviation * weight + bias [+ added] [)], up to 6 where relu is 2, mean and deviation over a
+ * group of channels of one image; moments[n][group] = mean, 1 / deviation. */
 static TARGET int NAME(norm)(const float *x, const float *added, const float *weight, const float *bias, float *y,
                              float *moments, idx n, idx pixels, idx channels, idx groups, double epsilon, int relu)
 {
@@ -377,6 +377,8 @@ static TARGET int NAME(norm)(const float *x, const float *added, const float *we
                     v += LOAD(added + (i * pixels + p) * channels + c);
                 if (relu)
                     v = UNLESS(v < 0.0f, v); /* NaN stays */
+                if (relu == 2)
+                    v = UNLESS(v > 6.0f, v) + UNLESS(~(v > 6.0f), (vec){0} + 6.0f);
                 STORE(y + p * channels + c, v);
             }
     }
@@ -384,8 +386,8 @@ static TARGET int NAME(norm)(const float *x, const float *added, const float *we
     return 1;
 }
 
-/* What a rectifier lets through of the gradient e: where its result y is below zero nothing. Without y it is found from x
- * once more. */
+/* What a rectifier lets through of the gradient e: where its result y is below zero, or six if it ends there, nothing.
+ * Without y it is found from x once more. */
 INLINE vec NAME(passed)(const float *e, const float *x, const float *y, const float *scale, const float *level, int relu)
 {
     if (!relu)
@@ -393,7 +395,8 @@ INLINE vec NAME(passed)(const float *e, const float *x, const float *y, const fl
     vec v = LOAD(x) * LOAD(scale) + LOAD(level);
     if (y)
         v = LOAD(y);
-    return UNLESS(v <= 0.0f, LOAD(e));
+    const vec own = UNLESS(v <= 0.0f, LOAD(e));
+    return relu == 2 ? UNLESS(v >= 6.0f, own) : own;
 }
 
 /* The gradients of x, of what was added (if asked for), of weight and bias: added up over images, or those of `each` one
@@ -463,6 +466,36 @@ static TARGET int NAME(norm_back)(const float *e, const float *x, const float *y
     }
     free(mean);
     return 1;
+}
+
+/* to[c] = the sum of x over images and pixels, image by image: a long sum in one go would round more. */
+static TARGET void NAME(total)(const float *x, float *to, idx n, idx pixels, idx channels)
+{
+    for (idx c = 0; c < channels; c += V) {
+        vec all = {0};
+        for (idx i = 0; i < n; i++) {
+            vec acc[4] = {{0}, {0}, {0}, {0}};
+            const float *at = x + i * pixels * channels + c;
+            idx p = 0;
+            for (; p + 4 <= pixels; p += 4, at += 4 * channels)
+                UNROLL for (int k = 0; k < 4; k++)
+                    acc[k] += LOAD(at + k * channels);
+            for (; p < pixels; p++, at += channels)
+                acc[0] += LOAD(at);
+            all += (acc[0] + acc[1]) + (acc[2] + acc[3]);
+        }
+        STORE(to + c, all);
+    }
+}
+
+/* to = a + b, or a without b. */
+static TARGET void NAME(add)(const float *a, const float *b, float *to, idx count)
+{
+    if (!b)
+        memcpy(to, a, (size_t)count * sizeof *to);
+    else
+        for (idx i = 0; i < count; i++)
+            to[i] = a[i] + b[i];
 }
 
 #endif

@@ -9,6 +9,8 @@ at a time have nothing to gain from many clients at once, and this from every la
 
 from __future__ import annotations
 
+import functools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,28 +20,53 @@ from torch import Tensor, nn
 
 from tacit.training.grouped import ByBatch, run_step
 from tacit.training.native import LANES
-from tacit.training.native.stretch import MOST_PAD, Convolve, Layer, Normalise, Stretch, Way
-from tacit.training.program import Combine, Convolution, GroupNorm, Pointwise, Program, ProgramStep, is_relu
+from tacit.training.native.descent import Descent
+from tacit.training.native.stretch import MOST_PAD, Average, Convolve, Layer, Line, Normalise, Relu, Stretch, Way
+from tacit.training.program import (
+    Combine,
+    Convolution,
+    Flatten,
+    GroupNorm,
+    Linear,
+    Pointwise,
+    Program,
+    ProgramStep,
+    Shrink,
+    is_relu,
+    is_relu6,
+)
 
 _FILLED = 8  # of a tile's 16 outputs, on average: the rest is computed for nothing
 _LARGE, _TILES = 16_384, 8  # pairs of channels whose kernels are worth transforming for so many tiles only
+_HEAD = 16_384  # weights of a linear layer that is not worth a call of PyTorch's
 _CHANNELS_LAST = torch.channels_last
 
 
-def share(program: Program, parameters: Sequence[torch.Size]) -> float:
+def share(program: Program, parameters: Sequence[torch.Size], *, tiles: bool = False) -> float:
     """Return which share of a program's arithmetic in convolutions the native kernels would do, 0 to 1.
 
     Args:
         program: the model.
         parameters: the shapes of the trained tensors.
+        tiles: whether only those count that take less arithmetic than PyTorch's.
     """
+    rule = _suits if tiles else _gains
     own = total = 0.0
     for step in program.steps:
         if isinstance(step.operation, Convolution):
             flops = float(parameters[step.operation.weight].numel() * step.shape[1] * step.shape[2])
             total += flops
-            own += flops if _suits(step, parameters[step.operation.weight]) else 0.0
+            own += flops if rule(step, parameters[step.operation.weight]) else 0.0
     return own / total if total else 0.0
+
+
+def _gains(step: ProgramStep, weight: torch.Size) -> bool:
+    """Return whether a convolution is faster than PyTorch's: tiles, each channel for itself, and plain products."""
+    c = step.operation
+    assert isinstance(c, Convolution)
+    whole = all(channels % LANES == 0 for channels in (step.before[0], weight[0])) and c.dilation == (1, 1)
+    single = list(weight[2:]) == [1, 1] and c.groups == 1
+    return _suits(step, weight) or (whole and (single or c.groups == weight[0] == step.before[0]))
 
 
 def _suits(step: ProgramStep, weight: torch.Size) -> bool:
@@ -72,7 +99,7 @@ class Instruction:
     """A step of the program, or several that a native layer joins."""
 
     step: ProgramStep
-    layer: Layer | None  # which is native, or can run among native ones
+    layer: Layer | None  # where it is native
     inputs: tuple[int, ...]
     output: int
 
@@ -112,6 +139,18 @@ class ImageNetwork:
         return self._plans[batch]
 
 
+def descent(program: Program) -> Descent:
+    """Return what takes many steps of a program in one call, where every layer of it is native."""
+    return Descent(functools.partial(layers, program), len(program.steps))
+
+
+def layers(program: Program, parameters: Sequence[torch.Size], batch: int) -> list[Layer] | None:
+    """Return a program's layers for so many examples; None where some are not native, or it makes no rows."""
+    found = [part.layer for part in instructions(program, parameters, batch)]
+    known = [layer for layer in found if layer is not None]
+    return known if len(known) == len(found) and isinstance(known[-1], Line) else None
+
+
 def joined(parts: Sequence[Instruction], last: int) -> list[Instruction | Stretch]:
     """Join layers in a row; ``last`` is the value that the program returns."""
     plan: list[Instruction | Stretch] = []
@@ -131,8 +170,8 @@ def joined(parts: Sequence[Instruction], last: int) -> list[Instruction | Stretc
 def instructions(program: Program, parameters: Sequence[torch.Size], batch: int) -> list[Instruction]:
     """Return what runs for a batch of so many examples.
 
-    A group norm takes along the sum and the rectifier behind it, where nobody else needs what is in between. Shortcuts
-    that change nothing are left out.
+    A group norm takes along the sum and the rectifier behind it, where nobody else needs what is in between, and a mean
+    the change to rows. Shortcuts that change nothing are left out.
     """
     steps, gone = _without_identities(program)
     uses = Counter(i for place, step in enumerate(steps) if place not in gone for i in step.inputs)
@@ -141,9 +180,11 @@ def instructions(program: Program, parameters: Sequence[torch.Size], batch: int)
     for place, step in enumerate(steps):
         if isinstance(step.operation, Convolution) and batch:
             layer = _convolve(step, place + 1, parameters[step.operation.weight], batch)
-            found[place] = Instruction(step=step, layer=layer, inputs=step.inputs, output=place + 1)
+            if layer is not None:
+                found[place] = Instruction(step=step, layer=layer, inputs=step.inputs, output=place + 1)
         elif isinstance(step.operation, GroupNorm) and step.shape[0] % LANES == 0 and batch:
-            last, inputs, relu, own = place, step.inputs, False, [place]
+            last, inputs, own = place, step.inputs, [place]
+            relu: Relu = 0
             following = _next(uses, users, last)
             if following is not None and following not in gone:
                 behind = steps[following]
@@ -152,12 +193,20 @@ def instructions(program: Program, parameters: Sequence[torch.Size], batch: int)
                     last = following
                     own.append(last)
                     following = _next(uses, users, last)
-            if following is not None and is_relu(steps[following]):
-                last, relu = following, True
+            if following is not None and (is_relu(steps[following]) or is_relu6(steps[following])):
+                last, relu = following, 1 if is_relu(steps[following]) else 2
                 own.append(last)
             gone.update(own)
             norm = _normalise(step.operation, inputs, last + 1, relu=relu)
             found[last] = Instruction(step=step, layer=norm, inputs=inputs, output=last + 1)
+        elif isinstance(step.operation, Shrink | Linear) and batch:
+            following = _next(uses, users, place) if isinstance(step.operation, Shrink) else None
+            flat = following is not None and isinstance(steps[following].operation, Flatten)
+            last = following if flat and following is not None else place
+            head = _head(step, last + 1, parameters, flat=flat)
+            if head is not None:
+                gone.add(place)
+                found[last] = Instruction(step=step, layer=head, inputs=step.inputs, output=last + 1)
     return [
         found.get(place) or Instruction(step=step, layer=None, inputs=step.inputs, output=place + 1)
         for place, step in enumerate(steps)
@@ -171,23 +220,28 @@ def _without_identities(program: Program) -> tuple[list[ProgramStep], set[int]]:
     steps, gone = [], set()
     for place, step in enumerate(program.steps):
         inputs = tuple(names.get(i, i) for i in step.inputs)
-        own = step.operation
-        if isinstance(own, Pointwise) and isinstance(own.function, nn.Identity) and place + 1 < len(program.steps):
+        own, last = step.operation, place + 1 == len(program.steps)
+        same = isinstance(own, Pointwise) and isinstance(own.function, nn.Identity)
+        if same and not last:
             names[place + 1] = inputs[0]
             gone.add(place)
         steps.append(replace(step, inputs=inputs))
     return steps, gone
 
 
-def _convolve(step: ProgramStep, target: int, weight: torch.Size, batch: int) -> Convolve:
+def _convolve(step: ProgramStep, target: int, weight: torch.Size, batch: int) -> Convolve | None:
     own, source = step.operation, step.inputs[0]
     assert isinstance(own, Convolution)
     outputs, inputs = weight[:2]
-    way: Way = "torch"
+    way: Way
     if _suits(step, weight) and worth(weight, batch, *step.shape[1:]):
         way = "tiles"
     elif own.groups == 1 and own.dilation == (1, 1) and outputs % LANES == 0 and (inputs % LANES == 0 or not source):
         way = "windows"  # nobody asks for the gradient of the features
+    elif own.groups == outputs == step.before[0] and own.dilation == (1, 1) and outputs % LANES == 0:
+        way = "apart"
+    else:
+        return None
     return Convolve(
         source=source,
         target=target,
@@ -195,13 +249,22 @@ def _convolve(step: ProgramStep, target: int, weight: torch.Size, batch: int) ->
         bias=own.bias,
         stride=own.stride,
         padding=own.padding,
-        dilation=own.dilation,
-        groups=own.groups,
         way=way,
     )
 
 
-def _normalise(norm: GroupNorm, inputs: Sequence[int], target: int, *, relu: bool) -> Normalise:
+def _head(step: ProgramStep, target: int, parameters: Sequence[torch.Size], *, flat: bool) -> Layer | None:
+    """Return a mean over images, to rows if they are flattened, or a small linear layer, where a step is one."""
+    own, source = step.operation, step.inputs[0]
+    if isinstance(own, Shrink) and own.size == (1, 1) and step.before[0] % LANES == 0 and source:
+        return Average(source=source, target=target, flat=own.flat or flat)
+    if isinstance(own, Linear) and len(step.before) == 1 and step.before[0] % LANES == 0 and source:
+        few = math.prod(parameters[own.weight]) <= _HEAD
+        return Line(source=source, target=target, weight=own.weight, bias=own.bias) if few else None
+    return None
+
+
+def _normalise(norm: GroupNorm, inputs: Sequence[int], target: int, *, relu: Relu) -> Normalise:
     return Normalise(
         source=inputs[0],
         added=inputs[1] if len(inputs) > 1 else None,

@@ -5,7 +5,8 @@
  * inputs' gradient is a convolution of the padded outputs' gradient for each of the stride's phases, with those taps of
  * the kernel that meet it. All three are one loop over lines of runs.
  *
- * Outputs are multiples of 16, and so are inputs whose gradient is asked for.
+ * Outputs are multiples of 16, and so are inputs whose gradient is asked for. Of a convolution of each channel for itself
+ * (`apart`) a vector of channels goes over a padded image at a time.
  */
 
 #ifndef LEVEL
@@ -190,6 +191,134 @@ static TARGET int NAME(slide_kernel)(const window *q, const float *x, const floa
     return free(own), free(sums), 1;
 }
 
+#define TAPS 9 /* of a kernel that stays in registers */
+
+/* y = x * w + bias, each channel for itself: one vector of channels of one padded image. */
+INLINE void NAME(apart_lane)(const window *q, const float *x, idx wide, const float *w, vec bias, float *y, const idx kh,
+                             const idx kw)
+{
+    for (idx l = 0; l < q->oh; l++)
+        for (idx p = 0; p < q->ow; p++) {
+            const float *at = x + (l * q->sh * wide + p * q->sw) * q->c;
+            vec acc = bias;
+            UNROLL for (idx i = 0; i < kh; i++)
+                UNROLL for (idx j = 0; j < kw; j++)
+                    acc += LOAD(at + (i * wide + j) * q->c) * LOAD(w + (i * kw + j) * V);
+            STORE(y + (l * q->ow + p) * q->o, acc);
+        }
+}
+
+/* The gradient of x, added to a padded image. */
+INLINE void NAME(apart_back_lane)(const window *q, const float *e, float *gx, idx wide, const float *w, const idx kh,
+                                  const idx kw)
+{
+    for (idx l = 0; l < q->oh; l++)
+        for (idx p = 0; p < q->ow; p++) {
+            float *at = gx + (l * q->sh * wide + p * q->sw) * q->c;
+            const vec own = LOAD(e + (l * q->ow + p) * q->o);
+            UNROLL for (idx i = 0; i < kh; i++)
+                UNROLL for (idx j = 0; j < kw; j++) {
+                    float *to = at + (i * wide + j) * q->c;
+                    STORE(to, LOAD(to) + own * LOAD(w + (i * kw + j) * V));
+                }
+        }
+}
+
+/* The gradient of w of one line of a kernel, added to sums[kw][V]. */
+INLINE void NAME(apart_kernel_lane)(const window *q, const float *x, idx wide, const float *e, float *sums, const idx kw)
+{
+    for (idx first = 0; first < kw; first += TAPS) {
+        vec acc[TAPS] = {{0}};
+        const idx some = least(TAPS, kw - first);
+        for (idx l = 0; l < q->oh; l++)
+            for (idx p = 0; p < q->ow; p++) {
+                const float *at = x + (l * q->sh * wide + p * q->sw + first) * q->c;
+                const vec own = LOAD(e + (l * q->ow + p) * q->o);
+                UNROLL for (idx j = 0; j < some; j++)
+                    acc[j] += own * LOAD(at + j * q->c);
+            }
+        for (idx j = 0; j < some; j++)
+            STORE(sums + (first + j) * V, LOAD(sums + (first + j) * V) + acc[j]);
+    }
+}
+
+/* One vector's kernels, turned: to[tap][V]. */
+static TARGET void NAME(apart_taps)(const float *w, float *to, idx taps)
+{
+    for (idx k = 0; k < taps; k++)
+        for (idx l = 0; l < V; l++)
+            to[k * V + l] = w[l * taps + k];
+}
+
+static TARGET int NAME(apart)(const window *q, const float *x, const float *w, const float *bias, float *y)
+{
+    const idx high = q->h + 2 * q->ph, wide = q->w + 2 * q->pw, taps = q->kh * q->kw;
+    float *own = zeros(high * wide * q->c), *kernel = scratch(taps * q->c);
+    if (!own || !kernel)
+        return free(own), free(kernel), 0;
+    for (idx c = 0; c < q->c; c += V)
+        NAME(apart_taps)(w + c * taps, kernel + c * taps, taps);
+    for (idx i = 0; i < q->n; i++, x += q->h * q->w * q->c, y += q->oh * q->ow * q->o) {
+        frame(x, own, q->h, q->w, q->c, q->ph, q->pw, wide);
+        for (idx c = 0; c < q->c; c += V) {
+            const vec more = bias ? LOAD(bias + c) : (vec){0};
+            if (q->kh == 3 && q->kw == 3)
+                NAME(apart_lane)(q, own + c, wide, kernel + c * taps, more, y + c, 3, 3);
+            else
+                NAME(apart_lane)(q, own + c, wide, kernel + c * taps, more, y + c, q->kh, q->kw);
+        }
+    }
+    return free(own), free(kernel), 1;
+}
+
+static TARGET int NAME(apart_back)(const window *q, const float *e, const float *w, float *gx, int add)
+{
+    const idx high = q->h + 2 * q->ph, wide = q->w + 2 * q->pw, taps = q->kh * q->kw;
+    float *own = scratch(high * wide * q->c), *kernel = scratch(taps * q->c);
+    if (!own || !kernel)
+        return free(own), free(kernel), 0;
+    for (idx c = 0; c < q->c; c += V)
+        NAME(apart_taps)(w + c * taps, kernel + c * taps, taps);
+    for (idx i = 0; i < q->n; i++, e += q->oh * q->ow * q->o) {
+        memset(own, 0, (size_t)(high * wide * q->c) * sizeof *own);
+        for (idx c = 0; c < q->c; c += V)
+            if (q->kh == 3 && q->kw == 3)
+                NAME(apart_back_lane)(q, e + c, own + c, wide, kernel + c * taps, 3, 3);
+            else
+                NAME(apart_back_lane)(q, e + c, own + c, wide, kernel + c * taps, q->kh, q->kw);
+        for (idx l = 0; l < q->h; l++, gx += q->w * q->c) {
+            const float *from = own + ((q->ph + l) * wide + q->pw) * q->c;
+            for (idx k = 0; k < q->w * q->c; k++)
+                gx[k] = add ? gx[k] + from[k] : from[k];
+        }
+    }
+    return free(own), free(kernel), 1;
+}
+
+static TARGET int NAME(apart_kernel)(const window *q, const float *x, const float *e, float *gw)
+{
+    const idx high = q->h + 2 * q->ph, wide = q->w + 2 * q->pw, taps = q->kh * q->kw;
+    float *own = zeros(high * wide * q->c), *sums = zeros(taps * q->c);
+    if (!own || !sums)
+        return free(own), free(sums), 0;
+    for (idx i = 0; i < q->n; i++, x += q->h * q->w * q->c, e += q->oh * q->ow * q->o) {
+        frame(x, own, q->h, q->w, q->c, q->ph, q->pw, wide);
+        for (idx c = 0; c < q->c; c += V)
+            for (idx k = 0; k < q->kh; k++) {
+                float *to = sums + c * taps + k * q->kw * V;
+                if (q->kw == 3)
+                    NAME(apart_kernel_lane)(q, own + k * wide * q->c + c, wide, e + c, to, 3);
+                else
+                    NAME(apart_kernel_lane)(q, own + k * wide * q->c + c, wide, e + c, to, q->kw);
+            }
+    }
+    for (idx c = 0; c < q->c; c++)
+        for (idx k = 0; k < taps; k++)
+            gw[c * taps + k] = sums[c / V * V * taps + k * V + c % V];
+    return free(own), free(sums), 1;
+}
+
+#undef TAPS
 #undef PIXELS
 #undef SIDES
 #undef STRIP
