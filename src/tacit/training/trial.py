@@ -84,14 +84,16 @@ def lone_norms(module: nn.Module, features: Tensor) -> list[nn.Module]:
     >>> len(lone_norms(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), torch.zeros(1, 2)))
     1
     """
-    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
-    if not norms:
+    if not any(isinstance(part, _BatchNorm) for part in module.modules()):
         return []
+    own = copy.deepcopy(module).train()  # in which some norms may stay as they are, by the model's own train()
+    pairs = zip(module.modules(), own.modules(), strict=True)
+    norms: list[nn.Module] = [part for part, other in pairs if isinstance(part, _BatchNorm) and other.training]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            copy.deepcopy(module).train()(features[:1].to(next(module.parameters()).device))
+            own(features[:1].to(next(module.parameters()).device))
     except ValueError:
-        return list(norms)
+        return norms
     return []
 
 
