@@ -17,11 +17,11 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ from tacit.training.settings import LocalTraining, Loss
 from tacit.vectors import Vector
 
 Finish = Callable[[int, Vector, float], None]  # client, update, mean loss
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 Whole = TypeVar("Whole", Tensor, NDArray[np.int64])
 
 _EXAMPLES_PER_STEP = {"cpu": 320, "cuda": 4_096}  # where a larger chunk stops paying
@@ -169,6 +171,23 @@ class ChunkTrainer(Protocol):
         ...
 
 
+def as_workers(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function compute in its caller's thread as workers do in theirs, which know nothing of the caller's modes.
+
+    Without gradients nothing would train, and with autocast a client's numbers would depend on who trains it where.
+    """
+
+    @functools.wraps(function)
+    def called(*given: Given.args, **named: Given.kwargs) -> Result:
+        with torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
+            for kind in ("cpu", "cuda"):
+                if torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, enabled=False))
+            return function(*given, **named)
+
+    return called
+
+
 class CohortTrainer:
     """Trains many clients at once; made by :func:`tacit.training.forms.cohort_trainer`.
 
@@ -236,6 +255,7 @@ class CohortTrainer:
             cpu.keep_pages(self.workers)
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
 
+    @as_workers
     def train(
         self,
         model: Vector,
@@ -285,6 +305,7 @@ class CohortTrainer:
         """Whether :meth:`train_rows` is there, and worth it: where updates are on a GPU and to come to the host."""
         return self._device.type == "cuda" and self.form in ("grouped", "vmap")
 
+    @as_workers
     def train_rows(
         self,
         model: Vector,
