@@ -39,6 +39,7 @@ from tacit.training.cohort import (
     Network,
     StackedTrainer,
     Straight,
+    as_workers,
     chunk_size,
     usual_chunk,
 )
@@ -52,13 +53,21 @@ from tacit.training.loop import LoopTrainer
 from tacit.training.native import available, images
 from tacit.training.native.attention import Natively
 from tacit.training.native.descent import Descent
-from tacit.training.parameters import REACHES_PAST, Parameters, hooked_backwards, reaches_past
+from tacit.training.parameters import (
+    CHANGES,
+    REACHES_PAST,
+    Parameters,
+    attributes_of,
+    hooked_backwards,
+    reads,
+    state_of,
+)
 from tacit.training.private.probe import calm
 from tacit.training.program import Convolution, NoProgram, Program, drops_by_function, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.straight import StraightStep
-from tacit.training.vmapped import VmappedNetwork
+from tacit.training.vmapped import Unhooked, VmappedNetwork
 
 Form = Literal["auto", "lanes", "images", "grouped", "vmap", "loop"]
 
@@ -81,10 +90,12 @@ _SPILLS = "what many clients hold at once would not fit a CPU's cache, and one c
 _IDLE = "there are too few clients to keep all cores busy: the last ones train on all of them"
 _TOGETHER = 8  # clients of a straight program, before a second core has one of its own
 _LAID_OUT = 8  # clients of tiny models whose batches are laid out together
+_MIXES = "the loss of an example depends on the others beside it, who may be another client's"
 _ODD = 2  # clients per core; with more of them no core is idle for long
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
+@as_workers
 def cohort_trainer(
     *,
     module: nn.Module,
@@ -189,7 +200,7 @@ class _Choice:
         own = self._stacked()
         module = own.network.module if isinstance(own.network, VmappedNetwork) else nn.Identity()
         uses = {"uses": _USES} if self._alone else {}
-        return StraightStep(own.differentiated, module, descends=self._settings.descends, **uses)
+        return StraightStep(own.differentiated, module, loss=self._loss, descends=self._settings.descends, **uses)
 
     def _followed_alone(self) -> StraightStep | None:
         """Return what follows the steps of one client in the loop, where Python's calls tell."""
@@ -197,7 +208,7 @@ class _Choice:
         cost = self._alone_cost if self._can_be_followed and own.unseen else None
         if cost is None or not cost.calls_tell or len(self._batch) == 1 or own.reaches_past(self._batch):
             return None
-        return StraightStep(own.differentiated, own.module, descends=self._settings.descends)
+        return StraightStep(own.differentiated, own.module, loss=self._loss, descends=self._settings.descends)
 
     @functools.cached_property
     def _can_be_straight(self) -> bool:
@@ -206,7 +217,8 @@ class _Choice:
     @property
     def _can_be_followed(self) -> bool:
         """Whether a step can be written down; of native recurrent layers nothing can."""
-        return self._device.type == "cpu" and not self._draws and not any(part.native for part in self._recurs)
+        still = not self._draws and not self._loss_tried[1]
+        return self._device.type == "cpu" and still and not any(part.native for part in self._recurs)
 
     @functools.cached_property
     def _attends(self) -> bool:
@@ -330,6 +342,7 @@ class _Choice:
             loss=self._loss,
             hooks=self._hooks,
             draws=self._draws,
+            keeps=self._keeps,
             straight=straight,
         )
 
@@ -397,8 +410,8 @@ class _Choice:
 
     @functools.cached_property
     def _draws(self) -> bool:
-        """Whether a training pass of the loop's module draws random numbers, or may: hooks are anybody's code."""
-        if not self._plain:
+        """Whether a training pass of the loop's module, or the loss, draws random numbers: hooks are anybody's code."""
+        if not self._plain or self._loss_tried[2]:
             return True
         module = copy.deepcopy(self._module)
         with torch.no_grad(), watched_generators(self._device) as drawn:
@@ -408,9 +421,44 @@ class _Choice:
                 return True
             return drawn()
 
+    @functools.cached_property
+    def _keeps(self) -> bool:
+        """Whether a training pass changes attributes of the loop's module, such as a counter or a cache."""
+        module = copy.deepcopy(self._module)
+        held = state_of(*attributes_of(module).values())
+        with torch.no_grad(), watched_generators(self._device):
+            try:
+                module(self._batch)
+            except Exception:  # as above
+                return True
+        return state_of(*attributes_of(module).values()) != held
+
+    @functools.cached_property
+    def _loss_tried(self) -> tuple[bool, bool, bool]:
+        """Whether a loss is one of each example alone, whether a call changes what it holds, and if it draws numbers.
+
+        It is tried with outputs that are nobody's, between 0 and 1, as some losses take probabilities.
+        """
+        places, device = [0, -1, -1, -1], self._device
+        labels = calm(self._holdings.labels[places])
+        try:
+            with torch.no_grad(), watched_generators(device):
+                shape = copy.deepcopy(self._module)(calm(self._holdings.features[places])).shape
+            outputs = torch.rand(shape, device=device, generator=torch.Generator(device).manual_seed(0))
+            with torch.no_grad(), watched_generators(device) as drawn:
+                held = state_of(self._loss)
+                few, many = (self._loss(outputs[:count].clone(), labels[:count].clone()) for count in (2, 4))
+                apart = torch.allclose(few, many[:2], rtol=1e-4, atol=1e-6, equal_nan=True)
+                return apart, state_of(self._loss) != held, drawn()
+        except Exception:  # it is somebody else's code; what is wrong is said where it trains
+            return True, False, False
+
     def _choose(self, asked: Form) -> Form:
         allowed: list[Form] = ["loop"]
-        if self._plain:
+        apart, changes, _ = self._loss_tried
+        if self._plain and (changes or not apart):
+            self.reason = CHANGES if changes else _MIXES
+        elif self._plain:
             allowed = self._with_program()
             if (asked == "vmap" or not allowed) and self._can_vmap():
                 allowed.append("vmap")
@@ -548,20 +596,27 @@ class _Choice:
         few = Holdings(features=features, labels=labels, rows=[np.arange(2)])
         rows = torch.arange(2, device=self._device).repeat(2, 1)
         keys = torch.zeros_like(rows[:, 0])
+        own = [parameter for parameter in network.module.parameters() if parameter.requires_grad]
         try:
             trainer.step(state, few, rows, None, keys, 0.0)
+            with Unhooked():
+                network.outputs(state.parameters, features[rows], keys)
             with torch.no_grad():
                 pair = network.outputs(state.parameters, features[rows], keys)
                 alone = network.outputs(state.parameters, features[rows[:, :1]], keys)
+                held = state_of(network.module, state.parameters)
+                past = reads(own, lambda: network.outputs(state.parameters, features[rows], keys))
         except Exception as error:  # whatever vmap can't do, in whatever words it says so
             told = (str(error) or type(error).__name__).splitlines()[0]
             self.reason = "; ".join(filter(None, (self.reason, f"vmap can't map it ({told})")))
             return False
-        single, why = [own[:1].detach().requires_grad_() for own in state.parameters], ""
+        why = ""
         if not torch.allclose(pair[:, :1], alone, rtol=1e-3, atol=1e-4):
             why = "its output for an example depends on the batch, and a batch may be padded"
-        elif reaches_past(network.outputs(single, features[None], keys[:1]), single):
+        elif past:
             why = REACHES_PAST
+        elif state_of(network.module, state.parameters) != held:
+            why = CHANGES
         if why and why not in self.reason:
             self.reason = "; ".join(filter(None, (self.reason, why)))
         return not why

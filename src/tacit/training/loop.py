@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -17,7 +18,7 @@ from tacit.training.cohort import Chunk, Holdings, Schedule, Trained, gradients_
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.optimizers import Sgd, optimizer_of
-from tacit.training.parameters import Parameters, reaches_past
+from tacit.training.parameters import Parameters, attributes_of, reads
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.straight import StraightStep
 from tacit.training.trial import lone_norms
@@ -29,6 +30,9 @@ class LoopTrainer:
     A module that draws random numbers of its own (``torch.rand`` in its forward pass) draws them from torch's global
     generator, which is seeded by the client's key (``draws``); only one such loop may run at a time. Others run side by
     side, one thread each: small operations gain nothing from a second thread, and wait for it.
+
+    Every client begins with the module as it was made: what passes leave in it, in counters and caches too, goes with
+    the client.
 
     Batch norm can't compare a batch of one example with anything: in such a step it uses its running statistics.
 
@@ -44,6 +48,7 @@ class LoopTrainer:
         loss: Loss,
         hooks: Hooks,
         draws: bool = True,
+        keeps: bool = False,
         straight: StraightStep | None = None,
     ) -> None:
         self.module = module.train()
@@ -61,6 +66,17 @@ class LoopTrainer:
         self._still = {n: t for n, t in still if id(t) not in known and (t.is_floating_point() or t.is_complex())}
         self._bits = {name: _bits(tensor) for name, tensor in self._still.items()}
         self._counters = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
+        self._buffers = [
+            (part, name, tensor)
+            for part in module.modules()
+            for name, tensor in part._buffers.items()
+            if tensor is not None
+        ]
+        own_counters = {id(tensor) for tensor in (*self._counters, *(part.key for part in self._dropouts))}
+        whole = (b for b in module.buffers() if not (b.is_floating_point() or b.is_complex() or id(b) in own_counters))
+        self._whole = [(buffer, buffer.clone(), buffer._version) for buffer in whole]
+        self._shared = {id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())}
+        self._begins = copy.deepcopy(attributes_of(module), dict(self._shared)) if keeps else {}
         self._straight = straight
         self._descends = straight is not None and settings.descends
         moving = {id(tensor) for tensor in self._trained}
@@ -88,13 +104,41 @@ class LoopTrainer:
             torch.manual_seed(int(chunk.keys[place]))
         with torch.no_grad():
             torch._foreach_copy_(self._tensors, model)
-        for counter in self._counters:  # they are no part of the model that was sent
-            counter.zero_()
+        self._begin()
         for norm in self._lone_norms or ():  # one that was put aside in a step that failed
             norm.train()
         loss = self._steps(holdings, plan, chunk, place) if self.unseen else self._hooked(holdings, plan, chunk, place)
+        self._settle()
         self._check_still()
         return loss
+
+    def _begin(self) -> None:
+        """Put back what passes of the client before have left in the module and is no part of the model."""
+        self._settle()  # of a step that failed
+        for counter in self._counters:
+            counter.zero_()
+        for buffer, before, version in self._whole:
+            if buffer._version != version:
+                buffer.copy_(before)
+        for part, own in copy.deepcopy(self._begins, dict(self._shared)).items():
+            for name in attributes_of(part)[part]:
+                del vars(part)[name]
+            vars(part).update(own)
+
+    def _settle(self) -> None:
+        """Copy a buffer that a pass put in the place of another to where that one was."""
+        for part, name, tensor in self._buffers:
+            found = part._buffers.get(name)
+            if found is tensor:
+                continue
+            if found is None or found.shape != tensor.shape:
+                raise ConfigError(
+                    f"A pass put something of another shape in the place of the buffer {name!r} of "
+                    f"{type(part).__name__}: what a model is made of has to stay as it is."
+                )
+            with torch.no_grad():
+                tensor.copy_(found)
+            part._buffers[name] = tensor
 
     def _leave(self, update: Tensor, model: list[Tensor]) -> None:
         """Write what a client's training changed."""
@@ -133,6 +177,7 @@ class LoopTrainer:
             # The gradient of a mean, which itself need not be computed; new every time, as the loss may write to it.
             mean = torch.full_like(each, 1.0 / count, requires_grad=False)
             sgd.move(gradients_of(each, self._trained, mean, unused=True))
+            self._settle()
             losses.append(each.detach().reshape(-1))
             for norm in lone:
                 norm.train()
@@ -156,13 +201,17 @@ class LoopTrainer:
         """Return the module's outputs with other tensors in the place of its own."""
         state = {name: own[number] for name, number in self._places} | dict.fromkeys(self._keys, key)
         outputs: Tensor = functional_call(self.module, state, (features,), tie_weights=False)
+        with torch.no_grad():  # a pass may have put others in the place of buffers
+            for name, number in self._places:
+                if state[name] is not own[number]:
+                    own[number].copy_(state[name])
         return outputs
 
     def reaches_past(self, features: Tensor) -> bool:
-        """Return whether a step depends on a parameter by another way than its name, which no program would follow."""
-        given = [own.detach().requires_grad_() for own in self._trained]
-        kept = [own.clone() for own in self._kept]
-        return reaches_past(self._outputs([*given, *kept], features, torch.zeros((), dtype=torch.int64)), given)
+        """Return whether a pass reads its tensors by another way than their names, which no program would follow."""
+        own = [*self._trained, *self._kept]
+        given = [part.detach().clone() for part in own]
+        return reads(own, lambda: self._outputs(given, features, torch.zeros((), dtype=torch.int64)))
 
     def _known(self, features: Tensor, labels: Tensor, plan: Schedule, step: int, place: int) -> list[Tensor] | None:
         """Return what :meth:`differentiated` returns where there is a program for it."""

@@ -10,20 +10,30 @@ attention do: they are constants.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from tacit.errors import ConfigError
 
 REACHES_PAST = "it reaches a parameter by another way than its name in the model"
+CHANGES = "a pass changes what the model or the loss holds, or a parameter"
 
 _PLAIN = {bool, int, float, str}
 _OF_TORCH = frozenset(vars(nn.Module()))  # where a module keeps its parts
+_LIBRARIES = {"torch", "numpy"}  # whose functions and classes stay as they are
+_MOST_CODE = 256  # functions and classes that are looked into; a library of somebody's has thousands
+_IN_CLASSES = {*_PLAIN, dict, list, tuple, set, FunctionType}
 _SHORT = 64  # entries; what is longer is a table, such as a vocabulary, and to look at all of it would slow every step
 
 
@@ -156,11 +166,135 @@ def _plain_in(value: Any) -> Iterator[bool | int | float | str]:
                 yield from _plain_in(own)
 
 
+def attributes_of(module: nn.Module) -> dict[nn.Module, dict[str, Any]]:
+    """Return what the parts of a model hold besides parameters, buffers and parts: counters, caches, settings."""
+    return {part: {name: own for name, own in vars(part).items() if name not in _OF_TORCH} for part in module.modules()}
+
+
+def state_of(*roots: Any, written: bool = True) -> list[Any]:
+    """Return what somebody's code and values go by that may change from one call to the next.
+
+    These are the numbers, texts and arrays in attributes, closures and the globals that functions name, however deep,
+    which tensors there are and, if ``written``, how often each was written to. Code of torch and NumPy is not looked
+    into.
+
+    >>> weight = {"now": 1.0}
+    >>> loss = lambda outputs, labels: weight["now"] * (outputs - labels).square()
+    >>> before = state_of(loss)
+    >>> before == state_of(loss)
+    True
+    >>> weight["now"] = 2.0
+    >>> before == state_of(loss)
+    False
+    """
+    found: list[Any] = []
+    seen: dict[int, Any] = {}
+    waiting, code = deque(roots), 0
+    while waiting:
+        value = waiting.popleft()
+        if type(value) in _PLAIN:
+            found.append(value)
+        elif value is not None and id(value) not in seen and not isinstance(value, ModuleType):
+            seen[id(value)] = value
+            code += isinstance(value, FunctionType | type)
+            if isinstance(value, Tensor):
+                found += _Itself(value), value._version if written else 0
+            elif isinstance(value, np.ndarray | np.generic):
+                found.append(value.tobytes() if value.size <= _SHORT else _Itself(value))
+            elif not _of_a_library(value) and code <= _MOST_CODE:
+                parts = _parts_of(value)
+                found.append(len(parts))
+                waiting += parts
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Itself:
+    """Equal to the same object alone, which it keeps: its number would be given to another once it is gone."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]  # nobody looks it up
+
+
+def _of_a_library(value: Any) -> bool:
+    own = getattr(value if isinstance(value, FunctionType | type) else type(value), "__module__", None) or ""
+    return own.partition(".")[0] in _LIBRARIES and not isinstance(value, nn.Module)
+
+
+def _parts_of(value: Any) -> list[Any]:
+    """Return what a value is made of."""
+    if isinstance(value, dict | list | tuple | set | frozenset | deque):
+        if len(value) > _SHORT:
+            return [len(value)]
+        return [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+    if isinstance(value, functools.partial | MethodType):
+        names = ("func", "args", "keywords", "__self__", "__func__")
+        return [getattr(value, name) for name in names if hasattr(value, name)]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        named = [value.__globals__[name] for name in _named_in(value.__code__) if name in value.__globals__]
+        return [*cells, *named, value.__defaults__, value.__kwdefaults__]
+    if isinstance(value, type):
+        return [own for own in vars(value).values() if type(own) in _IN_CLASSES]
+    own = vars(value) if hasattr(value, "__dict__") else {}
+    parts = [part for name, part in own.items() if name not in _OF_TORCH or type(part) in _PLAIN]
+    if isinstance(value, nn.Module):
+        parts += [*value._parameters.values(), *value._buffers.values(), *value._modules.values()]
+    return [*parts, *(kind for kind in type(value).__mro__ if not _of_a_library(kind))]
+
+
+def _named_in(code: CodeType) -> Iterator[str]:
+    """Yield the names that code uses and are not local to it, and those of functions that it makes."""
+    yield from code.co_names
+    for own in code.co_consts:
+        if isinstance(own, CodeType):
+            yield from _named_in(own)
+
+
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
+    """Notices operations on the memory of some tensors."""
+
+    met = False
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self._memory = {own.untyped_storage()._cdata for own in tensors}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = (own for own in tree_leaves((args, kwargs)) if isinstance(own, Tensor))
+        self.met |= any(own.untyped_storage()._cdata in self._memory for own in given)
+        return func(*args, **(kwargs or {}))
+
+
+def reads(tensors: Iterable[Tensor], computed: Callable[[], object]) -> bool:
+    """Return whether a pass reads tensors in whose place others were put, by another way than their names.
+
+    Forms that put other tensors in a parameter's or a buffer's place, such as a map over clients, would compute with
+    numbers that nobody trains, and nobody would notice.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> given = {name: own.detach().clone() for name, own in layer.named_parameters()}
+    >>> reads(layer.parameters(), lambda: torch.func.functional_call(layer, given, torch.ones(1, 2)))
+    False
+    >>> reads(layer.parameters(), lambda: layer(torch.ones(1, 2)))
+    True
+    """
+    mode = _Reads(tensors)
+    with mode:
+        computed()
+    return mode.met
+
+
 def reaches_past(outputs: Tensor, given: Iterable[Tensor]) -> bool:
     """Return whether outputs depend on anything that trains besides the tensors that a pass was given.
 
-    Forms that put other tensors in a parameter's place, such as a map over clients, train without what comes by another
-    way than the parameter's name in its module, and nobody would notice.
+    Where those share the memory of the model's own, nothing but a gradient can be missing (see :func:`reads`).
 
     >>> weight, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     >>> reaches_past(weight * other, [weight]), reaches_past(weight * 2.0, [weight])

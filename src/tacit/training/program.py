@@ -11,8 +11,10 @@ import copy
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -22,8 +24,9 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 from tacit.training.batchable import Attention
 from tacit.training.dropout import KeyedDropout
-from tacit.training.parameters import REACHES_PAST, Parameters, hooked
+from tacit.training.parameters import CHANGES, REACHES_PAST, Parameters, hooked, state_of
 from tacit.training.recurrence import Recurrence
+from tacit.training.straight import FOLLOWING
 
 Pair = tuple[int, int]
 
@@ -201,6 +204,22 @@ _EXAMPLES = 3  # a batch size no model's own sizes are mistaken for
 
 
 class _Tracer(fx.Tracer):
+    """Follows the modules that its own thread calls; a trace changes what a call is for all threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = get_ident()
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        own = get_ident() == self._thread
+        return super().call_module(m, forward, args, kwargs) if own else forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        own = get_ident() == self._thread
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if own else attr_val
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         whole = isinstance(m, KeyedDropout | Recurrence | Attention)
         return whole or super().is_leaf_module(m, module_qualified_name)
@@ -210,16 +229,19 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
     """Trace ``module``, and give every dropout call a keyed layer of its own, ``F.dropout`` too."""
     if hooked([module]):  # tracing begins inside it
         raise NoProgram("the model has torch hooks of its own")
-    before = set(vars(module))
-    try:
-        graph = _Tracer().trace(module)
-        traced = fx.GraphModule(module, graph)
-    except Exception as error:
-        raise NoProgram(f"it can't be traced: {_untraceable(error)}") from error
-    finally:
+    held, before = state_of(module), set(vars(module))
+    with FOLLOWING, _put_back(module):
+        try:
+            graph = _Tracer().trace(module)
+            traced = fx.GraphModule(module, graph)
+        except Exception as error:
+            raise NoProgram(f"it can't be traced: {_untraceable(error)}") from error
         constants = [vars(module).pop(name) for name in set(vars(module)) - before]  # what tracing left there
+        changed = state_of(module) != held or not all(isinstance(own, Tensor) for own in constants)
     if any(isinstance(own, Tensor) and own.requires_grad for own in constants):
         raise NoProgram(REACHES_PAST)
+    if changed:
+        raise NoProgram(CHANGES)
     site = 0
     for node in list(graph.nodes):
         settings = _dropout_settings(traced, node)
@@ -237,6 +259,26 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced
+
+
+@contextmanager
+def _put_back(module: nn.Module) -> Iterator[None]:
+    """Put back afterwards what a pass writes to a model meanwhile, which in a trace are no tensors."""
+    parts = [(vars(part), dict(vars(part))) for part in module.modules()]
+    inside = [(own, copy.copy(own)) for _, held in parts for own in held.values() if type(own) in (dict, list, set)]
+    buffers = [(own, own.clone(), own._version) for own in module.buffers()]
+    try:
+        yield
+    finally:
+        for own, before, version in buffers:
+            if own._version != version:
+                own.copy_(before)
+        for container, held in (*inside, *parts):
+            container.clear()
+            if isinstance(container, list):
+                container.extend(held)
+            else:
+                container.update(held)
 
 
 def drops_by_function(traced: fx.GraphModule) -> bool:
@@ -265,7 +307,7 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
     """
     batch = example.expand(_EXAMPLES, *example.shape)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _put_back(traced):
             traced(batch)  # ShapeProp prints a traceback of its own where this fails
             ShapeProp(traced).propagate(batch)
     except Exception as error:

@@ -8,13 +8,15 @@ beside it need not wait for Python's lock. Many steps of plain SGD are one call 
 
 Following a step takes some tenths of a second, as long as some hundred steps. It is done between rounds, for shapes
 that keep coming. A program whose numbers differ from those of the step it was made of is not used, and there is none of
-a step in which anybody asks a tensor for its numbers: a program would go on by the answer, whatever it is given.
+a step in which anybody asks a tensor for its numbers: a program would go on by the answer, whatever it is given. It
+would go on by what a model and a loss held when it was made, too: where that changes, steps are computed plainly.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,11 +28,12 @@ from torch.jit._fuser import optimized_execution
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tacit.training.parameters import held_by, hooked
+from tacit.training.parameters import hooked, state_of
 
 Given = tuple[Tensor | None, ...]
 Step = Callable[..., list[Tensor]]
 
+FOLLOWING = threading.RLock()  # following a pass changes modules of torch's for as long as it takes
 _USES = 16  # steps of a shape before a program is made for it
 _MOST_PROGRAMS, _MOST_SHAPES = 8, 64  # a ragged federation has many shapes
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}  # another name for their input
@@ -53,13 +56,18 @@ class StraightStep:
         step: computes tensors of tensors, of which some may be None; it is called in any thread, and followed in the
             thread of :meth:`make`.
         module: what the step runs: where a pass changes a number that it holds, no program is made.
+        loss: the same.
         uses: how many steps of a shape come before a program is made for it.
         descends: whether :meth:`descent` is asked for.
     """
 
-    def __init__(self, step: Step, module: nn.Module, *, uses: int = _USES, descends: bool = False) -> None:
+    def __init__(
+        self, step: Step, module: nn.Module, *, loss: Any = None, uses: int = _USES, descends: bool = False
+    ) -> None:
         self._step = step
         self._module = module
+        self._loss = loss
+        self._held: list[Any] = []  # by model and loss, as the programs take it for granted
         self._uses = uses
         self._descends = descends
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
@@ -120,8 +128,15 @@ class StraightStep:
         return any(shape.example is not None for shape in self._shapes.values())
 
     def make(self) -> None:
-        """Make the programs that are due; nothing of the step may run beside."""
-        for shape in self._shapes.values():
+        """Make the programs that are due, and leave those that took for granted what is no longer so.
+
+        Nothing of the step may run beside.
+        """
+        shapes = list(self._shapes.values())  # somebody may still train whose round was interrupted
+        if any(shape.program is not None for shape in shapes) and self._state(written=False) != self._held:
+            for shape in shapes:
+                shape.program, shape.example, shape.failed = None, None, True
+        for shape in shapes:
             if shape.example is None:
                 continue
             if sum(own.program is not None for own in self._shapes.values()) >= _MOST_PROGRAMS:
@@ -143,18 +158,21 @@ class StraightStep:
             own = iter(parts)
             return self._step(*(None if part is None else next(own) for part in example))
 
-        parts = list(self._module.modules())
-        if hooked(parts):
+        if hooked(list(self._module.modules())):
             return None
-        before = held_by(parts), _versions(parts)
-        with unasked():
+        before = self._state()
+        with FOLLOWING, unasked():
             graph = make_fx(followed)(*traced)
-        if (held_by(parts), _versions(parts)) != before:
+        if self._state() != before:
             return None
+        self._held = self._state(written=False)  # a program reads tensors where they lie
         program = compiled(graph, descends=self._descends and example[-2] is None)
         plain, found = followed(*computed), program.run(run)
         pairs = zip((*found, *run), (*plain, *computed), strict=True)
         return program if all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs) else None
+
+    def _state(self, *, written: bool = True) -> list[Any]:
+        return state_of(self._module, self._loss, written=written)
 
 
 class _AskedError(RuntimeError):
@@ -196,12 +214,6 @@ class _NoSelections(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         if by_numbers or torch.Tag.data_dependent_output in func.tags:
             raise _AskedError(str(func))
         return func(*args, **(kwargs or {}))
-
-
-def _versions(parts: Sequence[nn.Module]) -> list[tuple[int, int]]:
-    """Return which tensors parts hold, and how often each was changed: a pass that changes one is no program."""
-    held = (own for part in parts for kind in (part._parameters, part._buffers, vars(part)) for own in kind.values())
-    return [(id(own), own._version) for own in held if isinstance(own, Tensor)]
 
 
 def _copied(part: Tensor) -> Tensor:

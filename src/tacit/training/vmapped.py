@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.overrides import TorchFunctionMode
 
 from tacit.training.batchable import Explicit, places_in
 from tacit.training.dropout import KeyedDropout
@@ -59,3 +61,18 @@ class VmappedNetwork:
             explicit: Tensor = mapped(list(parameters), keys, features)
         self._explicit = mode.met
         return explicit
+
+
+class Unhooked(TorchFunctionMode):
+    """While it is on, nobody may listen to the gradient of a tensor, or ask if it has one.
+
+    Under a map nobody would call him, and tensors say no.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        asked = getattr(func, "__self__", None) in (Tensor.requires_grad, Tensor.grad_fn)
+        if asked or getattr(func, "__name__", "") == "register_hook":
+            raise ValueError("it looks at gradients in its forward pass")
+        return func(*args, **(kwargs or {}))

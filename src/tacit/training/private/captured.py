@@ -14,7 +14,6 @@ from a generator of the host, or that asks what it computes something, is comput
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,7 +26,7 @@ from tacit.training.dropout import watched_generators
 from tacit.training.parameters import held_by, hooked
 from tacit.training.private.double import blind
 from tacit.training.settings import Loss
-from tacit.training.straight import StraightStep
+from tacit.training.straight import FOLLOWING, StraightStep
 
 _SEEN = 2  # steps of a shape before a graph is made for it
 _USES = 64  # and before a program is, which takes longer
@@ -35,8 +34,6 @@ _WARM_UPS = 2
 _MOST_GRAPHS = 8
 _MOST_STATES = 16  # a model of which a number changes at every step is computed plainly
 _FINEST = 8  # rooms are multiples of this, and of an eighth of the power of two below
-
-_one_at_a_time = threading.Lock()  # following a step changes modules of torch's for as long as it takes
 
 
 class Form(Protocol):
@@ -182,7 +179,7 @@ class _Programs:
         if self._draws:
             return None
         if self._straight.due:
-            with _one_at_a_time, watched_generators(torch.device("cpu")) as drawn:
+            with FOLLOWING, watched_generators(torch.device("cpu")) as drawn:
                 self._form.passed(features, labels)
                 self._draws = drawn()
                 if self._draws:  # a program would draw once and for all
