@@ -120,7 +120,8 @@ class LoopTrainer:
         for buffer, before, version in self._whole:
             if buffer._version != version:
                 buffer.copy_(before)
-        for part, own in copy.deepcopy(self._begins, dict(self._shared)).items():
+        begins = copy.deepcopy(self._begins, dict(self._shared)) if self._begins else {}  # a copy takes its time
+        for part, own in begins.items():
             for name in attributes_of(part)[part]:
                 del vars(part)[name]
             vars(part).update(own)
