@@ -608,10 +608,13 @@ class StackedTrainer:
 
     def restart(self, state: Stack, model: Tensor) -> None:
         """Write ``model`` over the copies in ``state``, in place."""
-        axis = self.network.client_axis
+        axis, parts = self.network.client_axis, self._trained_parts(model) if state.flat is None or state.origin else []
         with torch.no_grad():
-            for number, part in enumerate(self._trained_parts(model)):
-                state.parameters[number].copy_(part.unsqueeze(axis))
+            if state.flat is not None:
+                state.flat.copy_(model[: len(state.flat)])
+            for number, part in enumerate(parts):
+                if state.flat is None:
+                    state.parameters[number].copy_(part.unsqueeze(axis))
                 if state.origin:
                     state.origin[number].copy_(part.unsqueeze(axis))
             for moment in (*state.momentum, *state.second, state.steps):

@@ -12,8 +12,9 @@ loop       everything else, runs with hooks, and on CPUs models so large that on
 
 On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds, in the loop
 too. So do those of models with attention, whose clients train one after another on each core, by native attention
-(:mod:`tacit.training.native.attention`). On a GPU that one client nearly keeps busy, a few train side by side, each by
-operations of its own, as branches of a captured graph.
+(:mod:`tacit.training.native.attention`); those that look at one place of a text compute no others behind their last
+attention, from the first step on (:mod:`tacit.training.narrow`). On a GPU that one client nearly keeps busy, a few
+train side by side, each by operations of its own, as branches of a captured graph.
 
 All forms give the same result for a client (up to the order of floating-point sums), whoever trains beside it.
 """
@@ -60,13 +61,12 @@ from tacit.training.parameters import (
     attributes_of,
     hooked_backwards,
     reads,
-    state_of,
 )
 from tacit.training.private.probe import calm
 from tacit.training.program import Convolution, NoProgram, Program, drops_by_function, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
-from tacit.training.straight import StraightStep
+from tacit.training.straight import StraightStep, state_of
 from tacit.training.vmapped import Unhooked, VmappedNetwork
 
 Form = Literal["auto", "lanes", "images", "grouped", "vmap", "loop"]
@@ -81,6 +81,7 @@ _HEAVY = "the model is so large that copies for many clients at once would cost 
 _NATIVE = "one client's operations keep a core busy: clients train one after another, by native convolutions"
 _ATTENDS = "one client's operations keep a core busy: clients train one after another, by native attention"
 _USES = 128  # steps of one client before a program is made of them: it takes as long as some hundred, to save a fifth
+_LOCKED = 6  # workers; each call of a native linear layer holds Python's lock for a tenth of the time that it takes
 _MOSTLY = 0.5  # of the arithmetic in convolutions is to be done by the native ones
 _GAIN = 2  # cores of PyTorch's that one with the native ones is worth; PyTorch spreads a lone client over all
 # The same where they save no arithmetic, of models of which every layer is native and of others: a MobileNet of three
@@ -200,7 +201,12 @@ class _Choice:
         own = self._stacked()
         module = own.network.module if isinstance(own.network, VmappedNetwork) else nn.Identity()
         uses = {"uses": _USES} if self._alone else {}
-        return StraightStep(own.differentiated, module, loss=self._loss, descends=self._settings.descends, **uses)
+        straight = StraightStep(own.differentiated, module, loss=self._loss, descends=self._settings.descends, **uses)
+        if self._alone:
+            state, features = own.start(self._own_layout.read(self._module), 1), self._batch[None]
+            labels = calm(self._holdings.labels[:1]).expand(features.shape[1], *self._holdings.labels.shape[1:])[None]
+            straight.narrow(*state.parameters, features, labels.clone(), None, torch.zeros(1, dtype=torch.int64))
+        return straight
 
     def _followed_alone(self) -> StraightStep | None:
         """Return what follows the steps of one client in the loop, where Python's calls tell."""
@@ -363,8 +369,8 @@ class _Choice:
                 else images.ImageNetwork(self._program)
             )
         else:
-            natively = self._alone and self._device.type == "cpu"
-            network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout, natively=natively)
+            natively, layers = self._alone and self._device.type == "cpu", self._workers <= _LOCKED
+            network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout, natively=natively, layers=layers)
         return StackedTrainer(
             network=network,
             layout=self.layout,

@@ -10,15 +10,11 @@ attention do: they are constants.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,12 +25,9 @@ from tacit.errors import ConfigError
 REACHES_PAST = "it reaches a parameter by another way than its name in the model"
 CHANGES = "a pass changes what the model or the loss holds, or a parameter"
 
-_PLAIN = {bool, int, float, str}
-_OF_TORCH = frozenset(vars(nn.Module()))  # where a module keeps its parts
-_LIBRARIES = {"torch", "numpy"}  # whose functions and classes stay as they are
-_MOST_CODE = 256  # functions and classes that are looked into; a library of somebody's has thousands
-_IN_CLASSES = {*_PLAIN, dict, list, tuple, set, FunctionType}
-_SHORT = 64  # entries; what is longer is a table, such as a vocabulary, and to look at all of it would slow every step
+PLAIN = {bool, int, float, str}
+OF_TORCH = frozenset(vars(nn.Module()))  # where a module keeps its parts
+SHORT = 64  # entries; what is longer is a table, such as a vocabulary, and to look at all of it would slow every step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,111 +141,27 @@ def held_by(parts: Sequence[nn.Module]) -> list[bool | int | float | str]:
     found: list[bool | int | float | str] = []
     for part in parts:
         for name, value in vars(part).items():
-            if type(value) in _PLAIN:
+            if type(value) in PLAIN:
                 found.append(value)
-            elif name not in _OF_TORCH:
+            elif name not in OF_TORCH:
                 found += _plain_in(value)
     return found
 
 
 def _plain_in(value: Any) -> Iterator[bool | int | float | str]:
     """Yield the numbers and texts in lists, tuples and dictionaries that are short, and the lengths of all."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         yield value
     elif isinstance(value, (dict, list, tuple)):
         yield len(value)
-        if len(value) <= _SHORT:
+        if len(value) <= SHORT:
             for own in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
                 yield from _plain_in(own)
 
 
 def attributes_of(module: nn.Module) -> dict[nn.Module, dict[str, Any]]:
     """Return what the parts of a model hold besides parameters, buffers and parts: counters, caches, settings."""
-    return {part: {name: own for name, own in vars(part).items() if name not in _OF_TORCH} for part in module.modules()}
-
-
-def state_of(*roots: Any, written: bool = True) -> list[Any]:
-    """Return what somebody's code and values go by that may change from one call to the next.
-
-    These are the numbers, texts and arrays in attributes, closures and the globals that functions name, however deep,
-    which tensors there are and, if ``written``, how often each was written to. Code of torch and NumPy is not looked
-    into.
-
-    >>> weight = {"now": 1.0}
-    >>> loss = lambda outputs, labels: weight["now"] * (outputs - labels).square()
-    >>> before = state_of(loss)
-    >>> before == state_of(loss)
-    True
-    >>> weight["now"] = 2.0
-    >>> before == state_of(loss)
-    False
-    """
-    found: list[Any] = []
-    seen: dict[int, Any] = {}
-    waiting, code = deque(roots), 0
-    while waiting:
-        value = waiting.popleft()
-        if type(value) in _PLAIN:
-            found.append(value)
-        elif value is not None and id(value) not in seen and not isinstance(value, ModuleType):
-            seen[id(value)] = value
-            code += isinstance(value, FunctionType | type)
-            if isinstance(value, Tensor):
-                found += _Itself(value), value._version if written else 0
-            elif isinstance(value, np.ndarray | np.generic):
-                found.append(value.tobytes() if value.size <= _SHORT else _Itself(value))
-            elif not _of_a_library(value) and code <= _MOST_CODE:
-                parts = _parts_of(value)
-                found.append(len(parts))
-                waiting += parts
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Itself:
-    """Equal to the same object alone, which it keeps: its number would be given to another once it is gone."""
-
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.value is other.value
-
-    __hash__ = None  # type: ignore[assignment]  # nobody looks it up
-
-
-def _of_a_library(value: Any) -> bool:
-    own = getattr(value if isinstance(value, FunctionType | type) else type(value), "__module__", None) or ""
-    return own.partition(".")[0] in _LIBRARIES and not isinstance(value, nn.Module)
-
-
-def _parts_of(value: Any) -> list[Any]:
-    """Return what a value is made of."""
-    if isinstance(value, dict | list | tuple | set | frozenset | deque):
-        if len(value) > _SHORT:
-            return [len(value)]
-        return [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
-    if isinstance(value, functools.partial | MethodType):
-        names = ("func", "args", "keywords", "__self__", "__func__")
-        return [getattr(value, name) for name in names if hasattr(value, name)]
-    if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
-        named = [value.__globals__[name] for name in _named_in(value.__code__) if name in value.__globals__]
-        return [*cells, *named, value.__defaults__, value.__kwdefaults__]
-    if isinstance(value, type):
-        return [own for own in vars(value).values() if type(own) in _IN_CLASSES]
-    own = vars(value) if hasattr(value, "__dict__") else {}
-    parts = [part for name, part in own.items() if name not in _OF_TORCH or type(part) in _PLAIN]
-    if isinstance(value, nn.Module):
-        parts += [*value._parameters.values(), *value._buffers.values(), *value._modules.values()]
-    return [*parts, *(kind for kind in type(value).__mro__ if not _of_a_library(kind))]
-
-
-def _named_in(code: CodeType) -> Iterator[str]:
-    """Yield the names that code uses and are not local to it, and those of functions that it makes."""
-    yield from code.co_names
-    for own in code.co_consts:
-        if isinstance(own, CodeType):
-            yield from _named_in(own)
+    return {part: {name: own for name, own in vars(part).items() if name not in OF_TORCH} for part in module.modules()}
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types

@@ -24,9 +24,9 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 from tacit.training.batchable import Attention
 from tacit.training.dropout import KeyedDropout
-from tacit.training.parameters import CHANGES, REACHES_PAST, Parameters, hooked, state_of
+from tacit.training.parameters import CHANGES, REACHES_PAST, Parameters, hooked
 from tacit.training.recurrence import Recurrence
-from tacit.training.straight import FOLLOWING
+from tacit.training.straight import FOLLOWING, state_of
 
 Pair = tuple[int, int]
 

@@ -10,25 +10,34 @@ Following a step takes some tenths of a second, as long as some hundred steps. I
 that keep coming. A program whose numbers differ from those of the step it was made of is not used, and there is none of
 a step in which anybody asks a tensor for its numbers: a program would go on by the answer, whatever it is given. It
 would go on by what a model and a loss held when it was made, too: where that changes, steps are computed plainly.
+
+Where a model looks at one place of its texts, a program can leave the others out (:mod:`tacit.training.narrow`). Its
+numbers differ in their last bits. A run gives the same wherever it is stopped and resumed, so such a program is made
+before the first step of its shape (:meth:`StraightStep.narrow`), or never.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.jit._fuser import optimized_execution
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tacit.training.parameters import hooked, state_of
+from tacit.training.narrow import narrowed
+from tacit.training.parameters import OF_TORCH, PLAIN, SHORT, hooked
 
 Given = tuple[Tensor | None, ...]
 Step = Callable[..., list[Tensor]]
@@ -37,6 +46,10 @@ FOLLOWING = threading.RLock()  # following a pass changes modules of torch's for
 _USES = 16  # steps of a shape before a program is made for it
 _MOST_PROGRAMS, _MOST_SHAPES = 8, 64  # a ragged federation has many shapes
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}  # another name for their input
+_CLOSE = 1e-3  # of the largest number; in a batch of a few dozen, sums in another order differ by less than 1e-5
+_LIBRARIES = {"torch", "numpy"}  # whose functions and classes stay as they are
+_MOST_CODE = 256  # functions and classes that are looked into; a library of somebody's has thousands
+_IN_CLASSES = {*PLAIN, dict, list, tuple, set, FunctionType}
 _ASKS = {"item", "tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__"}
 _ASKS |= {"__bool__", "__int__", "__float__", "__index__", "__complex__"}
 
@@ -122,6 +135,20 @@ class StraightStep:
         shape.program.descend(parameters, beside, features, labels, rows, keys, rate, total)
         return True
 
+    def narrow(self, *given: Tensor | None) -> None:
+        """Make a program for a shape at once, where one can compute less than the step does.
+
+        Args:
+            given: an example; whether there is a program depends on its shapes, not on what is in it.
+        """
+        with torch.enable_grad(), _Looked() as mode:  # type: ignore[no-untyped-call]  # torch gives it no types
+            self._step(*given)
+        if not mode.met:
+            return
+        key = tuple(None if part is None else _known_by(part) for part in given)
+        shape = self._shapes.setdefault(key, _Shape())
+        shape.program = self._tried(tuple(given), narrow=True)
+
     @property
     def due(self) -> bool:
         """Whether a program is to be made."""
@@ -142,13 +169,16 @@ class StraightStep:
             if sum(own.program is not None for own in self._shapes.values()) >= _MOST_PROGRAMS:
                 shape.failed, shape.example = True, None
                 continue
-            try:
-                shape.program = self._made(shape.example)
-            except Exception:  # somebody else's model and loss: whatever can't be followed is computed plainly
-                shape.program = None
+            shape.program = self._tried(shape.example)
             shape.failed, shape.example = shape.program is None, None
 
-    def _made(self, example: Given) -> Program | None:
+    def _tried(self, example: Given, *, narrow: bool = False) -> Program | None:
+        try:
+            return self._made(example, narrow=narrow)
+        except Exception:  # somebody else's model and loss: whatever can't be followed is computed plainly
+            return None
+
+    def _made(self, example: Given, *, narrow: bool) -> Program | None:
         from torch.fx.experimental.proxy_tensor import make_fx  # loads more of torch than a short run needs
 
         present = [part for part in example if part is not None]
@@ -166,13 +196,24 @@ class StraightStep:
         if self._state() != before:
             return None
         self._held = self._state(written=False)  # a program reads tensors where they lie
-        program = compiled(graph, descends=self._descends and example[-2] is None)
+        less = narrowed(graph, present) if narrow else None
+        program = compiled(less or graph, descends=self._descends and example[-2] is None)
+        agree = _close if less is not None else _same
         plain, found = followed(*computed), program.run(run)
         pairs = zip((*found, *run), (*plain, *computed), strict=True)
-        return program if all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs) else None
+        return program if all(agree(ours, theirs) for ours, theirs in pairs) else None
 
     def _state(self, *, written: bool = True) -> list[Any]:
         return state_of(self._module, self._loss, written=written)
+
+
+def _same(ours: Tensor, plain: Tensor) -> bool:
+    return bool(((ours == plain) | (ours.isnan() & plain.isnan())).all())
+
+
+def _close(ours: Tensor, plain: Tensor) -> bool:
+    """Return whether numbers are the same up to the order of sums; rules are exact, and this is for what has none."""
+    return ours.shape == plain.shape and bool((ours - plain).abs().max() <= _CLOSE * plain.abs().max())
 
 
 class _AskedError(RuntimeError):
@@ -216,6 +257,18 @@ class _NoSelections(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         return func(*args, **(kwargs or {}))
 
 
+class _Looked(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
+    """Says whether a step takes one place of texts, and hands a gradient back to it: ``met``."""
+
+    met = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.met |= func is torch.ops.aten.select_backward.default and len(args[1]) > 2
+        return func(*args, **(kwargs or {}))
+
+
 def _copied(part: Tensor) -> Tensor:
     """Return a copy that lies in memory as the tensor does: operations choose how their results lie by that."""
     own = torch.empty_strided(part.shape, part.stride(), dtype=part.dtype)
@@ -246,7 +299,8 @@ class Program:
 
     def descend(self, parameters: Sequence[Tensor], beside: Sequence[Tensor], *given: Tensor | float) -> None:
         """Take many steps: see :meth:`StraightStep.descent`."""
-        with torch.no_grad(), optimized_execution(False):
+        # Nothing comes back that autograd might be asked about, and without its books operations begin sooner.
+        with torch.inference_mode(), optimized_execution(False):
             self._unit.descend([own.detach() for own in parameters], list(beside), *given, self._constants)
 
 
@@ -312,3 +366,87 @@ def _written(value: Any) -> str:
     if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
         return str(value)
     return repr(value)
+
+
+def state_of(*roots: Any, written: bool = True) -> list[Any]:
+    """Return what somebody's code and values go by that may change from one call to the next.
+
+    These are the numbers, texts and arrays in attributes, closures and the globals that functions name, however deep,
+    which tensors there are and, if ``written``, how often each was written to. Code of torch and NumPy is not looked
+    into.
+
+    >>> weight = {"now": 1.0}
+    >>> loss = lambda outputs, labels: weight["now"] * (outputs - labels).square()
+    >>> before = state_of(loss)
+    >>> before == state_of(loss)
+    True
+    >>> weight["now"] = 2.0
+    >>> before == state_of(loss)
+    False
+    """
+    found: list[Any] = []
+    seen: dict[int, Any] = {}
+    waiting, code = deque(roots), 0
+    while waiting:
+        value = waiting.popleft()
+        if type(value) in PLAIN:
+            found.append(value)
+        elif value is not None and id(value) not in seen and not isinstance(value, ModuleType):
+            seen[id(value)] = value
+            code += isinstance(value, FunctionType | type)
+            if isinstance(value, Tensor):
+                found += _Itself(value), value._version if written else 0
+            elif isinstance(value, np.ndarray | np.generic):
+                found.append(value.tobytes() if value.size <= SHORT else _Itself(value))
+            elif not _of_a_library(value) and code <= _MOST_CODE:
+                parts = _parts_of(value)
+                found.append(len(parts))
+                waiting += parts
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Itself:
+    """Equal to the same object alone, which it keeps: its number would be given to another once it is gone."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]  # nobody looks it up
+
+
+def _of_a_library(value: Any) -> bool:
+    own = getattr(value if isinstance(value, FunctionType | type) else type(value), "__module__", None) or ""
+    return own.partition(".")[0] in _LIBRARIES and not isinstance(value, nn.Module)
+
+
+def _parts_of(value: Any) -> list[Any]:
+    """Return what a value is made of."""
+    if isinstance(value, dict | list | tuple | set | frozenset | deque):
+        if len(value) > SHORT:
+            return [len(value)]
+        return [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+    if isinstance(value, functools.partial | MethodType):
+        names = ("func", "args", "keywords", "__self__", "__func__")
+        return [getattr(value, name) for name in names if hasattr(value, name)]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        named = [value.__globals__[name] for name in _named_in(value.__code__) if name in value.__globals__]
+        return [*cells, *named, value.__defaults__, value.__kwdefaults__]
+    if isinstance(value, type):
+        return [own for own in vars(value).values() if type(own) in _IN_CLASSES]
+    own = vars(value) if hasattr(value, "__dict__") else {}
+    parts = [part for name, part in own.items() if name not in OF_TORCH or type(part) in PLAIN]
+    if isinstance(value, nn.Module):
+        parts += [*value._parameters.values(), *value._buffers.values(), *value._modules.values()]
+    return [*parts, *(kind for kind in type(value).__mro__ if not _of_a_library(kind))]
+
+
+def _named_in(code: CodeType) -> Iterator[str]:
+    """Yield the names that code uses and are not local to it, and those of functions that it makes."""
+    yield from code.co_names
+    for own in code.co_consts:
+        if isinstance(own, CodeType):
+            yield from _named_in(own)

@@ -23,15 +23,15 @@ class VmappedNetwork:
     clients, so it is refused and trains in the loop. What can't be mapped, as attention's fast kernels, is written out
     (:class:`~tacit.training.batchable.Explicit`); after the first pass only where the module has any. One client alone
     needs no map, and has the module's own kernels, or ``natively`` ours
-    (:class:`~tacit.training.native.attention.Natively`).
+    (:class:`~tacit.training.native.attention.Natively`), those for linear layers where ``layers`` says so.
     """
 
     name = "vmap"
     client_axis = 0
 
-    def __init__(self, module: nn.Module, layout: Parameters, *, natively: bool = False) -> None:
+    def __init__(self, module: nn.Module, layout: Parameters, *, natively: bool = False, layers: bool = True) -> None:
         self.module = module.train()
-        self._natively = natively
+        self._natively, self._layers = natively, layers
         self._places = places_in(module, [slot.name for slot in layout.trained])
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]
         self._explicit: bool | None = None  # nobody knows before the first pass
@@ -51,7 +51,7 @@ class VmappedNetwork:
             return result
 
         if len(features) == 1:
-            with Natively() if self._natively else nullcontext():
+            with Natively(layers=self._layers) if self._natively else nullcontext():
                 return one([own.squeeze(0) for own in parameters], keys[0], features[0])[None]
         mapped = vmap(one, randomness="error")
         if self._explicit is False:

@@ -358,6 +358,9 @@ def test_its_steps_become_programs_of_the_same_numbers(reader: Reader, monkeypat
             super().__init__(*args, **options)
             made.append(self)
 
+        def narrow(self, *given: Any) -> None:
+            """Begin plainly."""
+
     monkeypatch.setattr(forms, "StraightStep", Watched)
     found: list[Any] = []
     for uses in (1, 10**9):

@@ -1,4 +1,5 @@
-/* Loops over the numbers of one model: convolutions and group norms of images, recurrent layers, attention.
+/* Loops over the numbers of one model: convolutions and group norms of images, recurrent layers, attention,
+ * small linear layers.
  *
  * They are compiled once per instruction set: the file includes itself with
  * LEVEL defined, and the widest level the processor has is chosen when the
@@ -31,6 +32,7 @@ static float *scratch(idx floats)
 #include "windows.h"
 #include "attention.h"
 #include "clipped.h"
+#include "linear.h"
 
 typedef struct {
     const char *name;
@@ -44,8 +46,8 @@ typedef struct {
     void (*add)(const float *, const float *, float *, idx);
     void (*mean)(const float *, float *, idx, idx, idx);
     void (*mean_back)(const float *, float *, idx, idx, idx, int);
-    void (*linear)(const float *, const float *, const float *, float *, idx, idx, idx);
-    void (*linear_back)(const float *, const float *, const float *, float *, float *, float *, idx, idx, idx, int);
+    void (*head)(const float *, const float *, const float *, float *, idx, idx, idx);
+    void (*head_back)(const float *, const float *, const float *, float *, float *, float *, idx, idx, idx, int);
     void (*step)(const float *, float, float *, idx);
     int (*recur)(const recurrence *, float *const *);
     int (*recur_back)(const recurrence *, float *const *);
@@ -61,6 +63,10 @@ typedef struct {
     void (*gelu)(const float *, float *, float *, idx, int);
     int (*gram)(const window *, const float *, const float *, double *);
     int (*clipped)(const window *, const float *, const float *, const double *, double *, int);
+    void (*upright)(const float *, idx, idx, idx, float *, idx);
+    void (*linear)(const layer *, const float *, const float *, const float *, float *, idx, idx);
+    void (*linear_back)(const layer *, const float *, const float *, float *, idx, idx);
+    void (*linear_weights)(const layer *, const float *, const float *, float *, float *, idx, idx);
 } kernels;
 
 #define JOIN_(a, b) a##_##b
@@ -199,9 +205,9 @@ static int call(idx kind, float *const *at, const idx *v, idx number)
     case MEAN_BACK:
         return active->mean_back(at[0], at[1], v[0], v[1], v[2], (int)v[3]), 1;
     case LINEAR:
-        return active->linear(at[0], at[1], at[2], at[3], v[0], v[1], v[2]), 1;
+        return active->head(at[0], at[1], at[2], at[3], v[0], v[1], v[2]), 1;
     case LINEAR_BACK:
-        return active->linear_back(at[0], at[1], at[2], at[3], at[4], at[5], v[0], v[1], v[2], (int)v[3]), 1;
+        return active->head_back(at[0], at[1], at[2], at[3], at[4], at[5], v[0], v[1], v[2], (int)v[3]), 1;
     case ENTROPY:
         return entropy(at[0], (const int64_t *)at[1], (const int64_t *)at[2] + number * v[0], at[3], at[4], v[0], v[1]),
                1;
@@ -515,6 +521,70 @@ static PyObject *gelu(PyObject *self, PyObject *const *args, Py_ssize_t given)
     Py_RETURN_NONE;
 }
 
+/* Sizes of a linear layer, checked, and how many threads are to compute it. */
+static int read_layer(const idx *v, layer *l)
+{
+    *l = (layer){v[0], v[1], v[2], v[3], v[4], v[5]};
+    if (l->rows > 0 && l->inputs > 0 && l->outputs > 0 && l->inputs % 16 == 0 && l->outputs % 16 == 0 && v[6] > 0)
+        return 1;
+    return PyErr_Format(PyExc_ValueError, "%zd rows of %zd inputs and %zd outputs, by %zd threads: no layer in multiples of 16",
+                        l->rows, l->inputs, l->outputs, v[6]) != NULL;
+}
+
+static PyObject *linear(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[11];
+    layer l;
+    if (!integers(args, given, 11, v) || !read_layer(v + 4, &l))
+        return NULL;
+    const float *x = (float *)v[0], *w = (float *)v[1], *bias = (float *)v[2];
+    float *out = (float *)v[3], *turned;
+    const idx threads = v[10];
+    Py_BEGIN_ALLOW_THREADS
+    turned = scratch(l.inputs * l.outputs);
+    if (turned) {
+        active->upright(w, l.w, l.outputs, l.inputs, turned, l.outputs);
+        if (threads == 1)
+            active->linear(&l, x, turned, bias, out, 0, l.rows);
+        else {
+#pragma omp parallel for num_threads((int)threads) schedule(static)
+            for (idx part = 0; part < threads; part++)
+                active->linear(&l, x, turned, bias, out, l.rows * part / threads, l.rows * (part + 1) / threads);
+        }
+    }
+    free(turned);
+    Py_END_ALLOW_THREADS
+    return answer(turned != NULL);
+}
+
+static PyObject *linear_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[13];
+    layer l;
+    if (!integers(args, given, 13, v) || !read_layer(v + 6, &l))
+        return NULL;
+    const float *g = (float *)v[0], *x = (float *)v[1], *w = (float *)v[2];
+    float *dx = (float *)v[3], *dw = (float *)v[4], *db = (float *)v[5];
+    const idx threads = v[12], blocks = l.outputs / 16;
+    Py_BEGIN_ALLOW_THREADS
+    if (threads == 1) {
+        if (dx)
+            active->linear_back(&l, g, w, dx, 0, l.rows);
+        active->linear_weights(&l, g, x, dw, db, 0, l.outputs);
+    } else {
+#pragma omp parallel for num_threads((int)threads) schedule(static)
+        for (idx part = 0; part < threads; part++) {
+            if (dx)
+                active->linear_back(&l, g, w, dx, l.rows * part / threads, l.rows * (part + 1) / threads);
+            active->linear_weights(&l, g, x, dw, db, blocks * part / threads * 16, blocks * (part + 1) / threads * 16);
+        }
+    }
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyObject *level_names(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -586,6 +656,11 @@ static PyMethodDef methods[] = {
     {"attend_back", FAST(attend_back), METH_FASTCALL,
      "attend_back(grad, query, key, value, weights, grad_query, grad_key, grad_value, and as attend; out's are grad's)"},
     {"gelu", FAST(gelu), METH_FASTCALL, "gelu(x, out, slope, count, by tanh)"},
+    {"linear", FAST(linear), METH_FASTCALL,
+     "linear(x, weight, bias, out, rows, inputs, outputs, floats between rows of x, of weight, 0, threads)"},
+    {"linear_back", FAST(linear_back), METH_FASTCALL,
+     "linear_back(grad, x, weight, grad_x, grad_weight, grad_bias, rows, inputs, outputs, floats between rows of x, of "
+     "weight, of grad, threads)"},
     {"rest", rest, METH_NOARGS, "rest(): end the threads that wait for this one's next parallel loop"},
     {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
     {"use_level", use_level, METH_O, "use_level(index into levels())"},
@@ -607,13 +682,15 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 #include "windows.h"
 #include "attention.h"
 #include "clipped.h"
+#include "linear.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
-                                      NAME(total), NAME(add), NAME(mean), NAME(mean_back), NAME(linear),
-                                      NAME(linear_back), NAME(step), NAME(recur), NAME(recur_back), NAME(recur_heard),
-                                      NAME(slide), NAME(slide_back), NAME(slide_kernel), NAME(apart), NAME(apart_back),
+                                      NAME(total), NAME(add), NAME(mean), NAME(mean_back), NAME(head), NAME(head_back),
+                                      NAME(step), NAME(recur), NAME(recur_back), NAME(recur_heard), NAME(slide),
+                                      NAME(slide_back), NAME(slide_kernel), NAME(apart), NAME(apart_back),
                                       NAME(apart_kernel), NAME(attend), NAME(attend_back), NAME(gelu), NAME(gram),
-                                      NAME(clipped)};
+                                      NAME(clipped), NAME(upright), NAME(linear), NAME(linear_back),
+                                      NAME(linear_weights)};
 
 #undef vec
 #undef ivec

@@ -1,5 +1,7 @@
 """Attention of short texts and GELU by native kernels, in the place of torch's functions of these names.
 
+Small linear layers too (:mod:`tacit.training.native.linear`).
+
 PyTorch computes attention in blocks that suit long texts: of short ones, most of the time goes on moving numbers about.
 Here one head of one text is computed while it is in the cache, and written where the next layer reads it. A module that
 runs under :class:`Natively` has the kernels wherever they can do what it asks for, whichever layers ask. They are
@@ -19,7 +21,8 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from tacit.training import native
-from tacit.training.native import LANES, addresses
+from tacit.training.native import LANES, addresses, plain, readable
+from tacit.training.native.linear import linear
 
 _LONGEST = 256  # places; all weights of a longer text fill a core's cache, and torch's blocks are for that
 _MOST = 1 << 22  # weights of a layer, which are kept for the way back: 16 MB; torch computes them anew
@@ -35,7 +38,7 @@ _OPERATIONS.define("gelu(Tensor x, bool curve) -> (Tensor, Tensor)")
 
 
 class Natively(TorchFunctionMode):
-    """While it is on, attention and GELU are native where they can be; ``met`` says how often attention was.
+    """While it is on, attention, GELU and linear layers are native where they can be; ``met`` counts attention's calls.
 
     ``nn.MultiheadAttention`` is one call to torch, and has to be taken apart before (:mod:`tacit.training.batchable`).
 
@@ -47,6 +50,11 @@ class Natively(TorchFunctionMode):
     """
 
     met = 0
+
+    def __init__(self, *, layers: bool = True) -> None:
+        """Say whether linear layers are native too."""
+        super().__init__()
+        self._layers = layers
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -61,25 +69,16 @@ class Natively(TorchFunctionMode):
             found = _gelu(*args, **given)
             if found is not None:
                 return found
+        elif func is F.linear and self._layers:
+            found = linear(*args, **given)
+            if found is not None:
+                return found
         return func(*args, **given)
 
 
 def natively() -> bool:
     """Return whether :class:`Natively` is on."""
     return isinstance(_get_current_function_mode(), Natively)  # type: ignore[no-untyped-call]  # torch gives it no types
-
-
-def _plain(*values: Tensor) -> bool:
-    """Return whether the kernels can read tensors: numbers of 32 bits on a CPU, and nothing that stands for others."""
-    return native.available() and all(
-        type(value) in (Tensor, torch.nn.Parameter)
-        and value.dtype == torch.float32
-        and value.is_cpu
-        and value.layout == torch.strided
-        and not torch._C._functorch.is_functorch_wrapped_tensor(value)  # vmap's, or grad's, inside of the model
-        and value.numel() > 0
-        for value in values
-    )
 
 
 def _attention(
@@ -94,7 +93,7 @@ def _attention(
     **others: Any,
 ) -> Tensor | None:
     """Return what torch's function returns, or None where the kernels can't."""
-    if dropout_p or enable_gqa or others or not _plain(query, key, value) or torch.is_autocast_enabled("cpu"):
+    if dropout_p or enable_gqa or others or not plain(query, key, value) or torch.is_autocast_enabled("cpu"):
         return None
     if not _short(query, key, value):
         return None
@@ -104,7 +103,7 @@ def _attention(
         if attn_mask.dtype == torch.bool:
             added = torch.zeros(attn_mask.shape, dtype=torch.float32, device=attn_mask.device)
             attn_mask = added.masked_fill_(~attn_mask, -math.inf)
-        if not _plain(attn_mask):
+        if not plain(attn_mask):
             return None
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     return attend(query, key, value, attn_mask, causal=is_causal, scale=scale)
@@ -119,7 +118,7 @@ def _short(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def _gelu(input: Tensor, *, approximate: str = "none") -> Tensor | None:  # noqa: A002 - torch's name
-    if approximate not in _CURVES or not _plain(input):
+    if approximate not in _CURVES or not plain(input):
         return None
     return gelu(input, curve=_CURVES[approximate])
 
@@ -186,7 +185,7 @@ def _rows(value: Tensor) -> Tensor:
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     """Return texts, heads, queries, keys and width, of tensors that fit each other."""
-    if not _plain(query, key, value):
+    if not readable(query, key, value):
         raise ValueError("attend: expected float32 on a CPU that has the native kernels")
     batch, heads, queries, width = query.shape
     if key.shape != (batch, heads, key.shape[2], width) or value.shape != key.shape:
@@ -204,7 +203,7 @@ def _attend(
     query, key, value = _rows(query), _rows(key), _rows(value)
     strides = [0, 0, 0, 0]
     if mask is not None:
-        if not _plain(mask):
+        if not readable(mask):
             raise ValueError("attend: expected a mask of float32 on the CPU")
         mask = mask.expand(batch, heads, queries, keys)
         strides = list(mask.stride())
@@ -224,7 +223,7 @@ def _attend_back(
     batch, heads, queries, keys, width = sizes = _sizes(query, key, value)
     if grad.shape != query.shape or weights.shape != (batch, heads, keys, -(-queries // LANES) * LANES):
         raise ValueError(f"attend_back: {tuple(grad.shape)} and {tuple(weights.shape)} don't fit {tuple(query.shape)}")
-    if not _plain(grad, weights):
+    if not readable(grad, weights):
         raise ValueError("attend_back: expected float32 on the CPU")
     grad, query, key, value = _rows(grad), _rows(query), _rows(key), _rows(value)
     found = tuple(
@@ -240,7 +239,7 @@ def _attend_back(
 
 
 def _bend(x: Tensor, curve: bool) -> tuple[Tensor, Tensor]:
-    if not _plain(x):
+    if not readable(x):
         raise ValueError("gelu: expected float32 on a CPU that has the native kernels")
     out, slope = torch.empty_like(x), torch.empty_like(x)  # in the order of memory that torch's would have
     x = x if x.stride() == out.stride() else torch.empty_like(x).copy_(x)
@@ -251,3 +250,4 @@ def _bend(x: Tensor, curve: bool) -> tuple[Tensor, Tensor]:
 _OPERATIONS.impl("attend", _attend, "CPU")
 _OPERATIONS.impl("attend_back", _attend_back, "CPU")
 _OPERATIONS.impl("gelu", _bend, "CPU")
+ATTEND, ATTEND_BACK, GELU = (getattr(torch.ops.tacit, name).default for name in ("attend", "attend_back", "gelu"))

@@ -61,7 +61,7 @@ static TARGET void NAME(mean_back)(const float *e, float *gx, idx n, idx pixels,
 }
 
 /* y = x w' + bias, weights (outputs, inputs). */
-static TARGET void NAME(linear)(const float *x, const float *w, const float *bias, float *y, idx n, idx inputs,
+static TARGET void NAME(head)(const float *x, const float *w, const float *bias, float *y, idx n, idx inputs,
                                 idx outputs)
 {
     for (idx i = 0; i < n; i++, x += inputs)
@@ -77,7 +77,7 @@ static TARGET void NAME(linear)(const float *x, const float *w, const float *bia
 }
 
 /* The gradients of weights and bias, and of x where asked for. */
-static TARGET void NAME(linear_back)(const float *e, const float *x, const float *w, float *gx, float *gw, float *gb,
+static TARGET void NAME(head_back)(const float *e, const float *x, const float *w, float *gx, float *gw, float *gb,
                                      idx n, idx inputs, idx outputs, int add)
 {
     for (idx o = 0; o < outputs; o++) {
