@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import Tensor
 
 from tacit.audit import cases
 from tacit.config.run_config import RunConfig
@@ -117,9 +116,9 @@ def test_canary_examples_show_much_of_the_claim_and_leave_the_model_as_it_is(tmp
 def test_half_the_noise_of_steps_is_found_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     real = StepNoise.add
 
-    def halved(own: StepNoise, total: Tensor, step: int) -> None:
+    def halved(own: StepNoise, *given: Any, **named: Any) -> None:
         own._std /= 2.0
-        real(own, total, step)
+        real(own, *given, **named)
         own._std *= 2.0
 
     monkeypatch.setattr(StepNoise, "add", halved)
