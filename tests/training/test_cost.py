@@ -158,7 +158,9 @@ def test_products_of_several_results_are_counted_too(monkeypatch: pytest.MonkeyP
         ((30_000, 3), 10, 20, "loop"),  # one client's products fill the time of a call
         ((64, 32, 10), 10, 1, "grouped"),
         ((784, 64, 10), 32, 1, "loop"),
-        ((784, 200, 10), 10, 20, "lanes"),
+        ((784, 200, 10), 10, 20, "loop"),  # ten clients of each core would leave lanes empty
+        ((784, 200, 10), 10, 64, "lanes"),
+        ((784, 200, 10), 32, 20, "lanes"),
     ],
     ids=str,
 )

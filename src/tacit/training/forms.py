@@ -522,8 +522,9 @@ class _Choice:
                 return _FEW if loop.small else _FULL
         if loop.spills(share):
             return _SPILLS
-        if first == "lanes" and share == 1 and not self._convolves:
-            return _FEW  # a perceptron's products for one client are slower in lanes
+        empty = share == 1 or (prefers_clients(batch, LANES) and share < LANES)
+        if first == "lanes" and empty and not self._convolves:
+            return _FEW  # a perceptron's products are slower in lanes of which some are empty
         return _IDLE if clients % self._workers and share <= _ODD and not loop.small else ""
 
     def _fastest_on_gpu(self, first: Form, loop: Cost) -> Form:
