@@ -509,8 +509,8 @@ class _Plan:
         )
 
     def _seen(self, tensor: Tensor, value: int, at: Place) -> Tensor:
-        """Return a value, or its gradient, that is somewhere in a tensor."""
-        shape, first = self._sheet.shapes[value], floats_before(at)
+        """Return a value, or its gradient, that is somewhere in a tensor, which may be a part of another."""
+        shape, first = self._sheet.shapes[value], tensor.storage_offset() + floats_before(at)
         if len(shape) == 2:
             return torch.as_strided(tensor, (1, *shape), (math.prod(shape), shape[1], 1), first)
         _, channels, high, wide = shape
