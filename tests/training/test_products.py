@@ -111,3 +111,20 @@ def test_both_layouts_compute_the_same() -> None:
     assert all(close(one, other) for one, other in zip(*gradients, strict=True))
     alone = GroupedNetwork(program, by_client=True).outputs([own[:1] for own in parameters], features[:1], keys[:1])
     assert close(alone, found[0][:1])
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("examples", [1, 2])
+def test_narrow_windows_of_few_channels(channels: int, examples: int) -> None:
+    c = Convolution(weight=0, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn(2, examples, channels, 8, 5, generator=draw)
+    kernels = torch.randn(2, 4, channels, 3, 1, generator=draw)
+    own, plain = (tuple(part.clone().requires_grad_() for part in (images, kernels)) for _ in range(2))
+    found = products.convolve(c, own[0].flatten(0, 1), own[1], None).view(2, examples, 4, 6, 5)
+    expected = torch.stack([torch.conv2d(x, w) for x, w in zip(*plain, strict=True)])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    for one, other in zip(
+        torch.autograd.grad(found.square().sum(), own), torch.autograd.grad(expected.square().sum(), plain), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

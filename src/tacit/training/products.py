@@ -144,7 +144,9 @@ def broad(values: Tensor) -> Tensor:
 
 def whole(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Undo :func:`broad` of values of a type."""
-    return values.view(dtype) if values.is_complex() else values
+    if not values.is_complex():
+        return values
+    return (values if values.stride(-1) == 1 else values.contiguous()).view(dtype)  # one complex number has any stride
 
 
 def in_tf32(value: Tensor) -> bool:
