@@ -69,6 +69,17 @@ def no_garbage() -> Iterator[None]:
             gc.enable()
 
 
+@functools.cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream on which graphs are captured: one, because matrix products keep 32 MB for each."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
+
+
+def here(device: torch.device) -> torch.cuda.StreamContext:
+    """Return what leads back to the stream that computes now: a capture that fails would stay on its own."""
+    return torch.cuda.stream(torch.cuda.current_stream(device))
+
+
 class CapturedTrainer:
     """Trains chunks of clients by replaying graphs; the same arithmetic as the trainer it captures."""
 
@@ -97,6 +108,10 @@ class CapturedTrainer:
 
     def train_there(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
         """Train the clients of a chunk from ``model`` and return their updates where they are."""
+        with torch.cuda.device(model.device):  # of which streams and graphs are, unless they are told otherwise
+            return self._train_there(model, holdings, chunk)
+
+    def _train_there(self, model: Tensor, holdings: Holdings, chunk: Chunk) -> Moved:
         # Poisson cohorts differ in size every round: rounded up, they share a few graphs. Copies of the last client
         # fill up, and their results are left out.
         if self._fails:
@@ -178,7 +193,8 @@ class CapturedTrainer:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         held, graph = held_by(self._parts), torch.cuda.CUDAGraph()
-        with no_garbage(), torch.cuda.graph(graph, pool=self._pool):
+        own = torch.cuda.graph(graph, pool=self._pool, stream=capture_stream(capture.total.device))
+        with here(capture.total.device), no_garbage(), own:
             step()
         if held_by(self._parts) != held:
             raise RuntimeError("a pass changes a number that its module holds, which a graph would repeat")
@@ -188,15 +204,18 @@ class CapturedTrainer:
         self, state: Stack, holdings: Holdings, rows: Tensor, counts: Tensor | None, keys: Tensor, rate: Tensor
     ) -> Tensor:
         """Take one step with every client, each on a stream of its own, and return their mean losses."""
-        here, streams, losses = torch.cuda.current_stream(rows.device), _streams(rows.device)[: len(rows)], []
-        for place, stream in enumerate(streams):
-            own = slice(place, place + 1)
-            stream.wait_stream(here)
-            with torch.cuda.stream(stream):
-                real = None if counts is None else counts[own]
-                losses.append(self._trainer.step(state.only(place), holdings, rows[own], real, keys[own], rate))
-        for stream in streams:
-            here.wait_stream(stream)
+        stem, losses, begun = torch.cuda.current_stream(rows.device), [], list[torch.cuda.Stream]()
+        try:
+            for place, stream in enumerate(_streams(rows.device)[: len(rows)]):
+                own = slice(place, place + 1)
+                stream.wait_stream(stem)
+                begun.append(stream)
+                with torch.cuda.stream(stream):
+                    real = None if counts is None else counts[own]
+                    losses.append(self._trainer.step(state.only(place), holdings, rows[own], real, keys[own], rate))
+        finally:  # a capture with branches left over would hide what went wrong in one of them
+            for stream in begun:
+                stem.wait_stream(stream)
         return torch.cat(losses)
 
     def _load(self, capture: _Capture, model: Tensor, plan: Schedule, rate: float) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tacit.training.captured import capture_stream
 from tacit.training.private import double, fused
-from tacit.training.private.captured import capture_stream
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.fused import Images
 from tacit.training.private.ghost_norms import Gram, Sequences

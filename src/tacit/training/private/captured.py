@@ -13,7 +13,6 @@ from a generator of the host, or that asks what it computes something, is comput
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from tacit.training.captured import no_garbage
+from tacit.training.captured import capture_stream, here, no_garbage
 from tacit.training.dropout import watched_generators
 from tacit.training.parameters import held_by, hooked
 from tacit.training.private.double import blind
@@ -150,7 +149,7 @@ class _Graphs:
                     return None
             # Other threads may draw noise into pinned memory meanwhile: that is none of this graph's business.
             own = torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local")
-            with blind(), no_garbage(), own:
+            with here(device), blind(), no_garbage(), own:
                 sums, losses, doubtful = self._form.sums(features, labels, real)
                 total = torch.cat([own.reshape(-1) for own in sums])
         except RuntimeError:  # a step that asks the device something while it computes, or too little memory for it
@@ -191,12 +190,6 @@ class _Programs:
     def _passed(self, *given: Tensor | None) -> list[Tensor]:
         features, labels = (part for part in given if part is not None)
         return self._form.passed(features, labels)
-
-
-@functools.cache
-def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream on which graphs are captured: one, because matrix products keep 32 MB for each."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
 
 
 def room_for(examples: int) -> int:

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.randomness import Randomness
+from tacit.training.captured import capture_stream
 from tacit.training.optimizers import Sgd
-from tacit.training.private.captured import capture_stream
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.private.steps import Batch, PoissonBatches, PrivateSteps
