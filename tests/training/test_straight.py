@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tacit.errors import ConfigError
 from tacit.training.cohort import Holdings
@@ -17,7 +19,8 @@ from tacit.training.forms import Form, cohort_trainer
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
-from tacit.training.straight import Program, StraightStep
+from tacit.training.straight import Program, StraightStep, state_of
+from tests.training.common import Custom
 
 SIZES = [12, 12, 8, 6]
 LOSSES: dict[int, list[float]] = {}  # of each client, in the rounds of the last training
@@ -276,3 +279,109 @@ def test_a_program_that_differs_is_not_used() -> None:
     own.make()
     assert own(given) is None
     assert not any(shape.program for shape in own._shapes.values())
+
+
+class MaxNorm(nn.Linear):
+    """A layer whose weight never grows beyond a norm, as EEGNet's."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        self.weight.data = torch.renorm(self.weight.data, 2, 0, 1.0)
+        return super().forward(input)
+
+
+def _again(model: Any, x: Tensor) -> Tensor:
+    output: Tensor = model.out(
+        checkpoint(lambda own: torch.tanh(model.inner(own)), model.first(x), use_reentrant=False)
+    )
+    return output
+
+
+def _split(model: Any, x: Tensor) -> Tensor:
+    values = torch.tanh(model.first(x))
+    one, other = torch.tensor_split(values, (values[0] > 0).sum().clamp(1, 7).view(1), dim=1)
+    output: Tensor = model.out(torch.cat([2.0 * one, other], 1))
+    return output
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanh(), MaxNorm(8, 3)),
+        lambda: Custom(_again, first=nn.Linear(5, 8), inner=nn.Linear(8, 8), out=nn.Linear(8, 3)),
+        lambda: Custom(_split, first=nn.Linear(5, 8), out=nn.Linear(8, 3)),
+    ],
+    ids=["a weight that is replaced", "a checkpoint", "a split by numbers"],
+)
+def test_no_program_is_made_of_what_it_would_not_do_again(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    module, plain = make(), LocalTraining(epochs=4, batch_size=4, lr=0.5)
+    found, programs = train(module, settings=plain, form="loop")
+    assert programs == 0
+    due(monkeypatch, 10**9)
+    expected, _ = train(module, settings=plain, form="loop")
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+class Kept:
+    """What a user's loss may keep, and where."""
+
+    __slots__ = ("__dict__", "slot")
+    shared = torch.ones(3)
+
+    def __init__(self) -> None:
+        self.early, self.late = nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.5)
+        self.now, self.function, self.of_torch = self.early, (lambda x: x), torch.relu
+        self.long, self.array, self.slot = [1.0] * 100, np.ones(100), 1.0
+        self.torchs, self.numpys = torch.Generator().manual_seed(0), np.random.default_rng(0)
+
+    @staticmethod
+    def of_all() -> float:
+        return GLOBAL["static"]
+
+    @property
+    def of_one(self) -> float:
+        return GLOBAL["property"]
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return settings_of_the_user.weight * cross_entropy(outputs, labels)
+
+
+GLOBAL = {"static": 1.0, "property": 1.0}
+settings_of_the_user = ModuleType("settings")
+vars(settings_of_the_user)["weight"] = 1.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda loss: setattr(loss, "now", loss.late),
+        lambda loss: setattr(loss, "function", lambda x: 3 * x),
+        lambda loss: setattr(loss, "of_torch", torch.tanh),
+        lambda loss: setattr(loss, "slot", 2.0),
+        lambda loss: loss.long.__setitem__(99, 2.0),
+        lambda loss: loss.array.__setitem__(99, 2.0),
+        lambda loss: loss.numpys.random(),
+        lambda loss: torch.rand(1, generator=loss.torchs),
+        lambda _: GLOBAL.update(static=GLOBAL["static"] + 1.0),
+        lambda _: vars(settings_of_the_user).update(weight=settings_of_the_user.weight + 1.0),
+        lambda _: setattr(Kept, "shared", torch.zeros(3)),
+    ],
+    ids=["another", "function", "torch's", "slot", "list", "array", "NumPy", "torch", "static", "module", "class"],
+)
+def test_whatever_a_loss_goes_by_is_noticed_where_it_changes(change: Callable[[Any], object]) -> None:
+    loss = Kept()
+    before = state_of(loss)
+    assert state_of(loss) == before
+    change(loss)
+    assert state_of(loss) != before
+
+
+def test_much_code_hides_no_number() -> None:
+    many = type("Many", (), {f"f{number}": lambda _: None for number in range(300)})
+    loss: Any = many()
+    loss.weights = {"a": {"b": 1.0}}
+    before = state_of(loss)
+    loss.weights["a"]["b"] = 2.0
+    assert state_of(loss) != before

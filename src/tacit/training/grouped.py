@@ -105,6 +105,8 @@ class ByBatch:
     def group_norm(self, images: Tensor, norm: GroupNorm, scale: Tensor | None, shift: Tensor | None) -> Tensor:
         """Normalise each image over groups of channels, with its client's scale and shift, where no kernel does."""
         scale, shift = (None if own is None else own.reshape(-1) for own in (scale, shift))
+        if not images.requires_grad:  # of such, channels last, PyTorch's backward pass writes a gradient to nowhere
+            images = images.contiguous()
         return F.group_norm(images, self.clients * norm.groups, scale, shift, norm.epsilon)
 
 

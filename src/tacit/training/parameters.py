@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from tacit.errors import ConfigError
 
-REACHES_PAST = "it reaches a parameter by another way than its name in the model"
+REACHES_PAST = "it reaches a parameter by another way than its name, or computes parts again on the way back"
 CHANGES = "a pass changes what the model or the loss holds, or a parameter"
 
 PLAIN = {bool, int, float, str}
@@ -164,8 +164,22 @@ def attributes_of(module: nn.Module) -> dict[nn.Module, dict[str, Any]]:
     return {part: {name: own for name, own in vars(part).items() if name not in OF_TORCH} for part in module.modules()}
 
 
+def computes_again() -> bool:
+    """Return whether somebody stands in for what the pass of this thread saves for the way back, as checkpoints do.
+
+    They compute it again then, by what the model holds at that time.
+
+    >>> with torch.autograd.graph.saved_tensors_hooks(lambda own: own, lambda own: own):
+    ...     computes_again()
+    True
+    >>> computes_again()
+    False
+    """
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
-    """Notices operations on the memory of some tensors."""
+    """Notices operations on the memory of some tensors, and those that are computed again on the way back."""
 
     met = False
 
@@ -177,12 +191,14 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = (own for own in tree_leaves((args, kwargs)) if isinstance(own, Tensor))
-        self.met |= any(own.untyped_storage()._cdata in self._memory for own in given)
+        self.met |= any(own.untyped_storage()._cdata in self._memory for own in given) or computes_again()
         return func(*args, **(kwargs or {}))
 
 
 def reads(tensors: Iterable[Tensor], computed: Callable[[], object]) -> bool:
     """Return whether a pass reads tensors in whose place others were put, by another way than their names.
+
+    So does one that computes parts again on the way back, when the others are gone.
 
     Forms that put other tensors in a parameter's or a buffer's place, such as a map over clients, would compute with
     numbers that nobody trains, and nobody would notice.

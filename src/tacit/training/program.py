@@ -203,12 +203,26 @@ _ON_ANY = (Pointwise, Combine, Dropout, Flatten)
 _EXAMPLES = 3  # a batch size no model's own sizes are mistaken for
 
 
+def _modes() -> tuple[bool, ...]:
+    return torch.is_grad_enabled(), *(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+
+
+class _Value(fx.Proxy):
+    """Stands for a value in a trace, which would not hold what is put in the place of its numbers."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("data", "grad", "requires_grad"):
+            raise NoProgram(f"it sets .{name} of a tensor")
+        super().__setattr__(name, value)
+
+
 class _Tracer(fx.Tracer):
     """Follows the modules that its own thread calls; a trace changes what a call is for all threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._thread = get_ident()
+        self._modes = _modes()
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -219,6 +233,16 @@ class _Tracer(fx.Tracer):
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         own = get_ident() == self._thread
         return super().getattr(attr, attr_val, parameter_proxy_cache) if own else attr_val
+
+    def create_node(self, *given: Any, **named: Any) -> fx.Node:
+        """Write an operation down; under which modes it is to compute, nobody could write down."""
+        if _modes() != self._modes:
+            raise NoProgram("it stops gradients, or changes their precision, in a part of its pass")
+        return super().create_node(*given, **named)
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """Return what stands for a value."""
+        return _Value(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         whole = isinstance(m, KeyedDropout | Recurrence | Attention)
@@ -249,13 +273,13 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
             continue
         name = f"keyed_dropout_{site}"
         traced.add_submodule(name, KeyedDropout(probability=settings[0], per_channel=settings[1], site=site))
-        site += 1
-        if node.op == "call_function":
+        if node.op == "call_function" or traced.get_submodule(str(node.target)).site != site:
             traced.meta["drops"] = True
         with graph.inserting_after(node):
             replacement = graph.call_module(name, (node.args[0],))
         node.replace_all_uses_with(replacement)
         graph.erase_node(node)
+        site += 1
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced
@@ -281,8 +305,12 @@ def _put_back(module: nn.Module) -> Iterator[None]:
                 container.update(held)
 
 
-def drops_by_function(traced: fx.GraphModule) -> bool:
-    """Return whether a traced module called functions for dropout, which have layers of their own now."""
+def drops_anew(traced: fx.GraphModule) -> bool:
+    """Return whether dropout has other keys in a traced module than in what it was traced from.
+
+    Functions have layers of their own there, and so has each call of a layer that is called several times, or in
+    another order than the model holds its layers.
+    """
     return bool(traced.meta.get("drops"))
 
 
@@ -342,11 +370,18 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
             inputs = tuple(values[source] for source in sources)
             steps.append(ProgramStep(operation=operation, inputs=inputs, before=before, shape=shape))
             values[node] = len(steps)
+    _check_all_take_part(steps, layout)
+    return Program(steps=tuple(steps), input_shape=tuple(example.shape))
+
+
+def _check_all_take_part(steps: Sequence[ProgramStep], layout: Parameters) -> None:
+    taken = {value for step in steps for value in step.inputs}
+    if any(number not in taken for number in range(1, len(steps))):
+        raise NoProgram("the result of a step is not used")
     used = {slot for step in steps for slot in _weights(step.operation)}
     idle = [slot.name for number, slot in enumerate(layout.slots) if number not in used]
     if idle:
         raise NoProgram(f"{idle[0]} takes no part in its output")
-    return Program(steps=tuple(steps), input_shape=tuple(example.shape))
 
 
 _UNTRACEABLE = (  # what torch.fx says, and what it means for a model
