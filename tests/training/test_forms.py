@@ -584,3 +584,127 @@ def test_torchs_threads_and_generator_are_given_back() -> None:
     torch.set_num_threads(threads)
     assert found == 3
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class _Skips(nn.Module):
+    """A long skip behind a block without a rectifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+        self.norms = nn.ModuleList(nn.GroupNorm(4, 16) for _ in range(2))
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value = F.max_pool2d(self.stem(x), 2)
+        wide = self.norms[0](self.convs[0](F.silu(value))) + value + value
+        output: Tensor = self.head(F.relu(self.norms[1](self.convs[1](wide))).mean((2, 3)))
+        return output
+
+
+def _stops(model: Any, x: Tensor) -> Tensor:
+    values = model.first(x)
+    with torch.no_grad():
+        gate = torch.sigmoid(values)
+    output: Tensor = model.out(F.dropout(torch.relu(values + gate), 0.1, model.training))
+    return output
+
+
+def _drops(model: Any, x: Tensor) -> Tensor:
+    output: Tensor = model.out(model.drop(torch.relu(model.drop(model.first(model.drop(x))))))
+    return output
+
+
+def _drops_in_another_order(model: Any, x: Tensor) -> Tensor:
+    output: Tensor = model.out(model.early(torch.relu(model.first(model.late(x)))))
+    return output
+
+
+def _leaves_one_out(model: Any, x: Tensor) -> Tensor:
+    model.aside(x)
+    output: Tensor = model.out(torch.relu(model.first(x)))
+    return output
+
+
+UNTUNED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "long skips": (_Skips, (3, 8, 8)),
+    "a group norm first": (
+        lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(144, CLASSES)),
+        (4, 8, 8),
+    ),
+    "no gradients": (lambda: Custom(_stops, first=nn.Linear(5, 8), out=nn.Linear(8, CLASSES)), (5,)),
+    "one dropout, called often": (
+        lambda: Custom(_drops, drop=nn.Dropout(0.4), first=nn.Linear(8, 8), out=nn.Linear(8, CLASSES)),
+        (8,),
+    ),
+    "dropouts in another order": (
+        lambda: Custom(
+            _drops_in_another_order,
+            early=nn.Dropout(0.4),
+            late=nn.Dropout(0.2),
+            first=nn.Linear(8, 8),
+            out=nn.Linear(8, CLASSES),
+        ),
+        (8,),
+    ),
+    "a result that is left aside": (
+        lambda: Custom(_leaves_one_out, aside=nn.Linear(5, 2), first=nn.Linear(5, 8), out=nn.Linear(8, CLASSES)),
+        (5,),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "shape"), UNTUNED.values(), ids=UNTUNED.keys())
+def test_models_that_nobody_had_in_mind_train_alike_in_all_forms(
+    make: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    module, holdings = _make(make), make_holdings(shape, [8, 6, 8])
+    plain = Run(module, holdings, settings(), form="loop")
+    forms: tuple[Form, ...] = ("auto", "images", "lanes", "grouped", "vmap")
+    for form in forms:
+        try:
+            run = Run(module, holdings, settings(), form=form)
+        except ConfigError:
+            continue
+        run.equals(plain)
+
+
+def _by_positives(outputs: Tensor, labels: Tensor) -> Tensor:
+    return 2.0 * cross_entropy(outputs, labels) / (labels == 0).sum().clamp(min=1)
+
+
+def _by_the_largest_weight(outputs: Tensor, labels: Tensor) -> Tensor:
+    weights = torch.tensor([1.0, 2.0, 3.0])[labels]
+    return cross_entropy(outputs, labels) * weights / weights.max()
+
+
+def _by_classes(outputs: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(outputs, labels) / len(torch.unique(labels))
+
+
+@pytest.mark.parametrize("loss", [_by_positives, _by_the_largest_weight, _by_classes])
+def test_no_label_of_a_client_enters_the_loss_of_another(loss: Any) -> None:
+    run = Run(_make(lambda: nn.Linear(5, CLASSES)), make_holdings((5,), [8, 6, 8]), settings(), loss=loss)
+    assert run.form == "loop"
+    assert "depends on the others beside it" in run.reason
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda model, values: values + model.gate * values.mean(0),
+        lambda model, values: values * (model.gate + 2.0 if values.shape[0] > 3 else 1.0 - model.gate),
+    ],
+    ids=["by a gate that begins at zero", "by its size"],
+)
+def test_a_batch_that_is_mixed_is_noticed_though_it_is_not_at_first(between: Callable[..., Tensor]) -> None:
+    def compute(model: Any, x: Tensor) -> Tensor:
+        output: Tensor = model.out(torch.relu(between(model, model.first(x))))
+        return output
+
+    gate = nn.Parameter(torch.zeros(()))
+    module = _make(lambda: Custom(compute, first=nn.Linear(5, 8), out=nn.Linear(8, CLASSES), gate=gate))
+    run = Run(module, make_holdings((5,), [8, 6, 8]), settings())
+    assert run.form == "loop"
+    assert "depends on the batch" in run.reason

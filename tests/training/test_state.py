@@ -18,6 +18,8 @@ from tacit.training.forms import Form, cohort_trainer
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.straight import StraightStep
 
+Leaves = Callable[[Any, Tensor], Any]
+
 SETTINGS = LocalTraining(epochs=2, batch_size=4, lr=0.1)
 ROUNDS = 5
 
@@ -152,6 +154,140 @@ class StillNorm(Plain):
         return super().between(self.still(values))
 
 
+class Slotted:
+    """Holds a number without a dictionary."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+
+class Leaving(Plain):
+    """Leaves something in itself, by a function of the model and of values."""
+
+    def __init__(self, leaves: Leaves, **own: Any) -> None:
+        super().__init__()
+        self.leaves = leaves
+        for name, value in own.items():
+            setattr(self, name, value)
+        self.register_buffer("empty", None)
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def between(self, values: Tensor) -> Tensor:
+        output: Tensor = self.leaves(self, values)
+        return output
+
+
+def _moved(before: Tensor | None, values: Tensor) -> Tensor:
+    mean = values.detach().mean(0)
+    return mean if before is None else 0.9 * before + 0.1 * mean
+
+
+def fills_a_buffer(own: Any, values: Tensor) -> Any:
+    own.empty = _moved(own.empty, values)
+    return values - own.empty
+
+
+def fills_it_once(own: Any, values: Tensor) -> Any:
+    own.empty = values.detach().mean(0) if own.empty is None else own.empty
+    return values - own.empty
+
+
+def adds_a_buffer(own: Any, values: Tensor) -> Any:
+    own.register_buffer("late", _moved(getattr(own, "late", None), values))
+    return values - own.late
+
+
+def adds_a_part(own: Any, values: Tensor) -> Any:
+    if len(values) < 4 and "late" not in own._modules:
+        own.add_module("late", nn.Tanh())
+    return own.late(values) if "late" in own._modules else values
+
+
+def counts_past_versions(own: Any, values: Tensor) -> Any:
+    own.count.data.add_(1)
+    return values / own.count
+
+
+def changes_with_gradients(own: Any, values: Tensor) -> Any:
+    if torch.is_grad_enabled():
+        own.mean += _moved(own.mean, values) - own.mean
+    return values - own.mean
+
+
+def changes_on_the_way_back(own: Any, values: Tensor) -> Any:
+    if values.requires_grad:
+        values.register_hook(lambda gradient: own.counts.append(1.0))  # type: ignore[no-untyped-call]
+    return values / len(own.counts)
+
+
+def changes_when_ragged(own: Any, values: Tensor) -> Any:
+    own.seen = own.seen or len(values) < 4
+    return values * (2.0 if own.seen else 1.0)
+
+
+def changes_by_what_it_sees(own: Any, values: Tensor) -> Any:
+    own.seen = own.seen or bool(values.max() > 1.8)
+    return values * (2.0 if own.seen else 1.0)
+
+
+def puts_a_norm_aside(own: Any, values: Tensor) -> Any:
+    if len(values) < 4:
+        own.norm.eval()
+    return own.norm(values)
+
+
+def listens_to_a_weight(own: Any, values: Tensor) -> Any:
+    if own.out.weight.requires_grad:
+        own.out.weight.register_hook(lambda gradient: 0.9 * gradient)
+    return values
+
+
+def notes_on_a_weight(own: Any, values: Tensor) -> Any:
+    own.out.weight.note = getattr(own.out.weight, "note", 0.0) + 1.0
+    return values / own.out.weight.note
+
+
+def counts_in_a_list(own: Any, values: Tensor) -> Any:
+    own.counts[0] += 1.0
+    return values / float(own.counts[0])
+
+
+def counts_in_a_slot(own: Any, values: Tensor) -> Any:
+    own.held.now += 1.0
+    return values / own.held.now
+
+
+def draws_by_its_own(own: Any, values: Tensor) -> Any:
+    return values * (1.0 + torch.rand(8, generator=own.draw))
+
+
+def draws_by_numpy(own: Any, values: Tensor) -> Any:
+    return values * (1.0 + float(own.draw.random()))
+
+
+LEAVING: list[tuple[Leaves, dict[str, Callable[[], object]]]] = [
+    (fills_a_buffer, {}),
+    (fills_it_once, {}),
+    (adds_a_buffer, {}),
+    (adds_a_part, {}),
+    (counts_past_versions, {}),
+    (changes_with_gradients, {"mean": lambda: torch.zeros(8)}),
+    (changes_on_the_way_back, {"counts": lambda: [1.0]}),
+    (changes_when_ragged, {"seen": lambda: False}),
+    (changes_by_what_it_sees, {"seen": lambda: False}),
+    (puts_a_norm_aside, {}),
+    (listens_to_a_weight, {}),
+    (notes_on_a_weight, {}),
+    (counts_in_a_list, {"counts": lambda: [0.0] * 100}),
+    (counts_in_a_list, {"counts": lambda: np.zeros(100)}),
+    (counts_in_a_slot, {"held": Slotted}),
+    (draws_by_its_own, {"draw": lambda: torch.Generator().manual_seed(0)}),
+    (draws_by_numpy, {"draw": lambda: np.random.default_rng(0)}),
+]
+
+
 class Warming:
     """A loss that counts its calls."""
 
@@ -178,8 +314,9 @@ def train(
     workers: int = 2,
     uses: int = 2,
     before: Callable[[int], object] = lambda number: None,
+    clients: Sequence[int] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the updates of all clients in all rounds."""
+    """Return the updates of all clients in all rounds; zeros of those who don't train."""
     defaults: Any = StraightStep.__init__.__kwdefaults__
     usual, defaults["uses"] = defaults["uses"], uses
     draw, count = torch.Generator().manual_seed(1), sum(sizes)
@@ -191,7 +328,7 @@ def train(
         )
     finally:
         defaults["uses"] = usual
-    model = trainer.layout.read(module).numpy()
+    model, clients = trainer.layout.read(module).numpy(), range(len(sizes)) if clients is None else clients
     rounds = np.zeros((ROUNDS, len(sizes), len(model)), np.float32)
     for number, updates in enumerate(rounds, 1):
         before(number)
@@ -199,7 +336,7 @@ def train(
         def finish(client: int, update: NDArray[np.float32], _: float, own: NDArray[np.float32] = updates) -> None:
             own[client] = update
 
-        trainer.train(model, range(len(sizes)), np.arange(len(sizes)) + 10 * number, number, finish)
+        trainer.train(model, clients, np.asarray(clients) + 10 * number, number, finish)
         model = model + updates.mean(0)
     trainer.close()
     return rounds
@@ -223,6 +360,64 @@ def test_whoever_trains_where_and_by_what_the_numbers_are_the_same(kind: type[nn
         train(module, form="vmap")
     alone = train(module, form="loop", sizes=(12,), uses=10**9)  # nobody comes before
     np.testing.assert_array_equal(alone[0, 0], plainly[0, 0])
+
+
+@pytest.mark.parametrize(("leaves", "own"), LEAVING)
+def test_what_a_client_leaves_in_the_module_goes_with_him(leaves: Leaves, own: dict[str, Callable[[], object]]) -> None:
+    torch.manual_seed(0)
+    module = Leaving(leaves, **{name: made() for name, made in own.items()})
+    behind = train(module, form="loop", workers=1, uses=10**9)
+    alone = train(module, form="loop", workers=1, uses=10**9, clients=[2])
+    assert behind[0, 2].any()
+    np.testing.assert_array_equal(alone[0, 2], behind[0, 2])
+    np.testing.assert_array_equal(train(module, form="loop", workers=1), behind)  # by a program, where there is one
+
+
+def test_numbers_that_change_places_in_a_buffer_that_is_not_sent_are_noticed() -> None:
+    def turns(own: Any, values: Tensor) -> Any:
+        own.turning.copy_(own.turning.roll(1))
+        return values * own.turning
+
+    module = Leaving(turns)
+    module.register_buffer("turning", torch.linspace(0.5, 1.5, 8), persistent=False)
+    with pytest.raises(ConfigError, match=r"'turning' is frozen, and a client's training changed it"):
+        train(module, form="loop", workers=1)
+
+
+def test_complex_buffers_without_axes_are_watched_too() -> None:
+    module = Leaving(lambda own, values: values * own.phase.abs().float())
+    module.register_buffer("phase", torch.tensor(1 + 1j, dtype=torch.complex128))
+    assert train(module, form="loop", workers=1).any()
+
+
+def test_a_pass_that_freezes_what_trains_is_refused_and_leaves_nothing_frozen() -> None:
+    def freezes(own: Any, values: Tensor) -> Any:
+        own.first.weight.requires_grad_(len(values) == 4)
+        return values
+
+    torch.manual_seed(0)
+    module = Leaving(freezes)
+    draw = torch.Generator().manual_seed(1)
+    holdings = Holdings(
+        features=torch.randn(18, 5, generator=draw),
+        labels=torch.randint(0, 3, (18,), generator=draw),
+        rows=[np.arange(8), np.arange(8, 18)],
+    )
+    trainer = cohort_trainer(
+        module=module, holdings=holdings, settings=SETTINGS, loss=cross_entropy, form="loop", workers=1
+    )
+    model = trainer.layout.read(module).numpy()
+    found: list[NDArray[np.float32]] = []
+
+    def fit(client: int) -> None:
+        trainer.train(model, [client], np.array([5]), 1, lambda _client, update, _loss: found.append(update.copy()))
+
+    fit(0)
+    with pytest.raises(ConfigError, match=r"A pass froze 'first\.weight'"):
+        fit(1)
+    fit(0)
+    trainer.close()
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_a_buffer_that_is_put_in_the_place_of_another_is_part_of_the_update() -> None:

@@ -63,7 +63,7 @@ from tacit.training.parameters import (
     reads,
 )
 from tacit.training.private.probe import calm
-from tacit.training.program import Convolution, NoProgram, Program, drops_by_function, graph_of, trace
+from tacit.training.program import Convolution, NoProgram, Program, drops_anew, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.straight import StraightStep, state_of
@@ -92,6 +92,8 @@ _IDLE = "there are too few clients to keep all cores busy: the last ones train o
 _TOGETHER = 8  # clients of a straight program, before a second core has one of its own
 _LAID_OUT = 8  # clients of tiny models whose batches are laid out together
 _MIXES = "the loss of an example depends on the others beside it, who may be another client's"
+_MIXED = 64  # examples of the batch by which it is found out if a model mixes them
+_LOOKED_THROUGH, _KINDS = 256, 8  # labels, for some that differ
 _ODD = 2  # clients per core; with more of them no core is idle for long
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
@@ -161,6 +163,15 @@ def _in_layers(module: nn.Module) -> nn.Module:
     return nn.Sequential(module) if single else module
 
 
+def _unlike(labels: torch.Tensor) -> list[int]:
+    """Return the places of a few labels that differ, as far as they do, each of them twice."""
+    places = torch.linspace(0, len(labels) - 1, min(len(labels), _LOOKED_THROUGH)).long().tolist()
+    kinds: dict[bytes, int] = {}
+    for place in places:
+        kinds.setdefault(labels[place].cpu().numpy().tobytes(), place)
+    return [*kinds.values()][:_KINDS] * 2
+
+
 class _Choice:
     """The form that was chosen, why not a faster one, and a trainer of it for each worker."""
 
@@ -212,7 +223,7 @@ class _Choice:
         """Return what follows the steps of one client in the loop, where Python's calls tell."""
         own = self._loop(None)
         cost = self._alone_cost if self._can_be_followed and own.unseen else None
-        if cost is None or not cost.calls_tell or len(self._batch) == 1 or own.reaches_past(self._batch):
+        if cost is None or self._keeps or not cost.calls_tell or len(self._batch) == 1 or own.reaches_past(self._batch):
             return None
         return StraightStep(own.differentiated, own.module, loss=self._loss, descends=self._settings.descends)
 
@@ -408,8 +419,8 @@ class _Choice:
             program = trace(traced, self._mapped_layout, self._holdings.features[0])
         except NoProgram as error:
             reason = str(error)
-        if traced is not None and (program is not None or (drops_by_function(traced) and pure)):
-            self._mapped, drops = traced, drops or drops_by_function(traced)
+        if traced is not None and (program is not None or (drops_anew(traced) and pure)):
+            self._mapped, drops = traced, drops or drops_anew(traced)
         if drops:  # their masks are to be the same in all forms
             self._module, self._own_layout = self._mapped, self._mapped_layout
         return program, reason
@@ -429,32 +440,60 @@ class _Choice:
 
     @functools.cached_property
     def _keeps(self) -> bool:
-        """Whether a training pass changes attributes of the loop's module, such as a counter or a cache."""
-        module = copy.deepcopy(self._module)
-        held = state_of(*attributes_of(module).values())
-        with torch.no_grad(), watched_generators(self._device):
-            try:
-                module(self._batch)
-            except Exception:  # as above
-                return True
-        return state_of(*attributes_of(module).values()) != held
+        """Whether a training pass changes attributes of the loop's module, such as a counter or a cache.
+
+        Which buffers it has and in which mode its parts are count too. Some change on the second pass alone, in batches
+        that are not full, or on the way back; hooks are anybody's code.
+        """
+        if self._hooks.changed:
+            return True
+
+        def held() -> list[object]:
+            buffers = [
+                (part.training, *((n, b is None) for n, b in part._buffers.items())) for part in module.modules()
+            ]
+            return [*state_of(*attributes_of(module).values()), buffers]
+
+        module, full = copy.deepcopy(self._module), self._batch
+        before, trained = held(), [own for own in module.parameters() if own.requires_grad]
+        with watched_generators(self._device):
+            for batch in (full, full, full[:2], full[:1]):
+                try:
+                    outputs = module(batch.clone())  # with gradients, as it trains
+                    if batch is not full and isinstance(outputs, torch.Tensor) and outputs.requires_grad:
+                        torch.autograd.grad(outputs.sum(), trained, allow_unused=True)
+                except Exception:  # as above; batch norm takes no example alone
+                    if batch is full or len(batch) > 1:
+                        return True
+                if held() != before:
+                    return True
+        return False
 
     @functools.cached_property
     def _loss_tried(self) -> tuple[bool, bool, bool]:
         """Whether a loss is one of each example alone, whether a call changes what it holds, and if it draws numbers.
 
-        It is tried with outputs that are nobody's, between 0 and 1, as some losses take probabilities.
+        It is tried with outputs that are nobody's, between 0 and 1, as some losses take probabilities, and with labels
+        that the data have, each of them twice: an example's loss is the same whoever is beside it.
         """
-        places, device = [0, -1, -1, -1], self._device
-        labels = calm(self._holdings.labels[places])
+        device = self._device
+        labels = calm(self._holdings.labels[_unlike(self._holdings.labels)])
+        count = len(labels)
         try:
+            features = calm(self._holdings.features[[0] * count])
             with torch.no_grad(), watched_generators(device):
-                shape = copy.deepcopy(self._module)(calm(self._holdings.features[places])).shape
+                shape = copy.deepcopy(self._module)(features).shape
             outputs = torch.rand(shape, device=device, generator=torch.Generator(device).manual_seed(0))
             with torch.no_grad(), watched_generators(device) as drawn:
                 held = state_of(self._loss)
-                few, many = (self._loss(outputs[:count].clone(), labels[:count].clone()) for count in (2, 4))
-                apart = torch.allclose(few, many[:2], rtol=1e-4, atol=1e-6, equal_nan=True)
+
+                def of(rows: list[int]) -> torch.Tensor:
+                    return self._loss(outputs[rows].clone(), labels[rows].clone())
+
+                whole, order = of(list(range(count))), list(range(count))[::-1]
+                pairs = [(whole[order], of(order)), (whole[:1], of([0]))]
+                pairs += [(whole[i : i + 2], of([i, i + 1])) for i in range(count - 1)]
+                apart = all(torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in pairs)
                 return apart, state_of(self._loss) != held, drawn()
         except Exception:  # it is somebody else's code; what is wrong is said where it trains
             return True, False, False
@@ -462,8 +501,8 @@ class _Choice:
     def _choose(self, asked: Form) -> Form:
         allowed: list[Form] = ["loop"]
         apart, changes, _ = self._loss_tried
-        if self._plain and (changes or not apart):
-            self.reason = CHANGES if changes else _MIXES
+        if self._plain and (changes or self._keeps or not apart):
+            self.reason = CHANGES if changes or self._keeps else _MIXES
         elif self._plain:
             allowed = self._with_program()
             if (asked == "vmap" or not allowed) and self._can_vmap():
@@ -609,8 +648,7 @@ class _Choice:
             with Unhooked():
                 network.outputs(state.parameters, features[rows], keys)
             with torch.no_grad():
-                pair = network.outputs(state.parameters, features[rows], keys)
-                alone = network.outputs(state.parameters, features[rows[:, :1]], keys)
+                mixes = self._mixes(network, state.parameters)
                 held = state_of(network.module, state.parameters)
                 past = reads(own, lambda: network.outputs(state.parameters, features[rows], keys))
         except Exception as error:  # whatever vmap can't do, in whatever words it says so
@@ -618,7 +656,7 @@ class _Choice:
             self.reason = "; ".join(filter(None, (self.reason, f"vmap can't map it ({told})")))
             return False
         why = ""
-        if not torch.allclose(pair[:, :1], alone, rtol=1e-3, atol=1e-4):
+        if mixes:
             why = "its output for an example depends on the batch, and a batch may be padded"
         elif past:
             why = REACHES_PAST
@@ -627,3 +665,19 @@ class _Choice:
         if why and why not in self.reason:
             self.reason = "; ".join(filter(None, (self.reason, why)))
         return not why
+
+    def _mixes(self, network: VmappedNetwork, parameters: list[torch.Tensor]) -> bool:
+        """Return whether an output depends on the other examples of a batch, or on how many there are.
+
+        Parameters are moved, as they will be: what begins at zero would hide it.
+        """
+        draw = torch.Generator().manual_seed(0)
+        away = (torch.randn(part.shape, generator=draw, dtype=part.dtype, device="cpu") for part in parameters)
+        own = [part + 0.1 * step.to(part.device) for part, step in zip(parameters, away, strict=True)]
+        held, size = self._holdings.features, max(2, min(self._settings.batch_size, _MIXED))
+        places = torch.linspace(0, len(held) - 1, size, device=held.device).long()
+        examples = calm(held[places])
+        rows = (torch.arange(count, device=held.device).repeat(2, 1) for count in (size, size // 2, 1))
+        whole, *parts = (network.outputs(own, examples[some], torch.zeros_like(some[:, 0])) for some in rows)
+        pairs = [(whole[:, : part.shape[1]], part) for part in parts]
+        return not all(torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True) for one, other in pairs)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,14 @@ from tacit.training.cohort import Chunk, Holdings, Schedule, Trained, gradients_
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.optimizers import Sgd, optimizer_of
-from tacit.training.parameters import Parameters, attributes_of, reads
+from tacit.training.parameters import OF_TORCH, Parameters, attributes_of, reads
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.straight import StraightStep
 from tacit.training.trial import lone_norms
+
+_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 20}  # numbers of a checksum; on a CPU they stay in its cache
+_MARKS = attrgetter("requires_grad", "_backward_hooks")
+_TELLING = {"training", "_parameters", "_buffers", "_modules"}
 
 
 class LoopTrainer:
@@ -32,7 +39,8 @@ class LoopTrainer:
     side, one thread each: small operations gain nothing from a second thread, and wait for it.
 
     Every client begins with the module as it was made: what passes leave in it, in counters and caches too, goes with
-    the client.
+    the client. Where a pass changes what attributes hold inside (``keeps``), they are copied anew for every client, and
+    there is no straight program, which would take for granted what they hold.
 
     Batch norm can't compare a batch of one example with anything: in such a step it uses its running statistics.
 
@@ -59,12 +67,14 @@ class LoopTrainer:
         self._draws = draws
         self._tensors = layout.tensors(module)
         self._trained = [p for p in module.parameters() if p.requires_grad]
+        self._names = [name for name, p in module.named_parameters() if p.requires_grad]
+        self._made = _Made(self.module)
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
         self._lone_norms: list[nn.Module] | None = None  # found out where a batch of one comes up
         known = {id(tensor) for tensor in self._tensors}
         still = [*module.named_parameters(), *module.named_buffers()]
         self._still = {n: t for n, t in still if id(t) not in known and (t.is_floating_point() or t.is_complex())}
-        self._bits = {name: _bits(tensor) for name, tensor in self._still.items()}
+        self._sums = {name: _sums(tensor) for name, tensor in self._still.items()}
         self._counters = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
         self._buffers = [
             (part, name, tensor)
@@ -74,11 +84,11 @@ class LoopTrainer:
         ]
         own_counters = {id(tensor) for tensor in (*self._counters, *(part.key for part in self._dropouts))}
         whole = (b for b in module.buffers() if not (b.is_floating_point() or b.is_complex() or id(b) in own_counters))
-        self._whole = [(buffer, buffer.clone(), buffer._version) for buffer in whole]
+        self._whole = [(buffer, buffer.clone()) for buffer in whole]
         self._shared = {id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())}
         self._begins = copy.deepcopy(attributes_of(module), dict(self._shared)) if keeps else {}
-        self._straight = straight
-        self._descends = straight is not None and settings.descends
+        self._straight = None if keeps else straight
+        self._descends = self._straight is not None and settings.descends
         moving = {id(tensor) for tensor in self._trained}
         self._kept = [*(tensor for tensor in self._tensors if id(tensor) not in moving), *self._counters]
         own = {id(tensor): name for name, tensor in still}
@@ -102,11 +112,9 @@ class LoopTrainer:
         """Train a client from ``model`` and return its mean loss."""
         if self._draws:
             torch.manual_seed(int(chunk.keys[place]))
+        self._begin()
         with torch.no_grad():
             torch._foreach_copy_(self._tensors, model)
-        self._begin()
-        for norm in self._lone_norms or ():  # one that was put aside in a step that failed
-            norm.train()
         loss = self._steps(holdings, plan, chunk, place) if self.unseen else self._hooked(holdings, plan, chunk, place)
         self._settle()
         self._check_still()
@@ -114,17 +122,15 @@ class LoopTrainer:
 
     def _begin(self) -> None:
         """Put back what passes of the client before have left in the module and is no part of the model."""
-        self._settle()  # of a step that failed
+        self._made.put_back()
         for counter in self._counters:
             counter.zero_()
-        for buffer, before, version in self._whole:
-            if buffer._version != version:
+        for buffer, before in self._whole:  # a version would not tell: it stays when .data is written to
+            if not torch.equal(buffer, before):
                 buffer.copy_(before)
-        begins = copy.deepcopy(self._begins, dict(self._shared)) if self._begins else {}  # a copy takes its time
-        for part, own in begins.items():
-            for name in attributes_of(part)[part]:
-                del vars(part)[name]
-            vars(part).update(own)
+        if self._begins:  # a copy takes its time
+            for part, own in copy.deepcopy(self._begins, dict(self._shared)).items():
+                vars(part).update(own)
 
     def _settle(self) -> None:
         """Copy a buffer that a pass put in the place of another to where that one was."""
@@ -177,12 +183,24 @@ class LoopTrainer:
             each = self._loss(self.module(features), labels)
             # The gradient of a mean, which itself need not be computed; new every time, as the loss may write to it.
             mean = torch.full_like(each, 1.0 / count, requires_grad=False)
-            sgd.move(gradients_of(each, self._trained, mean, unused=True))
+            sgd.move(self._gradients(each, mean))
             self._settle()
             losses.append(each.detach().reshape(-1))
             for norm in lone:
                 norm.train()
         return float(torch.cat(losses).sum(dtype=torch.float64)) / sum(counts)
+
+    def _gradients(self, each: Tensor, mean: Tensor) -> Sequence[Tensor | None]:
+        try:
+            return gradients_of(each, self._trained, mean, unused=True)
+        except RuntimeError as error:
+            frozen = next((name for name, p in zip(self._names, self._trained, strict=True) if not p.requires_grad), "")
+            if not frozen:
+                raise
+            raise ConfigError(
+                f"A pass froze {frozen!r} (requires_grad_(False)), which trains: what trains is the same in every step "
+                "of every client. Freeze it before the run, or let the forward pass take it as a constant (.detach())."
+            ) from error
 
     def differentiated(self, *given: Tensor | None) -> list[Tensor]:
         """Return the mean loss of a step and its gradients, given what changes, features, labels, None and a key.
@@ -280,12 +298,13 @@ class LoopTrainer:
 
         No clip bounds what comes to others that way.
         """
-        moved = next((name for name, tensor in self._still.items() if _bits(tensor) != self._bits[name]), None)
+        moved = next((name for name, tensor in self._still.items() if _sums(tensor) != self._sums[name]), None)
         if moved is not None:
             raise ConfigError(
                 f"{moved!r} is frozen, and a client's training changed it: what is frozen is neither sent nor clipped, "
-                "and has to stay as it is. Let it train (requires_grad_()), keep hooks and forward passes from writing "
-                "to it, and put group norm in the place of batch norm before adapters are added: tacit.fix(model)."
+                "and has to stay as it is. Let it train (requires_grad_()), register a buffer that is to be sent with "
+                "persistent=True, keep hooks and forward passes from writing to it, and put group norm in the place of "
+                "batch norm before adapters are added: tacit.fix(model)."
             )
 
     def _optimizer(self, rate: float) -> torch.optim.Optimizer | Sgd:
@@ -311,7 +330,76 @@ def _batches(
             yield step, holdings.features.index_select(0, own), holdings.labels.index_select(0, own)
 
 
-def _bits(tensor: Tensor) -> int:
-    """Return the sum of a tensor's bytes, taken as whole numbers: it changes wherever one number does."""
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(tensor.element_size(), torch.int64)
-    return int(tensor.detach().contiguous().view(whole).sum(dtype=torch.int64))
+class _Made:
+    """What a module is besides numbers, as it was made: names, attributes, modes of its parts, and what trains.
+
+    Attributes are told from others by what they are, not by what they hold inside. To look takes a microsecond for a
+    part.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        parts = [vars(part) for part in module.modules()]
+        self._parameters = list(module.parameters())
+        self._tensors = [*self._parameters, *module.buffers()]
+        self._marks = [_MARKS(tensor) for tensor in self._tensors]
+        inside: list[Any] = [own for part in parts for name, own in part.items() if name in OF_TORCH]
+        tables = [*parts, *map(vars, self._tensors), *(own for own in inside if isinstance(own, dict | set))]
+        self._before = [(table, table.copy()) for table in tables]
+        self._sizes = [*map(len, tables)]
+        self._tables = tables
+        # Torch's own dictionaries of hooks stay the same objects.
+        telling = [[name for name in part if name not in OF_TORCH or name in _TELLING] for part in parts]
+        self._attributes = [(itemgetter(*names), part) for names, part in zip(telling, parts, strict=True)]
+        self._filled = [own for own in tables[len(parts) :] if own]
+        self._names = [*chain.from_iterable(self._filled)]
+        self._values = [*self._found()]
+
+    def put_back(self) -> None:
+        """Make the module what it was."""
+        if not self._same():
+            for table, before in self._before:
+                table.clear()
+                table.update(before)
+        if [*map(_MARKS, self._tensors)] != self._marks:
+            for tensor, marks in zip(self._tensors, self._marks, strict=True):
+                if _MARKS(tensor) != marks:
+                    trains, tensor._backward_hooks = marks
+                    tensor.detach_().requires_grad_(trains)
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _same(self) -> bool:
+        """Return whether the same names stand for the same objects."""
+        if [*map(len, self._tables)] != self._sizes or [*chain.from_iterable(self._filled)] != self._names:
+            return False
+        try:
+            return all(map(is_, self._found(), self._values))
+        except KeyError:  # there is another in the place of a name
+            return False
+
+    def _found(self) -> Iterator[Any]:
+        inside = (own.values() for own in self._filled if not isinstance(own, set))
+        return chain(chain.from_iterable([get(own) for get, own in self._attributes]), chain.from_iterable(inside))
+
+
+def _sums(tensor: Tensor) -> list[int]:
+    """Return sums of a tensor's bytes, taken as whole numbers times odd ones that tell where they lie.
+
+    One of them changes wherever one number does, and where numbers change places.
+    """
+    flat = tensor.detach().reshape(-1)
+    size = flat.element_size()
+    wide = not flat.numel() * size % 8 and not flat.storage_offset() * size % 8  # half as many, and none is converted
+    whole = torch.int64 if wide else {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(size, torch.int64)
+    numbers, places = flat.view(whole), _places(flat.device)
+    sums = [(part * places[: len(part)]).sum() for part in torch.split(numbers, len(places))]
+    found: list[int] = torch.stack(sums).tolist()
+    return found
+
+
+@functools.cache
+def _places(device: torch.device) -> Tensor:
+    """Return an odd number for each place; times an odd number, no two whole numbers of 64 bits are the same."""
+    count = _AT_ONCE.get(device.type, _AT_ONCE["cuda"])
+    draw = torch.Generator().manual_seed(0)
+    return (2 * torch.randint(0, 1 << 62, (count,), generator=draw) + 1).to(device)
