@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +200,21 @@ def test_a_forked_process_trains() -> None:
     folder = Path(__file__).parents[2]
     ended = subprocess.run([sys.executable, "-W", "ignore", "-c", _FORKS], cwd=folder, timeout=120, check=False)
     assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("form", ["loop", "grouped"])
+def test_no_update_is_handed_over_once_a_round_has_failed(form: Form) -> None:
+    module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+    made, failed, late = trainer(module, holdings([12] * 40), form), threading.Event(), list[int]()
+
+    def finish(client: int, _: object, __: float) -> None:
+        if failed.is_set():
+            late.append(client)
+        elif client == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made.train(made.layout.read(module).numpy(), range(40), np.arange(40), 1, finish)
+    failed.set()
+    made.close()
+    assert not late

@@ -16,11 +16,12 @@ import heapq
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
+from threading import Event
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -267,6 +268,7 @@ class CohortTrainer:
         """Train ``clients`` from ``model``; ``finish`` is called for each, in the thread that trained it.
 
         On a CPU whoever trains on all cores does so in the caller's thread, where torch's other threads wait for it.
+        Once it has failed nobody's update is handed over any more.
 
         Args:
             model: the global model.
@@ -277,7 +279,7 @@ class CohortTrainer:
         """
         self._between()
         start = torch.from_numpy(np.array(model)).to(self._device)
-        rate = learning_rate(self._settings, round_number)
+        rate, broken = learning_rate(self._settings, round_number), Event()
 
         def work(places: Sequence[int]) -> None:
             names = [clients[place] for place in places]
@@ -288,6 +290,8 @@ class CohortTrainer:
             finally:
                 self._idle.put(trainer)
             for line, client in enumerate(names):
+                if broken.is_set():
+                    return
                 finish(client, trained.updates[line], float(trained.losses[line]))
 
         chunks = list(self._chunks(clients))
@@ -295,10 +299,19 @@ class CohortTrainer:
         seen = copy_context()  # whoever watches this thread watches the workers too
         if self._device.type == "cpu" and here < len(chunks):
             _rest()
-        list(self._pool.map(lambda places: seen.copy().run(work, places), chunks[here:]))
-        with _threads(self._threads_here):
-            for places in chunks[:here]:
-                work(places)
+        there = [self._pool.submit(seen.copy().run, work, places) for places in chunks[here:]]
+        try:
+            for own in there:
+                own.result()
+            with _threads(self._threads_here):
+                for places in chunks[:here]:
+                    work(places)
+        except BaseException:
+            broken.set()  # nobody is told of a client any more: whoever trains again would take him for one of theirs
+            for own in there:
+                own.cancel()
+            wait(there)
+            raise
 
     @property
     def adds(self) -> bool:
