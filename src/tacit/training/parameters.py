@@ -167,7 +167,7 @@ def attributes_of(module: nn.Module) -> dict[nn.Module, dict[str, Any]]:
 def computes_again() -> bool:
     """Return whether somebody stands in for what the pass of this thread saves for the way back, as checkpoints do.
 
-    They compute it again then, by what the model holds at that time.
+    They compute it again then, by what the model holds at that time. True of a torch that can't say.
 
     >>> with torch.autograd.graph.saved_tensors_hooks(lambda own: own, lambda own: own):
     ...     computes_again()
@@ -175,7 +175,8 @@ def computes_again() -> bool:
     >>> computes_again()
     False
     """
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is None or top(True) is not None
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
@@ -244,10 +245,11 @@ class Spare(nn.Module):
         (Crossed, "share parameters"),
         (Outside, "outside its layer"),
         (OutsideRecurrent, "outside its layer"),
-        (Spare, "is not used"),
+        (lambda: Outside(only="training"), "outside its layer"),
+        (lambda: Outside(only="evaluation"), "outside its layer"),
     ],
 )
-def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.Module], reason: str) -> None:
+def test_what_has_no_book_takes_the_functional_form_and_says_why(make: Callable[[], nn.Module], reason: str) -> None:
     model, features, labels = Case(make=make, features=(4,)).build()
     asked = gradient(model, features, labels, bound=0.3)
     assert asked.form == "functional"
@@ -255,6 +257,128 @@ def test_what_has_no_book_takes_the_functional_form_and_says_why(make: type[nn.M
     close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
     with pytest.raises(ConfigError, match="Book-keeping does not fit"):
         gradient(model, features, labels, form="book-keeping")
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 1e6])
+def test_a_weight_outside_its_layer_shows_in_gradients_of_any_size(size: float) -> None:
+    model, features, labels = Case(make=Outside, features=(4,)).build()
+    asked = PrivateGradient(
+        model=model,
+        loss=lambda outputs, labels: size * cross_entropy(outputs, labels),
+        clipping=Clipping(bound=1.0),
+        example=(features, labels),
+    )
+    assert "outside its layer" in asked.reason
+
+
+def test_a_weight_outside_its_layer_shows_beside_gradients_that_are_much_longer() -> None:
+    """Of the norm of the whole gradient it is a ten-thousandth."""
+
+    class Beside(Outside):
+        def forward(self, value: Tensor) -> Tensor:
+            return super().forward(1e-2 * value)
+
+    model, features, labels = Case(make=Beside, features=(4,)).build()
+    assert "outside its layer" in gradient(model, features, labels).reason
+
+
+def test_a_look_at_a_model_in_training_leaves_nothing_behind() -> None:
+    """Neither a number that it drew nor a pass that it counted, and dropout is no difference between the forms."""
+
+    class Counting(nn.Sequential):
+        passes = 0
+
+        def forward(self, value: Tensor) -> Tensor:
+            self.passes += 1
+            output: Tensor = super().forward(value)  # type: ignore[no-untyped-call]  # torch gives it no types
+            return output
+
+    model, features, labels = Case(
+        make=lambda: Counting(nn.Linear(5, 40), nn.Dropout(), nn.Linear(40, CLASSES)), features=(5,)
+    ).build()
+    asked = gradient(model, features, labels, form="book-keeping")
+    before = torch.get_rng_state()
+    asked._try_book_keeping(features, labels)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.passes == 0
+    assert model.training
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_no_gradient_comes_to_adds_nothing(rule: Rule) -> None:
+    model, features, labels = Case(make=Spare, features=(4,)).build()
+    books = gradient(model, features, labels, rule, 0.3, "book-keeping").sums(features, labels)[0]
+    close(books, gradient(model, features, labels, rule, 0.3, "functional").sums(features, labels)[0])
+    assert [bool(own.any()) for own in books] == [False] * 4 + [True] * 2
+
+
+class NormedBeside(nn.Module):
+    """A norm that is called twice, and no gradient comes to the outputs of one of the calls."""
+
+    def __init__(self, norm: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.norm, self.layer, self.out = norm(), nn.Linear(8, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, value: Tensor) -> Tensor:
+        output: Tensor = self.out(self.norm(self.layer(value)) + self.norm(value).detach())
+        return output
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [lambda: nn.LayerNorm(8), lambda: nn.RMSNorm(8), lambda: nn.GroupNorm(2, 8), lambda: nn.Linear(8, 8)],
+    ids=["layer", "rms", "group", "linear"],
+)
+def test_a_call_to_which_no_gradient_comes_adds_nothing(norm: Callable[[], nn.Module]) -> None:
+    model, features, labels = Case(make=lambda: NormedBeside(norm), features=(8,)).build()
+    asked = gradient(model, features, labels, bound=0.3, form="book-keeping")
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+
+
+class Dropped(nn.Module):
+    """Leaves out layers at random in training, two of which share a weight."""
+
+    def __init__(self, *, outside: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([*(nn.Linear(4, 4) for _ in range(3)), nn.LayerNorm(4)])
+        self.out, self.taken, self.outside = nn.Linear(4, CLASSES), "0123", outside
+        self.layers[1].weight = self.layers[0].weight
+
+    def forward(self, value: Tensor) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            if str(number) in self.taken and (not self.training or torch.rand(()) < 0.7):
+                value = value + torch.tanh(layer(value))
+        if self.outside and "3" not in self.taken:
+            last: Any = self.layers[2]
+            value = value + F.linear(value, last.weight)
+        output: Tensor = self.out(value)
+        return output
+
+
+def test_layers_that_passes_leave_out_add_nothing() -> None:
+    """Whichever they are; and in training they are left out at random."""
+    model, features, labels = Case(make=Dropped, features=(4,)).build()
+    asked = gradient(model, features, labels, bound=0.3)
+    assert asked.form == "book-keeping"
+    for seed in range(20):
+        torch.manual_seed(seed)
+        assert all(own.isfinite().all() for own in asked.sums(features, labels)[0])
+    model.eval()
+    for taken in ("", "0", "1", "02", "123", "0123"):
+        model.taken = taken  # type: ignore[assignment]  # no module
+        close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
+
+
+def test_a_pass_that_does_what_none_did_before_is_refused_with_a_way_out() -> None:
+    model, features, labels = Case(make=lambda: Dropped(outside=True), features=(4,)).build()
+    asked = gradient(model.eval(), features, labels)
+    assert asked.form == "book-keeping"
+    model.taken = "01"  # type: ignore[assignment]  # no module
+    for run in (asked.sums, asked.norms):
+        with pytest.raises(ConfigError, match=r"a weight is used outside its layer\. Use form='functional'"):
+            run(features, labels)
+    formed = gradient(model, features, labels, bound=0.3, form="functional")
+    close(formed.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
 
 
 class Twice(nn.Module):

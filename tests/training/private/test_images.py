@@ -113,25 +113,69 @@ def test_clipped_sums_are_those_of_autograd(build: Callable[[], nn.Module], exam
     torch.testing.assert_close(losses, F.cross_entropy(model(features), labels, reduction="none"), rtol=1e-4, atol=1e-5)
 
 
-class Forgetful(Residual):
-    """Keeps nothing of a part of the forward pass and computes it again on the way back."""
+class Forgetful(nn.Module):
+    """Keeps nothing of parts of the forward pass and computes them again on the way back."""
+
+    def __init__(self, *parts: nn.Module, check: str = "default") -> None:
+        super().__init__()
+        self.parts, self.check = nn.ModuleList(parts), check
 
     def forward(self, x: Tensor) -> Tensor:
-        return checkpoint(super().forward, x, use_reentrant=False)  # type: ignore[no-any-return]  # torch gives it no types
+        for part in self.parts:
+            x = checkpoint(part, x, use_reentrant=False, determinism_check=self.check)
+        return x
 
 
-def test_a_model_that_computes_parts_again_on_the_way_back_is_torchs() -> None:
+def stages(width: int) -> list[nn.Module]:
+    """Return a stem, a stage whose images may have the shape of its weight, and a head."""
+    tiles = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(2, width), nn.Tanh())
+    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 5))
+    return [nn.Conv2d(3, width, 3, padding=1), tiles, head]
+
+
+@pytest.mark.parametrize("check", ["default", "none"])
+@pytest.mark.parametrize(
+    ("build", "side", "examples"), [(lambda: [Residual()], 14, 4), (lambda: stages(16), 3, 16)], ids=["any", "alike"]
+)
+def test_what_is_computed_again_on_the_way_back_is_of_the_same_kernels(
+    build: Callable[[], list[nn.Module]], side: int, examples: int, check: str
+) -> None:
+    """Where a torch's layer's saved tensors are taken for a native one's, no bound holds."""
     torch.manual_seed(0)
-    model, features_and_labels = Forgetful(), data(4)
+    model = Forgetful(*build(), check=check)
     own = private(model)
-    plain = Residual()
-    plain.load_state_dict(model.state_dict())
-    right, _ = private(plain).sums(*features_and_labels)
+    features, labels = data(examples, side)
+    wanted, _ = expected(model, features, labels, 0.1 * (1.0 - 2.0**-16))
     for _ in range(2):
-        found, _ = own.sums(*features_and_labels)
-        for one, other in zip(found, right, strict=True):
+        found, _ = own.sums(features, labels)
+        for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5 * float(other.abs().max()))
+
+
+def test_a_norm_before_all_that_trains_may_be_computed_again() -> None:
+    """With channels innermost its backward pass would end the process."""
+    torch.manual_seed(0)
+    first, (stem, tiles, head) = nn.GroupNorm(4, 16), stages(16)
+    stem.requires_grad_(False)
+    own = private(Forgetful(stem, first, tiles, head))
+    for _ in range(3):
+        sums, _ = own.sums(*data(9))
     assert not own._form.natively  # type: ignore[union-attr]  # book-keeping's
+    assert sums[0].any()
+
+
+def test_no_kernel_is_native_where_somebody_handles_what_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, layer = normal(3, 16, 9, 10), nn.Conv2d(16, 16, 3)
+
+    def native_now() -> bool:
+        with images.Natively():
+            return isinstance(layer(x).grad_fn, images._Convolution._backward_cls)
+
+    assert native_now()
+    with torch.autograd.graph.save_on_cpu():
+        assert not native_now()
+    monkeypatch.delattr(torch._C._autograd, "_top_saved_tensors_default_hooks")
+    assert not native_now()
 
 
 def test_another_default_type_changes_nothing() -> None:
@@ -276,3 +320,15 @@ def test_what_the_kernels_can_not_is_torchs() -> None:
     torch.autograd.grad(computed.sum(), [layer.weight])
     torch.testing.assert_close(words, F.conv2d(x, layer.weight, padding="same"))
     torch.testing.assert_close(few, F.conv2d(normal(1, 16, 3, 3), layer.weight))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_group_norm_before_all_that_asks_for_gradients_trains_on_images_in_any_order(frozen: bool) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(4, 4, 1).requires_grad_(not frozen), nn.GroupNorm(4, 4), nn.Flatten(), nn.Linear(256, 3)]
+    model = nn.Sequential(*layers[1 - frozen :])
+    features, labels = torch.randn(9, 4, 8, 8).contiguous(memory_format=torch.channels_last), torch.arange(9) % 3
+    own = PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=1e6), example=(features, labels))
+    expected = torch.autograd.grad(cross_entropy(model(features.contiguous()), labels).sum(), own.parameters)
+    for found, gradient in zip(own.sums(features, labels)[0], expected, strict=True):
+        torch.testing.assert_close(found.float(), gradient, rtol=1e-4, atol=1e-5)

@@ -22,7 +22,17 @@ from tacit.training import group_norm
 from tacit.training.batchable import batchable, pairs
 from tacit.training.private import images
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.ghost_norms import Call, LayerGradients, Twice, embedding, linear, shared, trained, trains
+from tacit.training.private.ghost_norms import (
+    Call,
+    LayerGradients,
+    Nothing,
+    Twice,
+    embedding,
+    linear,
+    shared,
+    trained,
+    trains,
+)
 from tacit.training.private.joint import Block, Joints, in_rows, unflattened
 from tacit.training.private.norms import NORMS, formed, over_calls
 from tacit.training.private.windows import Passing, convolution
@@ -44,6 +54,7 @@ _RULES: dict[type[nn.Module], Callable[[Any, Sequence[Any]], LayerGradients]] = 
 }
 
 
+OUTSIDE = "a weight is used outside its layer"
 _SHARE = (nn.Linear, nn.Embedding)  # layers whose weight may be another's too
 _SMALL = 0.25  # gradients of so many numbers are small beside those that a step holds anyhow
 
@@ -89,13 +100,19 @@ class BookKeeping:
         """Return the norm of each example's gradient."""
         told = self.passed(features, labels)
         with torch.no_grad():
-            kept = self._kept(told[1:-1], told[-1].tolist())
+            kept = self._kept(told[1:-1], told[-1].tolist(), len(told[0]))
             return torch.stack([own.squares for own in kept]).sum(0).sqrt()
+
+    def unheard(self) -> nn.Module:
+        """Return the model that passes go through, in the model's own modes, as autograd would differentiate it."""
+        self._as_the_model(listens=False)
+        return self._model
 
     def passed(self, features: Tensor, labels: Tensor) -> list[Tensor]:
         """Return what a forward and a backward pass tell: each example's loss, and what each layer met, call by call.
 
-        Examples come first in every tensor but the last, which says how many calls each layer had.
+        Examples come first in every tensor but the last, which says how many calls each layer had. Calls to whose
+        outputs no gradient comes are left out, and layers may be: their examples' gradients are zeros.
         """
         norms = [own for own in self._layers if isinstance(own, nn.GroupNorm) and "forward" not in vars(own)]
         norms = norms if self._parameters[0].is_cuda else []
@@ -106,15 +123,20 @@ class BookKeeping:
             calls = [call for own in heard.values() for call in own]
             # A norm's own gradient is asked for so that the pass comes by, whatever lies before it.
             targets = [target for call in calls for target in call.targets]
-            found = list(torch.autograd.grad(total, targets, allow_unused=True))
+            found: list[Tensor | None] = [None] * len(targets)
+            if targets and total.requires_grad:
+                found = list(torch.autograd.grad(total, targets, allow_unused=True))
         finally:
             for norm in norms:
                 del vars(norm)["forward"]
-        if any(gradient is None for gradient in found):
-            raise NoRule("the output of a layer is not used")
         found.reverse()
         for call in calls:
             call.hear(*(found.pop() for _ in call.targets))
+        calls = [call for call in calls if call.given]
+        heard = {layer: [call for call in own if call.given] for layer, own in heard.items()}
+        idle = [p for unit in self._units if not any(heard[layer] for layer in unit.layers) for p in unit.parameters]
+        if idle and _reaches(total, idle):
+            raise NoRule(OUTSIDE)
         counts = torch.tensor([len(heard[layer]) for layer in self._layers], device="cpu")
         return [losses.detach(), *(part for call in calls for part in call.given), counts]
 
@@ -124,11 +146,7 @@ class BookKeeping:
         """Return each example's loss, their sum, and the calls of each layer; ``norms`` tell of theirs themselves."""
         self._heard = {layer: [] for layer in self._layers}
         handles = [layer.register_forward_hook(self._listen) for layer in self._layers if layer not in norms]
-        for own, original in self._modes:
-            own.training = original.training
-        for layer in self._layers:
-            if isinstance(layer, Hidden):
-                layer.listens = True
+        self._as_the_model(listens=True)
         try:
             with torch.enable_grad():
                 with images.Natively() if self.natively else nullcontext():
@@ -140,13 +158,17 @@ class BookKeeping:
                 handle.remove()
             heard, self._heard = self._heard, {}
         for layer, calls in heard.items():
-            kind = type(layer).__name__
-            if not calls:
-                raise NoRule(f"a layer {kind} takes no part in its output")
             wrong = [call.shape for call in calls if call.shape[:1] != labels.shape[:1]]
             if wrong:
-                raise NoRule(f"{kind} sees a value of shape {tuple(wrong[0])}, not one row per example")
+                raise NoRule(f"{type(layer).__name__} sees a value of shape {tuple(wrong[0])}, not one row per example")
         return losses, total, heard
+
+    def _as_the_model(self, *, listens: bool) -> None:
+        for own, original in self._modes:
+            own.training = original.training
+        for layer in self._layers:
+            if isinstance(layer, Hidden):
+                layer.listens = listens
 
     def summed(self, passed: list[Tensor], real: Tensor | None = None) -> tuple[list[Tensor], Tensor, Tensor | None]:
         """Return what :meth:`sums` returns of what :meth:`passed` told; the list is empty afterwards."""
@@ -157,7 +179,7 @@ class BookKeeping:
             if joint is not None:
                 found = joint.clipped(told, lambda squares: self._clipping.factors(squares, real))
                 return unflattened(found, self._parameters), losses, None
-            kept = self._kept(told, counts)
+            kept = self._kept(told, counts, len(losses))
             factors = self._clipping.factors(torch.stack([own.squares for own in kept]), real)
             totals: list[Tensor | None] = [None] * len(self._parameters)
             for places, layer, row in zip(self._places, kept, factors, strict=True):
@@ -167,7 +189,7 @@ class BookKeeping:
         assert all(total is not None for total in totals)
         return totals, losses, torch.stack(doubts).any() if doubts else None  # type: ignore[return-value]  # none is None
 
-    def _kept(self, told: list[Tensor], counts: list[int]) -> list[LayerGradients]:
+    def _kept(self, told: list[Tensor], counts: list[int], examples: int) -> list[LayerGradients]:
         """Return what is known of each unit's gradients; the list is empty afterwards."""
         held = sum(part.numel() for part in told)
         told.reverse()
@@ -175,7 +197,7 @@ class BookKeeping:
             layer: [tuple(told.pop() for _ in range(parts)) for _ in range(count)]
             for layer, parts, count in zip(self._layers, self._told, counts, strict=True)
         }
-        kept = [unit.rule([calls.pop(layer) for layer in unit.layers]) for unit in self._units]
+        kept = [unit.rule([calls.pop(layer) for layer in unit.layers], examples) for unit in self._units]
         room = _SMALL * held
         twice = [gradients for gradients in kept if isinstance(gradients, Twice | Passing)]
         for gradients in sorted(twice, key=lambda own: own.positions, reverse=True):
@@ -241,10 +263,11 @@ class _Kept:
         self.shape = value.shape
         self.targets = [edge]
         self._value = value
-        self.given: Call
+        self.given: Call | tuple[()] = ()  # nothing until a gradient comes
 
-    def hear(self, gradient: Tensor) -> None:
-        self.given = self._value, gradient
+    def hear(self, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            self.given = self._value, gradient
 
 
 class _Scaled:
@@ -253,10 +276,11 @@ class _Scaled:
     def __init__(self, value: Tensor, own: Sequence[Tensor]) -> None:
         self.shape = value.shape
         self.targets = [get_gradient_edge(part) for part in own if part.requires_grad]
-        self.given: tuple[Tensor, ...]
+        self.given: tuple[Tensor, ...] = ()
 
-    def hear(self, *gradients: Tensor) -> None:
-        self.given = gradients
+    def hear(self, *gradients: Tensor | None) -> None:
+        self.given = tuple(gradient for gradient in gradients if gradient is not None)
+        assert len(self.given) in (0, len(gradients))  # one kernel has both
 
 
 class _Passed:
@@ -268,21 +292,23 @@ class _Passed:
         self._layer = layer
         self._value: Tensor | None = value
         self._node, self._place = edge.node, edge.output_nr
-        self.given: tuple[Tensor, ...]
+        self.given: tuple[Tensor, ...] = ()
         if not images.is_norm(edge.node):
             edge.node.register_prehook(self)
 
-    def __call__(self, gradients: Sequence[Tensor]) -> None:
+    def __call__(self, gradients: Sequence[Tensor | None]) -> None:
         assert self._value is not None
-        with torch.no_grad():
-            self.given = formed(self._layer, self._value, gradients[self._place])
+        gradient = gradients[self._place]
+        if gradient is not None:
+            with torch.no_grad():
+                self.given = formed(self._layer, self._value, gradient)
         self._value = None
 
-    def hear(self, gradient: Tensor) -> None:
-        if images.is_norm(self._node):  # the gradient of the batch is of no use, those of examples were formed beside
-            self.given = tuple(
-                own for own, asked in zip(images.formed(self._node), trains(self._layer), strict=True) if asked
-            )
+    def hear(self, gradient: Tensor | None) -> None:
+        """Take what was formed: the gradient of the batch, of all calls together, is of no use."""
+        if images.is_norm(self._node):
+            rows = images.formed(self._node)
+            self.given = tuple(own for own, asked in zip(rows, trains(self._layer), strict=False) if asked)
             self._value = None
 
 
@@ -327,11 +353,28 @@ class _Unit:
         """What trains, each parameter once."""
         return list(dict.fromkeys(p for layer in self.layers for p in trained(layer)))
 
-    def rule(self, calls: Sequence[Sequence[Any]]) -> LayerGradients:
-        """Return what is known of the gradients, given each layer's calls."""
+    def rule(self, calls: Sequence[Sequence[Any]], examples: int) -> LayerGradients:
+        """Return what is known of the gradients of so many examples, given each layer's calls."""
+        if not any(calls):
+            return Nothing(examples=examples, parameters=self.parameters)
         if len(self.layers) == 1:
             return _RULES[type(self.layers[0])](self.layers[0], calls[0])
-        return shared(self.layers, calls)
+        return shared(self.layers, calls, examples)
+
+
+def _reaches(total: Tensor, parameters: Sequence[nn.Parameter]) -> bool:
+    """Return whether a number was computed with any of the parameters."""
+    asked = {id(parameter) for parameter in parameters}
+    waiting = [total.grad_fn] if total.grad_fn is not None else []
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if id(getattr(node, "variable", None)) in asked:
+            return True
+        further = {own for own, _ in node.next_functions if own is not None} - seen
+        seen |= further
+        waiting += further
+    return False
 
 
 def _units(model: nn.Module) -> list[_Unit]:

@@ -92,6 +92,25 @@ class Formed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Nothing:
+    """Gradients of layers that a pass leaves out: zeros."""
+
+    examples: int
+    parameters: Sequence[nn.Parameter]
+    doubtful: None = None
+
+    @property
+    def squares(self) -> Tensor:
+        """Their squared norms."""
+        return torch.zeros(self.examples, dtype=torch.float64, device=self.parameters[0].device)
+
+    def weighted(self, factors: Tensor) -> list[Tensor]:
+        """Return their weighted sums, whatever the factors."""
+        del factors
+        return [torch.zeros_like(parameter, dtype=torch.float64) for parameter in self.parameters]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outer:
     """Gradients of a matrix at one position, outer products that were not formed: ``(B, d)`` and ``(B, p)``."""
 
@@ -493,10 +512,16 @@ class Shared:
         return formed.scatter_add_(1, rows[:, :, None].expand_as(own), own)
 
 
-def shared(layers: Sequence[nn.Module], calls: Sequence[Sequence[Call]]) -> LayerGradients:
-    """Return the gradients of a weight that linear layers and embeddings share; biases are the linear layers' own."""
+def shared(layers: Sequence[nn.Module], calls: Sequence[Sequence[Call]], examples: int) -> LayerGradients:
+    """Return the gradients of a weight that linear layers and embeddings share; biases are the linear layers' own.
+
+    Layers may be left out of the pass of so many examples, but not all of them.
+    """
     matrices, words, biases = [], [], []
     for layer, own in zip(layers, calls, strict=True):
+        if not own:
+            biases += [trained(layer)[-1].new_zeros(examples, len(trained(layer)[-1]))] if trains(layer)[1] else []
+            continue
         if isinstance(layer, nn.Embedding):
             words.append(_words(layer, own))
             continue

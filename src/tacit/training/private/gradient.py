@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointError
 
 from tacit.errors import ConfigError
 from tacit.training.batchable import batchable
 from tacit.training.cost import cost_of
-from tacit.training.private.book_keeping import BookKeeping, NoRule
+from tacit.training.private.book_keeping import OUTSIDE, BookKeeping, NoRule
 from tacit.training.private.captured import Repeated
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
-from tacit.training.private.images import suits
+from tacit.training.private.images import OutOfOrderError, suits
 from tacit.training.private.normalisation import check_normalisation
-from tacit.training.private.probe import calm, check_examples_apart, in_full_precision
+from tacit.training.private.probe import calm, check_examples_apart, copied, in_full_precision, seeded
 from tacit.training.recurrence import NotInPartsError, Recurrence
 from tacit.training.settings import Loss
 
@@ -31,6 +30,7 @@ FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")
 _FEW, _USUAL = 6, 64  # examples that are looked at, and of a usual batch
 _FITS_A_CACHE = 256  # examples; a step of 2,048 images in parts of 256 took 0.55 times a whole one on a CPU
 _FORMED, _FEWEST = 1 << 26, 32  # numbers of gradients that are formed on a GPU at once, and examples that keep it busy
+_WIDE = Clipping(bound=1e150)  # clips nothing
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -83,7 +83,9 @@ class PrivateGradient:
         self._model = model
         self._loss = loss
         self._clipping = clipping
-        self._lay_out = _as_it_is if any(isinstance(part, nn.GroupNorm) for part in model.modules()) else _laid_out
+        self._lay_out = (
+            _channels_first if any(isinstance(part, nn.GroupNorm) for part in model.modules()) else _laid_out
+        )
         self.form, self.reason = "book-keeping", ""
         self._form: BookKeeping | Functional
         if form != "functional":
@@ -99,7 +101,6 @@ class PrivateGradient:
             self.form = "functional"
             self._form = self._functional(features, labels)
         repeats = features.is_cuda or self._tiny(features)
-        self._plain_lay_out = self._lay_out
         if not repeats and isinstance(self._form, BookKeeping) and suits(model):
             self._lay_out, self._form.natively = _laid_out, True
         self._repeated = Repeated(self._form, model, loss, self._lay_out) if repeats else None
@@ -110,14 +111,18 @@ class PrivateGradient:
         On CPUs images are laid out with their channels innermost, which is what convolutions are fastest with, unless
         there is a group norm that is PyTorch's, which takes four times as long with it. On a GPU,
         and of tiny models, sums are repeated (:mod:`tacit.training.private.captured`), and good until the next call.
+
+        Raises:
+            ConfigError: the model does in this pass what it did in none of those that its form was chosen by.
         """
         if not len(labels):
             return [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters], labels.new_zeros(
                 0, dtype=torch.float32
             )
-        if self._repeated is not None:
-            return self._repeated.sums(features, labels)
-        return self._through(lambda given: self._form.sums(given, labels)[:2], features)
+        with self._form_fits():
+            if self._repeated is not None:
+                return self._repeated.sums(features, labels)
+            return self._through(lambda given: self._form.sums(given, labels)[:2], features)
 
     def at_once(self, examples: int) -> int:
         """Return how many examples of a batch go through the model at once where nobody says.
@@ -134,20 +139,28 @@ class PrivateGradient:
 
     def norms(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
-        return self._through(lambda given: self._form.norms(given, labels), features).float()
+        with self._form_fits():
+            return self._through(lambda given: self._form.norms(given, labels), features).float()
 
     def _through(self, run: Callable[[Tensor], Found], features: Tensor) -> Found:
-        """Return what passes through the model find; of one that computes parts again (checkpoints), without kernels.
-
-        Torch computes them again on the way back, where native kernels do not stand in for its own.
-        """
+        """Return what passes through the model find; of one that computes group norms again all by torch's layers."""
         try:
             return run(self._lay_out(features))
-        except CheckpointError:
-            if not isinstance(self._form, BookKeeping) or not self._form.natively:
-                raise
-            self._lay_out, self._form.natively = self._plain_lay_out, False
+        except OutOfOrderError:
+            assert isinstance(self._form, BookKeeping)
+            self._lay_out, self._form.natively = _channels_first, False
             return run(self._lay_out(features))
+
+    @contextmanager
+    def _form_fits(self) -> Iterator[None]:
+        try:
+            yield
+        except (NoRule, NotInPartsError) as error:
+            raise ConfigError(
+                f"The form of DP-SGD that was chosen after a look at a few examples ({self.form}) does not fit this "
+                f"pass of the model ({type(self._model).__name__}): {error}. Use form='functional', or let the model "
+                "use its layers in the same way in every pass."
+            ) from error
 
     def _tiny(self, features: Tensor) -> bool:
         """Return whether nearly all of a step on a CPU goes on calling operations that a program can follow."""
@@ -157,26 +170,55 @@ class PrivateGradient:
         return cost_of(own, features[:1].expand(_USUAL, *features.shape[1:])).tiny
 
     def _try_book_keeping(self, features: Tensor, labels: Tensor) -> None:
-        """Compare book-keeping with autograd on a few examples: a weight that is used outside its layer shows here."""
-        assert isinstance(self._form, BookKeeping)
-        modes = {part: part.training for part in self._model.modules()}
-        self._model.eval()
-        try:
-            with _without_zeros(self._model):
-                self._compare(features, labels)
-        finally:
-            for part, training in modes.items():
-                part.training = training
+        """Compare book-keeping with autograd on a few examples: a weight that is used outside its layer shows here.
 
-    def _compare(self, features: Tensor, labels: Tensor) -> None:
-        norms = self.norms(features, labels)
+        In evaluation mode, in training mode, and as the model is: what it does in one of them it need not do in
+        another. Copies that share its parameters are tried, so that nothing that passes leave behind is the model's.
+        """
+        modes = {part.training for part in self._model.modules()}
+        with _without_zeros(self._model):
+            for training in (False, True) if len(modes) == 1 else (False, True, None):
+                self._compare(training, features, labels)
+
+    def _compare(self, training: bool | None, features: Tensor, labels: Tensor) -> None:
+        """Compare in one mode, with the same random numbers for both.
+
+        In evaluation mode autograd has the model's own layers; others in their place drop at random in another order.
+        """
+        together, own, other = (BookKeeping(self._copy(training), self._loss, _WIDE) for _ in range(3))
+        plain = self._copy(training) if training is False else other.unheard()
+        laid_out, device = self._lay_out(features), labels.device
+        with seeded(device, 0):
+            norms = together.norms(laid_out, labels)
+        alone = torch.full_like(norms, torch.nan)
         for i in range(len(labels)):
-            with torch.enable_grad():
-                loss = self._loss(self._model(features[i : i + 1]), labels[i : i + 1]).sum()
-                gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-            alone = torch.stack([g.double().square().sum() for g in gradients if g is not None]).sum().sqrt().float()
-            if not torch.allclose(norms[i], alone, rtol=1e-3, atol=1e-5):
-                raise NoRule("a weight is used outside its layer")
+            with seeded(device, i):
+                found = own.sums(laid_out[i : i + 1], labels[i : i + 1])[0]
+            with seeded(device, i):
+                right = self._by_autograd(plain, features[i : i + 1], labels[i : i + 1])
+            alone[i] = torch.stack([gradient.square().sum() for gradient in right]).sum().sqrt()
+            if alone[i].isfinite() and not _alike(found, right, self.parameters):
+                raise NoRule(OUTSIDE)
+        known = alone.isfinite()
+        if training is False and known.any():  # in another mode a batch may draw other numbers than its examples
+            norms, alone = norms[known], alone[known]
+            if not torch.allclose(norms, alone, rtol=1e-3, atol=1e-5 * float(alone.max())):
+                raise NoRule(OUTSIDE)
+
+    def _copy(self, training: bool | None) -> nn.Module:
+        """Return a copy with the model's own parameters, in one mode or, if None, as it is."""
+        model = copied(self._model, keep=self._model.parameters())
+        for part in model.modules():
+            part.training = part.training if training is None else training
+        return model
+
+    def _by_autograd(self, model: nn.Module, features: Tensor, labels: Tensor) -> list[Tensor]:
+        with torch.enable_grad():
+            loss = self._loss(model(features), labels).sum()
+            if not loss.requires_grad:  # it leaves out all that trains
+                return [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters]
+            found = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        return [gradient.double() for gradient in found]
 
     def _functional(self, features: Tensor, labels: Tensor) -> Functional:
         form = Functional(self._model, self._loss, self._clipping)
@@ -195,6 +237,20 @@ class PrivateGradient:
         return form
 
 
+def _alike(found: Sequence[Tensor], right: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
+    """Return whether gradients differ by rounding only, of whatever size they are: each by a share of its own norm.
+
+    What cancels, such as the gradient of a bias before a norm, is as wrong as what it is made of: by a share of all.
+    """
+    whole = torch.stack([gradient.square().sum() for gradient in right]).sum().sqrt()
+    for own, same, parameter in zip(found, right, parameters, strict=True):
+        rounding = torch.finfo(parameter.dtype).eps
+        share, beside = max(1e-3, 16.0 * rounding), max(1e-5, rounding)
+        if not (own - same).norm() <= share * same.norm() + beside * whole:
+            return False
+    return True
+
+
 @contextmanager
 def _without_zeros(model: nn.Module) -> Iterator[None]:
     """While it is on, parameters that are all zeros are small numbers: a last layer of zeros would hide the others."""
@@ -211,8 +267,9 @@ def _without_zeros(model: nn.Module) -> Iterator[None]:
                 parameter.zero_()
 
 
-def _as_it_is(features: Tensor) -> Tensor:
-    return features
+def _channels_first(features: Tensor) -> Tensor:
+    """Return images on a CPU in the order of their axes; a group norm right behind others ends the process in torch."""
+    return features if features.is_cuda else features.contiguous()
 
 
 def _laid_out(features: Tensor) -> Tensor:

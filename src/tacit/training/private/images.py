@@ -21,6 +21,7 @@ from tacit.training import native
 from tacit.training.native import LANES, addresses
 from tacit.training.native.images import filled, worth
 from tacit.training.native.stretch import MOST_PAD
+from tacit.training.parameters import computes_again
 from tacit.training.program import Pair
 
 _LAST = torch.channels_last
@@ -47,18 +48,31 @@ def _moves(layer: nn.Conv2d) -> tuple[Any, Any, Any, int]:
     return layer.stride, layer.padding, layer.dilation, layer.groups
 
 
+class OutOfOrderError(Exception):
+    """A group norm has to be PyTorch's, which should get images in the order of their axes."""
+
+
 class Natively(TorchFunctionMode):
-    """While it is on, convolutions of 3 x 3 and group norms are native where they can be."""
+    """While it is on, convolutions of 3 x 3 and group norms are native where they can be.
+
+    Where somebody else handles saved tensors (a checkpoint, which computes them again on the way back), layers are
+    torch's: who computes them again does so with torch's layers, and what those save would be taken for what native
+    ones saved. With channels innermost torch's group norm takes four times as long, and its backward pass ends the
+    process where nothing before it asks for a gradient: :class:`OutOfOrderError` is raised where one is computed again.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
         found = None
-        if func is torch.conv2d:
+        if func is torch.conv2d and not computes_again():
             found = _convolved(*args, **given)
         elif func is F.group_norm:
+            if computes_again():
+                raise OutOfOrderError
             found = _normalised(*args, **given)
+            args = args if found is not None else (args[0].contiguous(), *args[1:])
         return func(*args, **given) if found is None else found
 
 
@@ -67,10 +81,10 @@ def is_norm(node: object) -> bool:
     return isinstance(node, _Norm._backward_cls)
 
 
-def formed(node: Any) -> tuple[Tensor, Tensor]:
-    """Return each example's gradients of scale and shift, given a native norm's node that the way back has passed."""
-    scales, shifts = node.formed
-    return scales, shifts
+def formed(node: Any) -> tuple[Tensor, ...]:
+    """Return each example's gradients of scale and shift, given a native norm's node; none where no gradient came."""
+    found: tuple[Tensor, ...] = getattr(node, "formed", ())
+    return found
 
 
 def products(layer: nn.Conv1d | nn.Conv2d, x: Tensor, grad: Tensor) -> Tensor | None:

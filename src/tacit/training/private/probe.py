@@ -19,7 +19,7 @@ that are kept outside of the model and change no output.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -142,14 +142,14 @@ def _two_batches(features: Tensor, labels: Tensor) -> tuple[_Batch, _Batch]:
 
 def _check_state(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
     """Refuse a model that keeps something of its examples, or whose passes depend on earlier ones."""
-    if not _alike(*(_run(_copied(model), loss, batch, seed=0) for _ in range(2))):
+    if not _alike(*(_run(copied(model), loss, batch, seed=0) for _ in range(2))):
         raise ConfigError(
             f"The model ({type(model).__name__}) does not compute the same twice of the same examples: it keeps "
             "something of earlier passes out of sight, or draws random numbers that no seed of torch, NumPy or Python "
             "fixes. Whether it keeps examples apart can't be tried then. Keep no data from step to step, and draw with "
             "torch's own functions."
         )
-    one, two = _copied(model), _copied(model)
+    one, two = copied(model), copied(model)
     for own, history in ((one, batch), (two, other)):
         _run(own, loss, history, seed=0)
     differing = _changed(_kept(one), _kept(two))
@@ -169,12 +169,12 @@ def _check_state(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> 
 
 def _check_rows(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
     """Refuse a model or loss in which an example that is exchanged changes what is computed of another."""
-    own = _copied(model)
+    own = copied(model)
 
     def run(examples: _Batch, seed: int) -> _Pass:
         nonlocal own
         if _changed(_kept(model), _kept(own)) is not None:  # it counts its passes, or the like
-            own = _copied(model)
+            own = copied(model)
         return _run(own, loss, examples, seed=seed)
 
     seeds = 2 if _alike(run(batch, 0), run(batch, 1)) else _SEEDS
@@ -211,7 +211,7 @@ def _check_alone(model: nn.Module, batch: _Batch) -> None:
 
 def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
     trained = [p for p in model.parameters() if p.requires_grad]
-    with _seeded(batch.labels.device, seed), torch.enable_grad():
+    with seeded(batch.labels.device, seed), torch.enable_grad():
         outputs = model(batch.features)
         losses = loss(outputs, batch.labels)
         if losses.shape != batch.labels.shape[:1]:
@@ -226,8 +226,8 @@ def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
 
 
 def _outputs(model: nn.Module, features: Tensor, seed: int) -> list[Tensor]:
-    with _seeded(features.device, seed), torch.no_grad():
-        return [value for value in _tensors(_copied(model)(features)) if value.shape[:1] == features.shape[:1]]
+    with seeded(features.device, seed), torch.no_grad():
+        return [value for value in _tensors(copied(model)(features)) if value.shape[:1] == features.shape[:1]]
 
 
 def _culprit(model: nn.Module, batch: _Batch, other: _Batch, stays: Tensor, seed: int) -> str:
@@ -235,11 +235,11 @@ def _culprit(model: nn.Module, batch: _Batch, other: _Batch, stays: Tensor, seed
     calls: list[list[tuple[str, list[Tensor], list[Tensor]]]] = []
     for examples in (batch, other):
         seen: list[tuple[str, list[Tensor], list[Tensor]]] = []
-        own = _copied(model)
+        own = copied(model)
         for name, layer in own.named_modules():
             if next(layer.children(), None) is None:
                 layer.register_forward_hook(_listener(name, seen, len(stays)))
-        with _seeded(examples.labels.device, seed), torch.no_grad():
+        with seeded(examples.labels.device, seed), torch.no_grad():
             own(examples.features)
         calls.append(seen)
     for (name, given, made), (_, same, other_made) in zip(*calls, strict=False):
@@ -286,7 +286,7 @@ def _as_rows(taken: Tensor, value: Tensor) -> Tensor:
 
 
 @contextmanager
-def _seeded(device: torch.device, seed: int) -> Iterator[None]:
+def seeded(device: torch.device, seed: int) -> Iterator[None]:
     """Put every generator a model may draw from at a seed, and bring them back."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []), borrowed_generators(seed):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would load torch's compiler, for seconds
@@ -309,9 +309,10 @@ def _mode(model: nn.Module, training: dict[nn.Module, bool]) -> Iterator[None]:
             part.training = own
 
 
-def _copied(model: nn.Module) -> nn.Module:
-    """Return a copy of the model, tensors that are results of computations included."""
+def copied(model: nn.Module, keep: Iterable[Tensor] = ()) -> nn.Module:
+    """Return a copy of the model, tensors that are results of computations included; those to keep are not copied."""
     computed = {id(value): value.detach().clone() for _, value in _values(model) if _is_result(value)}
+    computed |= {id(value): value for value in keep}
     try:
         return copy.deepcopy(model, computed)
     except Exception as error:  # whatever it keeps that has no copy
