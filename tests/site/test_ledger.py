@@ -98,6 +98,28 @@ def test_two_runs_at_once_spend_one_budget(site: Path) -> None:
         assert len(ledger.rows()) == len(charged) == _affordable(3.0)
 
 
+def test_a_ledger_that_another_charges_is_read_as_it_was_at_one_time(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contract = read(site)
+    _charge(site, contract, _release(run="a"))
+    others: list[threading.Thread] = []
+    about = Ledger._about
+
+    def late(own: Ledger) -> dict[str, str]:
+        if not others:
+            others.append(threading.Thread(target=_charge, args=(site, contract, _release(run="b"))))
+            others[0].start()
+            others[0].join(1.0)
+        return about(own)
+
+    with Ledger.open(site / LEDGER, contract) as ledger:
+        monkeypatch.setattr(Ledger, "_about", late)
+        assert [row.run for row in ledger.rows()] == ["a"]
+        others[0].join()
+        assert [row.run for row in ledger.rows()] == ["a", "b"]
+
+
 def test_nobody_comes_between_the_look_at_what_was_spent_and_the_charge(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

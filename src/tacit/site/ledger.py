@@ -182,7 +182,7 @@ class Ledger:
 
     def rows(self) -> list[Row]:
         """Return all releases, in order; a chain that is broken is an error."""
-        with _guarded(self._path):
+        with _guarded(self._path), self._one_look():
             new = self._connection.execute(
                 "SELECT * FROM releases WHERE number > ? ORDER BY number", (len(self._read),)
             ).fetchall()
@@ -258,6 +258,18 @@ class Ledger:
                     "was released. Bring back what was there; other data are another site (`tacit site init`)."
                 )
         self.rows()
+
+    @contextlib.contextmanager
+    def _one_look(self) -> Iterator[None]:
+        """Read the ledger as it is at one time, whoever charges meanwhile."""
+        own = not self._connection.in_transaction
+        if own:
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if own:
+                self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
