@@ -217,6 +217,25 @@ def reads(tensors: Iterable[Tensor], computed: Callable[[], object]) -> bool:
     return mode.met
 
 
+def leaves(outputs: Tensor) -> Iterator[Tensor]:
+    """Yield what trains of what outputs were computed with.
+
+    >>> weight, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    >>> [leaf is weight for leaf in leaves((weight * 2.0 + other.detach()).sum())]
+    [True]
+    """
+    waiting = [outputs.grad_fn] if outputs.grad_fn is not None else []
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            yield variable
+        further = {own for own, _ in node.next_functions if own is not None} - seen
+        seen |= further
+        waiting += further
+
+
 def reaches_past(outputs: Tensor, given: Iterable[Tensor]) -> bool:
     """Return whether outputs depend on anything that trains besides the tensors that a pass was given.
 
@@ -227,17 +246,7 @@ def reaches_past(outputs: Tensor, given: Iterable[Tensor]) -> bool:
     (True, False)
     """
     known = {id(own) for own in given}
-    waiting = [outputs.grad_fn] if outputs.grad_fn is not None else []
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) not in known:
-            return True
-        further = {own for own, _ in node.next_functions if own is not None} - seen
-        seen |= further
-        waiting += further
-    return False
+    return any(id(leaf) not in known for leaf in leaves(outputs))
 
 
 def hooked(parts: Sequence[nn.Module]) -> bool:

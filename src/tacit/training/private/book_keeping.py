@@ -20,6 +20,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tacit.training import group_norm
 from tacit.training.batchable import batchable, pairs
+from tacit.training.parameters import leaves
 from tacit.training.private import images
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.ghost_norms import (
@@ -134,8 +135,9 @@ class BookKeeping:
             call.hear(*(found.pop() for _ in call.targets))
         calls = [call for call in calls if call.given]
         heard = {layer: [call for call in own if call.given] for layer, own in heard.items()}
-        idle = [p for unit in self._units if not any(heard[layer] for layer in unit.layers) for p in unit.parameters]
-        if idle and _reaches(total, idle):
+        silent = (unit for unit in self._units if not any(heard[layer] for layer in unit.layers))
+        idle = {id(parameter) for unit in silent for parameter in unit.parameters}
+        if idle and any(id(leaf) in idle for leaf in leaves(total)):
             raise NoRule(OUTSIDE)
         counts = torch.tensor([len(heard[layer]) for layer in self._layers], device="cpu")
         return [losses.detach(), *(part for call in calls for part in call.given), counts]
@@ -360,21 +362,6 @@ class _Unit:
         if len(self.layers) == 1:
             return _RULES[type(self.layers[0])](self.layers[0], calls[0])
         return shared(self.layers, calls, examples)
-
-
-def _reaches(total: Tensor, parameters: Sequence[nn.Parameter]) -> bool:
-    """Return whether a number was computed with any of the parameters."""
-    asked = {id(parameter) for parameter in parameters}
-    waiting = [total.grad_fn] if total.grad_fn is not None else []
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        if id(getattr(node, "variable", None)) in asked:
-            return True
-        further = {own for own, _ in node.next_functions if own is not None} - seen
-        seen |= further
-        waiting += further
-    return False
 
 
 def _units(model: nn.Module) -> list[_Unit]:
