@@ -335,6 +335,34 @@ def test_a_call_to_which_no_gradient_comes_adds_nothing(norm: Callable[[], nn.Mo
     close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.3))
 
 
+class Salient(nn.Module):
+    """Takes a backward pass of its own through a norm, whose outputs are its images too, or are of no more use."""
+
+    def __init__(self, norm: nn.Module, *, used: bool) -> None:
+        super().__init__()
+        self.first, self.norm, self.layer = nn.Conv2d(3, 16, 3), norm, nn.Conv2d(16, 16, 3, padding=1)
+        self.out, self.used = nn.Linear(16, CLASSES), used
+
+    def forward(self, value: Tensor) -> Tensor:
+        with torch.enable_grad():
+            states = self.first(value)
+            normal = self.norm(states)
+            (salience,) = torch.autograd.grad(torch.tanh(normal).square().sum(), states, retain_graph=True)
+        states = torch.tanh(self.layer(normal if self.used else states)) * torch.sigmoid(salience.detach())
+        output: Tensor = self.out(states.mean((2, 3)))
+        return output
+
+
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize(
+    "norm", [lambda: nn.GroupNorm(4, 16), lambda: nn.LayerNorm((16, 8, 8))], ids=["group", "layer"]
+)
+def test_a_backward_pass_of_the_models_own_is_none_of_the_step_s(norm: Callable[[], nn.Module], used: bool) -> None:
+    model, features, labels = Case(make=lambda: Salient(norm(), used=used), features=(3, 10, 10)).build()
+    asked = gradient(model, features, labels, bound=0.05, form="book-keeping")
+    close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.05))
+
+
 class Dropped(nn.Module):
     """Leaves out layers at random in training, two of which share a weight."""
 

@@ -125,6 +125,9 @@ class BookKeeping:
             # A norm's own gradient is asked for so that the pass comes by, whatever lies before it.
             targets = [target for call in calls for target in call.targets]
             found: list[Tensor | None] = [None] * len(targets)
+            for call in calls:
+                if isinstance(call, _Passed):
+                    call.begin()
             if targets and total.requires_grad:
                 found = list(torch.autograd.grad(total, targets, allow_unused=True))
         finally:
@@ -286,7 +289,10 @@ class _Scaled:
 
 
 class _Passed:
-    """A call of a norm: its gradients are formed when the backward pass comes by, and its input is let go."""
+    """A call of a norm: its gradients are formed when the backward pass comes by, and its input is let go.
+
+    A model may take backward passes of its own on the way forward; they come by before the one that counts begins.
+    """
 
     def __init__(self, layer: nn.Module, value: Tensor, edge: GradientEdge) -> None:
         self.shape = value.shape
@@ -294,11 +300,20 @@ class _Passed:
         self._layer = layer
         self._value: Tensor | None = value
         self._node, self._place = edge.node, edge.output_nr
+        self._begun = False
         self.given: tuple[Tensor, ...] = ()
         if not images.is_norm(edge.node):
             edge.node.register_prehook(self)
 
+    def begin(self) -> None:
+        """Listen from now on."""
+        self._begun = True
+        if images.is_norm(self._node):
+            images.forget(self._node)
+
     def __call__(self, gradients: Sequence[Tensor | None]) -> None:
+        if not self._begun:
+            return
         assert self._value is not None
         gradient = gradients[self._place]
         if gradient is not None:

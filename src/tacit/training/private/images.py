@@ -87,6 +87,11 @@ def formed(node: Any) -> tuple[Tensor, ...]:
     return found
 
 
+def forget(node: Any) -> None:
+    """Let go what a native norm's node formed in a backward pass that the model itself took."""
+    node.formed = ()
+
+
 def products(layer: nn.Conv1d | nn.Conv2d, x: Tensor, grad: Tensor) -> Tensor | None:
     """Return each example's gradient of a weight by tiles, in the order of the weight; None where there are none."""
     if x.dim() != 4 or layer.padding_mode != "zeros" or not native.available() or not _plain(x, grad):
