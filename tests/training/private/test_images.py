@@ -322,6 +322,20 @@ def test_what_the_kernels_can_not_is_torchs() -> None:
     torch.testing.assert_close(few, F.conv2d(normal(1, 16, 3, 3), layer.weight))
 
 
+def test_layers_take_their_images_by_name_and_parameters_that_lie_apart() -> None:
+    x, layer = normal(3, 16, 9, 10), nn.Conv2d(16, 16, 3)
+    layer.bias = nn.Parameter(normal(32)[::2])
+    with images.Natively():
+        convolved = F.conv2d(input=x, weight=layer.weight, bias=layer.bias)
+        normalised = F.group_norm(input=x, num_groups=4, weight=layer.bias, bias=layer.bias)
+        found = layer(x)
+    assert isinstance(found.grad_fn, images._Convolution._backward_cls)
+    assert images.is_norm(normalised.grad_fn)
+    for own in (found, convolved):
+        torch.testing.assert_close(own, layer(x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(normalised, F.group_norm(x, 4, layer.bias, layer.bias), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_group_norm_before_all_that_asks_for_gradients_trains_on_images_in_any_order(frozen: bool) -> None:
     torch.manual_seed(0)

@@ -66,6 +66,8 @@ class Natively(TorchFunctionMode):
     ) -> Any:
         given = dict(kwargs or {})
         found = None
+        if func in {torch.conv2d, F.group_norm} and "input" in given:  # by torch's name, which is Python's too
+            args = (given.pop("input"), *args)
         if func is torch.conv2d and not computes_again():
             found = _convolved(*args, **given)
         elif func is F.group_norm:
@@ -178,6 +180,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, pad: int) -> Tensor:
         x, weight = x.contiguous(memory_format=_LAST), weight.contiguous()
+        bias = None if bias is None else bias.contiguous()
         n, inputs, *image = x.shape
         outputs = len(weight)
         out = _empty(x, (n, outputs, *(side + 2 * pad - 2 for side in image)))
