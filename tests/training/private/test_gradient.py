@@ -363,6 +363,37 @@ def test_a_backward_pass_of_the_models_own_is_none_of_the_step_s(norm: Callable[
     close(asked.sums(features, labels)[0], one_by_one(model, features, labels, 0.05))
 
 
+class Reordered(nn.Module):
+    """A layer sees the examples the other way round, or in any order, and what it makes is brought back in theirs."""
+
+    def __init__(self, *, at_random: bool) -> None:
+        super().__init__()
+        self.first, self.layer, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, CLASSES)
+        self.at_random = at_random
+
+    def forward(self, value: Tensor) -> Tensor:
+        value = self.first(value)
+        order = torch.arange(len(value)).flip(0)
+        if self.at_random:
+            order = torch.randperm(len(value))
+        order = order if self.training else order.sort().values
+        output: Tensor = self.out(torch.tanh(self.layer(value[order])[order.argsort()]))
+        return output
+
+
+@pytest.mark.parametrize("at_random", [True, False])
+def test_layers_that_see_examples_in_another_order_have_no_book(at_random: bool) -> None:
+    """Else an example's gradient is clipped by the norm of another's, and no bound holds."""
+    model, features, labels = Case(make=lambda: Reordered(at_random=at_random), features=(4,)).build()
+    features[0] *= 100.0
+    asked = gradient(model, features, labels, bound=0.01)
+    assert asked.form == "functional"
+    assert "in another order" in asked.reason
+    sums, without = (asked.sums(features[i:], labels[i:])[0] for i in (0, 1))
+    moved = torch.stack([(own - other).square().sum() for own, other in zip(sums, without, strict=True)]).sum().sqrt()
+    assert float(moved) <= 0.01
+
+
 class Dropped(nn.Module):
     """Leaves out layers at random in training, two of which share a weight."""
 

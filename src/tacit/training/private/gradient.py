@@ -204,6 +204,25 @@ class PrivateGradient:
             norms, alone = norms[known], alone[known]
             if not torch.allclose(norms, alone, rtol=1e-3, atol=1e-5 * float(alone.max())):
                 raise NoRule(OUTSIDE)
+        self._check_order(training, laid_out, labels)
+
+    def _check_order(self, training: bool | None, laid_out: Tensor, labels: Tensor) -> None:
+        """Look whether layers see examples in the order of the batch, whatever a model draws.
+
+        Where they don't, an example's gradient would be clipped by the norm of another's. No gradient comes to examples
+        whose losses are left out; halves by the bits of an example's number tell any two apart.
+        """
+        numbers = torch.arange(len(labels), device=labels.device)
+        kept = numbers >= 0
+        some = BookKeeping(
+            self._copy(training), lambda outputs, given: torch.where(kept, self._loss(outputs, given), 0.0), _WIDE
+        )
+        for bit in range((len(labels) - 1).bit_length()):
+            kept = (numbers >> bit) % 2 == bit % 2
+            with seeded(labels.device, bit):
+                norms = some.norms(laid_out, labels)
+            if bool((norms[~kept] > 0.0).any()):
+                raise NoRule("a layer sees the examples in another order than that of the batch")
 
     def _copy(self, training: bool | None) -> nn.Module:
         """Return a copy with the model's own parameters, in one mode or, if None, as it is."""
