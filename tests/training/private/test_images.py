@@ -16,7 +16,7 @@ from tacit.training import native
 from tacit.training.native import available
 from tacit.training.private import images
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.gradient import PrivateGradient, _laid_out
+from tacit.training.private.gradient import Form, PrivateGradient, _laid_out
 from tacit.training.program import Pair
 from tacit.training.settings import cross_entropy
 
@@ -334,6 +334,37 @@ def test_layers_take_their_images_by_name_and_parameters_that_lie_apart() -> Non
     for own in (found, convolved):
         torch.testing.assert_close(own, layer(x), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(normalised, F.group_norm(x, 4, layer.bias, layer.bias), rtol=1e-4, atol=1e-5)
+
+
+class Viewed(nn.Module):
+    """Takes a view of what its layers compute: there is none of images with their channels innermost."""
+
+    def __init__(self, channels: int, *, norm: bool) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 3, padding=1)
+        self.layer = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.GroupNorm(2, channels) if norm else nn.Identity()
+        self.out = nn.Linear(100 * channels, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.norm(self.layer(self.stem(x))))
+        return self.out(x.view(len(x), -1))  # type: ignore[no-any-return]  # torch gives it no types
+
+
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("channels", [6, 16])
+@pytest.mark.parametrize("form", ["auto", "functional"])
+def test_a_model_may_take_views_of_its_images(channels: int, norm: bool, form: Form) -> None:
+    torch.manual_seed(0)
+    model = Viewed(channels, norm=norm)
+    features, labels = data(9, 10)
+    own = PrivateGradient(
+        model=model, loss=cross_entropy, clipping=Clipping(bound=0.1), example=(features, labels), form=form
+    )
+    assert own.form == ("functional" if form == "functional" else "book-keeping")
+    wanted, _ = expected(model, features, labels, 0.1 * (1.0 - 2.0**-16))
+    for found, right in zip(own.sums(features, labels)[0], wanted, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-3, atol=2e-5 * float(right.abs().max()))
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from tacit.training.private.book_keeping import OUTSIDE, BookKeeping, NoRule
 from tacit.training.private.captured import Repeated
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
-from tacit.training.private.images import OutOfOrderError, suits
+from tacit.training.private.images import Natively, OutOfOrderError, suits
 from tacit.training.private.normalisation import check_normalisation
 from tacit.training.private.probe import calm, check_examples_apart, copied, in_full_precision, seeded
 from tacit.training.recurrence import NotInPartsError, Recurrence
@@ -83,9 +83,8 @@ class PrivateGradient:
         self._model = model
         self._loss = loss
         self._clipping = clipping
-        self._lay_out = (
-            _channels_first if any(isinstance(part, nn.GroupNorm) for part in model.modules()) else _laid_out
-        )
+        normalises = any(isinstance(part, nn.GroupNorm) for part in model.modules())
+        self._lay_out = _channels_first if normalises or not self._bears_last(features) else _laid_out
         self.form, self.reason = "book-keeping", ""
         self._form: BookKeeping | Functional
         if form != "functional":
@@ -101,7 +100,8 @@ class PrivateGradient:
             self.form = "functional"
             self._form = self._functional(features, labels)
         repeats = features.is_cuda or self._tiny(features)
-        if not repeats and isinstance(self._form, BookKeeping) and suits(model):
+        native = not repeats and isinstance(self._form, BookKeeping) and suits(model)
+        if native and isinstance(self._form, BookKeeping) and self._bears_last(features, natively=True):
             self._lay_out, self._form.natively = _laid_out, True
         self._repeated = Repeated(self._form, model, loss, self._lay_out) if repeats else None
 
@@ -141,6 +141,24 @@ class PrivateGradient:
         """Return the norm of each example's gradient before clipping: what a clip bound could be chosen by."""
         with self._form_fits():
             return self._through(lambda given: self._form.norms(given, labels), features).float()
+
+    def _bears_last(self, features: Tensor, *, natively: bool = False) -> bool:
+        """Return whether the model computes images with their channels innermost: a view of them may not be possible.
+
+        That it computes what it is given, in the order of its axes, is known.
+        """
+        laid_out = _laid_out(features)
+        if laid_out is features and not natively:
+            return True
+        for training in (False, True):
+            try:
+                with seeded(features.device, 0), torch.no_grad(), Natively() if natively else nullcontext():
+                    self._copy(training)(laid_out)
+            except OutOfOrderError:  # is found again in the first pass
+                continue
+            except RuntimeError:
+                return False
+        return True
 
     def _through(self, run: Callable[[Tensor], Found], features: Tensor) -> Found:
         """Return what passes through the model find; of one that computes group norms again all by torch's layers."""
