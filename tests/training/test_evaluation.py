@@ -72,6 +72,32 @@ def test_dropout_is_off_and_running_statistics_are_used(name: str) -> None:
     assert score.accuracy == float((outputs.argmax(1) == labels).double().mean())
 
 
+class Viewed(nn.Module):
+    """Takes a view of its images: there is none where their channels are innermost."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Conv2d(3, channels, 3), nn.Linear(64 * channels, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.layer(x).view(len(x), -1))  # type: ignore[no-any-return]  # torch gives it no types
+
+
+@pytest.mark.parametrize("channels", [6, 16])
+def test_a_model_may_take_views_of_its_images(channels: int) -> None:
+    torch.manual_seed(0)
+    module = Viewed(channels)
+    features, labels = _examples(501, (3, 10, 10))
+    evaluator = Evaluator(module=module, loss=cross_entropy, device=torch.device("cpu"), workers=2)
+    with closing(evaluator), torch.no_grad():
+        for scale in (1.0, 0.5):
+            model = np.float32(scale) * Parameters.of(module).read(module).numpy()
+            score, outputs = evaluator.score(model, features, labels), evaluator.outputs(model, features)
+            Parameters.of(module).write(module, torch.from_numpy(model))
+            assert score.loss == pytest.approx(float(F.cross_entropy(module(features), labels)), rel=1e-5)
+            np.testing.assert_allclose(outputs, module(features), rtol=1e-4, atol=1e-5)
+
+
 def test_the_vector_counts_and_the_module_is_left_alone() -> None:
     module = nn.Linear(2, 2)
     before = [p.clone() for p in module.parameters()]

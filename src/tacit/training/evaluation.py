@@ -60,7 +60,7 @@ class Evaluator:
         self._device = device
         count = 1 if device.type == "cuda" or self._hooks.changed else workers
         layout = Parameters.of(module)
-        self._modules = [_ready(module, device) for _ in range(count)]
+        self._modules = [_ready(module, device, last=not self._hooks.changed) for _ in range(count)]
         self._tensors = [layout.tensors(own) for own in self._modules]
         self._sizes = [slot.size for slot in layout.slots]
         self._pool = ThreadPoolExecutor(count, "tacit-evaluate", initializer=_one_thread if count > 1 else None)
@@ -82,7 +82,7 @@ class Evaluator:
         module, tensors = self._modules[0], self._tensors[0]
         with torch.inference_mode():
             self._write(tensors, torch.from_numpy(np.array(model)).to(self._device))
-            parts = [module(features[start : start + _BATCH]) for start in range(0, len(features), _BATCH)]
+            parts = [_outputs(module, features[start : start + _BATCH]) for start in range(0, len(features), _BATCH)]
             return torch.cat(parts).cpu().numpy()
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Evaluator:
     def _plain(self, module: nn.Module, features: Tensor, labels: Tensor) -> Iterator[_Batch]:
         for start in range(0, len(labels), _BATCH):
             known = labels[start : start + _BATCH]
-            outputs = module(features[start : start + _BATCH])
+            outputs = _outputs(module, features[start : start + _BATCH])
             yield outputs, self._loss(outputs, known), known
 
     def _hooked(self, module: nn.Module, features: Tensor, labels: Tensor) -> Iterator[_Batch]:
@@ -145,12 +145,29 @@ def decided(outputs: Tensor, labels: Tensor | None, *, one_logit: bool) -> Tenso
     return outputs.argmax(1) if outputs.dim() == 2 and whole else None
 
 
-def _ready(module: nn.Module, device: torch.device) -> nn.Module:
+def _ready(module: nn.Module, device: torch.device, *, last: bool) -> nn.Module:
     ready = copy.deepcopy(module).to(device).eval()
-    for parameter in ready.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.to(memory_format=torch.channels_last)
+    if last:
+        _lay_out(ready, torch.channels_last)
     return ready
+
+
+def _lay_out(module: nn.Module, order: torch.memory_format) -> None:
+    for parameter in module.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=order)
+
+
+def _outputs(module: nn.Module, features: Tensor) -> Tensor:
+    """Return a module's outputs; from one that takes views of images with these in the order of their axes."""
+    try:
+        outputs: Tensor = module(features)
+    except RuntimeError:
+        if all(own.is_contiguous() for own in module.parameters()):
+            raise
+        _lay_out(module, torch.contiguous_format)
+        outputs = module(features)
+    return outputs
 
 
 def _one_thread() -> None:
