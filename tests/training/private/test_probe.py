@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tacit.errors import ConfigError
 from tacit.training.private.book_keeping import BookKeeping
@@ -321,6 +322,21 @@ def test_a_model_that_has_no_copy_is_refused_with_the_reason() -> None:
     model = nn.Linear(4, 2)
     model.lock = threading.Lock()  # type: ignore[assignment]
     with pytest.raises(ConfigError, match="can't be copied"):
+        probe(model)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_that_know_no_examples_are_refused_with_a_way_out(reentrant: bool) -> None:
+    class Forgetful(nn.Sequential):
+        def forward(self, value: Tensor) -> Tensor:
+            states = checkpoint(self[1], self[0](value), use_reentrant=reentrant)
+            return torch.tanh(states)
+
+    model = Forgetful(nn.Linear(4, 4), nn.Linear(4, 2))
+    if not reentrant:
+        probe(model)
+        return
+    with pytest.raises(ConfigError, match="use_reentrant=False"):
         probe(model)
 
 

@@ -219,7 +219,16 @@ def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
                 f"Expected the loss to return one number per example, shape {tuple(batch.labels.shape[:1])}, got "
                 f"{tuple(losses.shape)}. Use reduction='none'."
             )
-        found = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
+        try:
+            found = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
+        except RuntimeError as error:
+            if "use_reentrant" not in str(error):
+                raise
+            raise ConfigError(
+                f"The model ({type(model).__name__}) computes parts again on the way back by a checkpoint with "
+                "use_reentrant=True, which can't tell gradients of examples apart. Give torch.utils.checkpoint "
+                "use_reentrant=False."
+            ) from error
     flat = [own.double().reshape(-1) for own in found if own is not None]
     rows = [value.detach() for value in [*_tensors(outputs), losses] if value.shape[:1] == losses.shape]
     return _Pass(rows=rows, gradient=torch.cat(flat) if flat else losses.new_zeros(1, dtype=torch.float64))
