@@ -101,6 +101,28 @@ def test_a_mean_far_from_zero_is_taken_away() -> None:
     torch.testing.assert_close(normalised(images, 2, None, None, 1e-5).double(), expected, rtol=0.0, atol=2e-3)
 
 
+@gpu
+@pytest.mark.parametrize("added", [False, True])
+def test_what_is_kept_elsewhere_meanwhile_may_come_back_in_another_order(added: bool) -> None:
+    images, back = (drawn(2, 8, 3, 5, seed=seed).contiguous(memory_format=torch.channels_last) for seed in (1, 2))
+    own = [images.requires_grad_(), drawn(1, 8, seed=3).requires_grad_(), drawn(1, 8, seed=4).requires_grad_()]
+
+    def gradients() -> tuple[Tensor, ...]:
+        shortcut = back if added else None
+        return torch.autograd.grad(
+            normalised(own[0], 2, own[1], own[2], 1e-5, shortcut=shortcut, rectify=True), own, back
+        )
+
+    expected = gradients()
+    # As torch.autograd.graph.save_on_cpu(pin_memory=True) keeps them.
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda kept: torch.empty_like(kept, memory_format=torch.contiguous_format).copy_(kept), lambda kept: kept
+    ):
+        found = normalised(own[0], 2, own[1], own[2], 1e-5, shortcut=back if added else None, rectify=True)
+    for one, other in zip(torch.autograd.grad(found, own, back), expected, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_others_are_left_to_pytorch() -> None:
     assert not reads(torch.ones(1, 4, 3, 3), 2)
 

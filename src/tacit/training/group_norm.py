@@ -263,7 +263,9 @@ class _GroupNorm(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         images, scale, shift, means, spreads, results = ctx.saved_tensors
         grid, numbers, options = ctx.launch
-        gradient = gradient.contiguous(memory_format=ctx.order)
+        # What somebody has kept elsewhere meanwhile, in the host's memory say, may come back in the other order.
+        images, gradient = (own.contiguous(memory_format=ctx.order) for own in (images, gradient))
+        results = None if results is None else results.contiguous(memory_format=ctx.order)
         below, beside = torch.empty_like(images), gradient if results is None else torch.empty_like(images)
         sums = images.new_empty(2, *images.shape[:2])
         with torch.cuda.device(images.device):
