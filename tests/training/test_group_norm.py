@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tacit.training import group_norm
 from tacit.training.cohort import Holdings, StackedTrainer
 from tacit.training.group_norm import normalised, reads
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.parameters import Parameters
+from tacit.training.private import fused
 from tacit.training.private.book_keeping import BookKeeping
 from tacit.training.private.clipping import Clipping
 from tacit.training.program import graph_of, trace
@@ -121,6 +124,34 @@ def test_what_is_kept_elsewhere_meanwhile_may_come_back_in_another_order(added: 
         found = normalised(own[0], 2, own[1], own[2], 1e-5, shortcut=back if added else None, rectify=True)
     for one, other in zip(torch.autograd.grad(found, own, back), expected, strict=True):
         assert torch.equal(one, other)
+
+
+class _Refused:
+    """A kernel that can't be compiled."""
+
+    def __getitem__(self, grid: tuple[int, ...]) -> None:
+        raise RuntimeError(f"no kernel for {grid}")
+
+
+@gpu
+@pytest.mark.parametrize("name", ["_forward", "_backward"])
+def test_what_can_not_be_compiled_is_left_to_pytorch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = drawn(1).device
+    assert group_norm._works.__wrapped__(device)
+    monkeypatch.setattr(group_norm, name, _Refused())
+    assert not group_norm._works.__wrapped__(device)
+
+
+@gpu
+@pytest.mark.parametrize("default", [torch.float16, torch.float64])
+@pytest.mark.parametrize("works", [group_norm._works, fused._works])
+def test_kernels_are_tried_whatever_torchs_default_type_is(works: Any, default: torch.dtype) -> None:
+    device = drawn(1).device
+    torch.set_default_dtype(default)
+    try:
+        assert works.__wrapped__(device)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_others_are_left_to_pytorch() -> None:

@@ -403,7 +403,7 @@ def _works(device: torch.device) -> bool:
     """Return whether kernels can be built here, and give what they should."""
     if triton is None:
         return False
-    rows = torch.ones(2, 3, device=device)
+    rows = torch.ones(2, 3, dtype=torch.float32, device=device)  # whatever torch's default type is
     factors = torch.ones(2, dtype=torch.float64, device=device)
     try:
         right = bool((squares(rows) == 3.0).all()) and bool((combined(factors, rows) == 2.0).all())
