@@ -21,6 +21,7 @@ from tacit.training.parameters import Parameters
 from tacit.training.private import fused
 from tacit.training.private.book_keeping import BookKeeping
 from tacit.training.private.clipping import Clipping
+from tacit.training.private.gradient import FORMS, PrivateGradient
 from tacit.training.program import graph_of, trace
 from tacit.training.settings import LocalTraining, cross_entropy
 
@@ -238,3 +239,47 @@ def test_each_examples_gradients_are_those_of_the_example_alone(frozen: str, kin
             total.add_(own * (0.5 / norm).clamp(max=1.0))
     for found, total in zip(sums, expected, strict=True):
         torch.testing.assert_close(found, total, rtol=1e-4, atol=1e-6)
+
+
+class Mapped(nn.Module):
+    """Maps over the examples itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.out = nn.Linear(6, 16), nn.GroupNorm(2, 4), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        images = self.first(x).view(-1, 4, 2, 2)
+        scores: Tensor = self.out(torch.vmap(lambda one: self.norm(one[None])[0])(images).flatten(1))
+        return scores
+
+
+@gpu
+def test_a_norm_that_a_model_maps_is_pytorchs() -> None:
+    torch.manual_seed(0)
+    model, features, labels = Mapped().cuda(), drawn(6, 6), torch.arange(6).cuda()
+    found, expected = (
+        PrivateGradient(
+            model=model, loss=cross_entropy, clipping=Clipping(bound=0.5), example=(features, labels), form=form
+        ).sums(features, labels)[0]
+        for form in FORMS[::2]
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@gpu
+def test_a_norm_of_numbers_that_lie_apart_or_of_other_channels_is_pytorchs() -> None:
+    norm = nn.GroupNorm(2, 4)
+    model = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (4, 2, 2)), norm, nn.Flatten(), nn.Linear(16, 10))
+    model, features, labels = model.cuda(), drawn(6, 16), torch.arange(6).cuda()
+    norm.weight.data = torch.linspace(0.5, 2.0, 8, device=features.device)[::2]
+    assert norm.weight.stride() == (2,)
+    found = BookKeeping(model, cross_entropy, Clipping(bound=0.5)).sums(features, labels)[0]
+    norm.weight.data = norm.weight.data.clone()
+    expected = BookKeeping(model, cross_entropy, Clipping(bound=0.5)).sums(features, labels)[0]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    model[1] = nn.Unflatten(1, (8, 2, 1))
+    with pytest.raises(RuntimeError, match="weight"):
+        BookKeeping(model, cross_entropy, Clipping(bound=0.5)).sums(features, labels)

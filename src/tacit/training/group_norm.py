@@ -224,8 +224,9 @@ def normalised(
 
 
 def reads(images: Tensor, groups: int) -> bool:
-    """Return whether kernels normalise such images."""
+    """Return whether kernels normalise such images, which they can't where a model maps or differentiates in itself."""
     fits = images.is_cuda and images.dtype == torch.float32 and 0 < images.numel() < len(images) * _LARGEST
+    fits = fits and not torch._C._are_functorch_transforms_active()
     return fits and images.shape[1] // groups <= _WIDEST and _works(images.device)
 
 

@@ -245,7 +245,8 @@ class BookKeeping:
     def _normalised(self, layer: nn.GroupNorm, *inputs: Any, **named: Any) -> Tensor:
         """Return a group norm's outputs, by a kernel of which each example's gradients come back where there is one."""
         own = dict(layer.named_parameters(recurse=False))
-        fits = len(inputs) == 1 and not named and all(part.dtype == torch.float32 for part in own.values())
+        fits = len(inputs) == 1 and not named and inputs[0].shape[1:2] == (layer.num_channels,)
+        fits = fits and all(part.dtype == torch.float32 and part.is_contiguous() for part in own.values())
         if not fits or not group_norm.reads(inputs[0], layer.num_groups):
             output: Tensor = nn.GroupNorm.forward(layer, *inputs, **named)
             if layer in self._heard:
