@@ -20,7 +20,7 @@ from tacit.errors import ConfigError
 from tacit.tasks import models
 from tacit.training import cohort
 from tacit.training.cohort import Moved
-from tacit.training.forms import Form, cohort_trainer
+from tacit.training.forms import Form, _Choice, cohort_trainer
 from tacit.training.hooks import Context, Hooks
 from tacit.training.settings import cross_entropy, squared_error
 from tests.training.common import CLASSES, Custom, Handwritten, Residual, Run, key_of, make_holdings, settings
@@ -566,6 +566,22 @@ def test_no_more_clients_train_side_by_side_than_the_memory_has_room_for(monkeyp
         with closing(cohort_trainer(module=module, holdings=holdings, settings=settings(), loss=cross_entropy)) as made:
             found.append(made.workers)
     assert found == [4, 4, 3, 1]
+
+
+def test_on_a_gpu_one_chunk_trains_at_a_time() -> None:
+    module, holdings = _make(lambda: nn.Sequential(nn.Linear(4, CLASSES))), make_holdings((4,), [6, 2, 5, 6])
+    choice = _Choice(
+        module=module,
+        holdings=holdings,
+        settings=settings(),
+        loss=cross_entropy,
+        asked="grouped",
+        hooks=None,
+        workers=3,
+    )
+    assert choice.workers == 3
+    choice._device = torch.device("cuda")
+    assert choice.workers == 1
 
 
 def test_batch_norms_statistics_are_part_of_the_update() -> None:

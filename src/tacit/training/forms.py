@@ -261,12 +261,15 @@ class _Choice:
     def workers(self) -> int:
         """How many chunks may train at the same time.
 
-        Clients in a loop share torch's only generator where the model draws from it: then there is one worker, and so
-        there is where one client's operations are worth all cores, or where they are nothing beside Python's calls and
-        no program takes these over.
+        On a GPU one, whatever is asked for: nobody else may compute while a graph is captured, and a chunk is as large
+        as its memory allows. Clients in a loop share torch's only generator where the model draws from it: then there
+        is one worker, and so there is where one client's operations are worth all cores, or where they are nothing
+        beside Python's calls and no program takes these over.
         """
+        if self._device.type == "cuda":
+            return 1
         waits = self._pythons and self.straight is None
-        if self.form == "loop" and (self._device.type == "cuda" or self._draws or self._wide or waits):
+        if self.form == "loop" and (self._draws or self._wide or waits):
             return 1
         alone = self.form in ("loop", "images") or self._alone
         return min(self._workers, len(self._holdings.rows)) if alone else self._workers
