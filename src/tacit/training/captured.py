@@ -135,8 +135,12 @@ class CapturedTrainer:
                 for width in {*widths} - capture.graphs.keys():
                     capture.graphs[width] = self._capture(capture, holdings, width, ragged=plan.ragged)
         except torch.cuda.OutOfMemoryError:
-            raise
+            if not self._apart:  # one after another they take less
+                raise
+            capture = None
         except RuntimeError:  # a step that asks the device something while it computes, or counts
+            capture = None
+        if capture is None:
             self._captures.clear()
             self._fails = True
             torch.cuda.synchronize()
