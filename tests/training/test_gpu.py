@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.tasks.models import build
 from tacit.training import cost
-from tacit.training.captured import CapturedTrainer
+from tacit.training.captured import CapturedTrainer, _streams, capture_stream
 from tacit.training.cohort import Holdings, Moved
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
+from tacit.training.private.steps import _copying
 from tacit.training.settings import LocalTraining, cross_entropy
 
 pytestmark = [
@@ -254,3 +255,10 @@ def test_wide_convolutions_in_tf32_are_not_taken_for_a_mixture() -> None:
     mixing = nn.Sequential(*layers, nn.Softmax(0), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
     with pytest.raises(ConfigError, match="mixes the examples"):
         PrivateGradient(model=mixing, loss=cross_entropy, clipping=Clipping(bound=1.0), example=example)
+
+
+def test_noise_never_goes_to_the_gpu_on_a_stream_that_graphs_are_captured_on() -> None:
+    device = torch.device("cuda", 0)
+    captured = {stream.cuda_stream for stream in (capture_stream(device), *_streams(device))}
+    for _ in range(64):  # torch lends each of 32 streams out in turn
+        assert _copying.__wrapped__(device).cuda_stream not in captured

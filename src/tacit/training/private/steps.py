@@ -317,5 +317,9 @@ class StepNoise:
 
 @functools.cache
 def _copying(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream on which noise goes to a GPU while that computes."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
+    """Return the stream on which noise goes to a GPU while that computes.
+
+    Streams are lent out in turn, 32 of each priority. One that a graph is captured on by another thread would have a
+    copy recorded and not made, so that this one is of those that nothing is captured on.
+    """
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]  # torch gives it no types
