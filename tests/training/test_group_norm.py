@@ -241,6 +241,19 @@ def test_each_examples_gradients_are_those_of_the_example_alone(frozen: str, kin
         torch.testing.assert_close(found, total, rtol=1e-4, atol=1e-6)
 
 
+class Own(Tensor):
+    """A kind of somebody's own, whose numbers may lie anywhere."""
+
+
+@gpu
+def test_tensors_of_other_kinds_and_more_groups_than_are_counted_are_pytorchs() -> None:
+    images = drawn(1, 1 << 16, 1)
+    assert reads(images, 1 << 15)
+    assert not reads(images, 1 << 16)
+    assert not reads(images.as_subclass(Own), 1 << 15)
+    torch.testing.assert_close(normalised(images[:, :64], 32, None, None, 1e-5), F.group_norm(images[:, :64], 32))
+
+
 class Mapped(nn.Module):
     """Maps over the examples itself."""
 

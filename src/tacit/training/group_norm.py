@@ -24,6 +24,7 @@ from tacit.training.private.fused import jit, tl, triton
 
 _LINE = 32  # channels that a block of threads takes where they are innermost: a line of memory
 _WIDEST = 1024  # channels of a group
+_MOST = (1 << 16) - 1  # groups, which are counted along the second axis of blocks
 _LARGEST = 1 << 30  # numbers of an image, which are counted in 32 bits
 _TILE, _LARGE = 2048, 8192  # numbers that a block of threads has at a time, and where there are few blocks
 _FEW = 1024  # blocks, that leave an H200's 132 processors waiting for memory
@@ -226,8 +227,8 @@ def normalised(
 def reads(images: Tensor, groups: int) -> bool:
     """Return whether kernels normalise such images, which they can't where a model maps or differentiates in itself."""
     fits = images.is_cuda and images.dtype == torch.float32 and 0 < images.numel() < len(images) * _LARGEST
-    fits = fits and not torch._C._are_functorch_transforms_active()
-    return fits and images.shape[1] // groups <= _WIDEST and _works(images.device)
+    fits = fits and type(images) is Tensor and not torch._C._are_functorch_transforms_active()
+    return fits and groups <= _MOST and images.shape[1] // groups <= _WIDEST and _works(images.device)
 
 
 class _GroupNorm(torch.autograd.Function):
