@@ -117,7 +117,7 @@ class Train(Section):
     """Passes over a client's data in a round; with `tacit train` over all data."""
     batch_size: Examples = 16
     """Examples per step."""
-    form: Literal["auto", "lanes", "images", "grouped", "vmap", "loop"] = "auto"
+    form: Literal["auto", "lanes", "images", "perceptron", "grouped", "vmap", "loop"] = "auto"
     """How a cohort is computed; see docs/architecture.md."""
     workers: Annotated[int, Between(1, limits.WORKERS)] | None = None
     """Threads that train; one per core by default."""

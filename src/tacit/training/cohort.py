@@ -214,7 +214,7 @@ class CohortTrainer:
         shared: float = 1.0,
         step: float = 0.0,
         threads: int | None = None,
-        between: Callable[[], object] = lambda: None,
+        between: Callable[[], object] | None = None,
     ) -> None:
         """Start the workers.
 
@@ -231,7 +231,7 @@ class CohortTrainer:
             shared: how many times as fast as on one core a chunk trains on all of them.
             step: how long one of a client's steps takes on one core, in seconds; 0 if nobody knows.
             threads: of torch's for each worker on a CPU; if None all of them, in equal shares.
-            between: is called before each round, when nobody trains.
+            between: is called before each round, when nobody trains; None if nothing is to be done.
         """
         self.form = form
         self.reason = reason
@@ -277,7 +277,8 @@ class CohortTrainer:
             round_number: the round, for the learning rate.
             finish: takes a client's update.
         """
-        self._between()
+        if self._between is not None:
+            self._between()
         start = torch.from_numpy(np.array(model)).to(self._device)
         rate, broken = learning_rate(self._settings, round_number), Event()
 
@@ -392,7 +393,7 @@ class CohortTrainer:
             return 0
         if self.workers == 1 or len(chunks) == 1:
             return len(chunks)
-        if self._shared <= 1.0 or len(chunks) > _UNEVEN * self.workers:
+        if not (self._shared > 1.0 or self._step) or len(chunks) > _UNEVEN * self.workers:
             return 0
         steps = -(-self._holdings.sizes[np.asarray(clients)] // self._settings.batch_size) * self._settings.epochs
         work = [float(steps[list(places)].sum()) for places in chunks]

@@ -5,6 +5,7 @@ form       for
 =========  ==========================================================================================
 lanes      convolutions, linear layers, pooling and pointwise layers on a CPU with the native kernels
 images     the same with wide convolutions of 3 x 3 on a CPU with the native kernels: one client after another
+perceptron linear layers in a row on a CPU with the native kernels: one client after another, all steps in a few calls
 grouped    models whose every layer has a rule (:mod:`tacit.training.program`), on any device
 vmap       other models without control flow on data or random numbers of their own
 loop       everything else, runs with hooks, and on CPUs models so large that one client fills a core
@@ -51,7 +52,7 @@ from tacit.training.hooks import Hooks
 from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
 from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
-from tacit.training.native import available, images
+from tacit.training.native import available, images, perceptron
 from tacit.training.native.attention import Natively
 from tacit.training.native.descent import Descent
 from tacit.training.parameters import (
@@ -69,7 +70,7 @@ from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.straight import StraightStep, state_of
 from tacit.training.vmapped import Unhooked, VmappedNetwork
 
-Form = Literal["auto", "lanes", "images", "grouped", "vmap", "loop"]
+Form = Literal["auto", "lanes", "images", "perceptron", "grouped", "vmap", "loop"]
 
 _SHARE, _BESIDE, _COPIES = 0.5, 2.0, 6  # of free memory; activations and their gradients; weights, gradients, momenta
 _HELD = 8  # copies of the model that a worker holds: its own, gradient, update, what is sent, and on the way to that
@@ -95,6 +96,7 @@ _MIXES = "the loss of an example depends on the others beside it, who may be ano
 _MIXED = 64  # examples of the batch by which it is found out if a model mixes them
 _LOOKED_THROUGH, _KINDS = 256, 8  # labels, for some that differ
 _ODD = 2  # clients per core; with more of them no core is idle for long
+_HANDFUL = 1e-3  # seconds of a client, below which laying out its batches alone would tell
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -147,7 +149,7 @@ def cohort_trainer(
         shared=choice.shared,
         step=choice.step,
         threads=choice.threads,
-        between=choice.straight.make if choice.straight is not None else lambda: None,
+        between=None if choice.straight is None else choice.straight.make,
     )
 
 
@@ -271,7 +273,7 @@ class _Choice:
         waits = self._pythons and self.straight is None
         if self.form == "loop" and (self._draws or self._wide or waits):
             return 1
-        alone = self.form in ("loop", "images") or self._alone
+        alone = self.form in ("loop", "images", "perceptron") or self._alone
         return min(self._workers, len(self._holdings.rows)) if alone else self._workers
 
     @property
@@ -284,13 +286,21 @@ class _Choice:
     @property
     def shared(self) -> float:
         """How many times as fast as on one core a client trains on all of them."""
-        one_by_one = self.form == "loop" or (self._alone and self._device.type == "cpu")
-        return self._alone_cost.shared(self.workers) if one_by_one and self._alone_cost else 1.0
+        if self.form == "perceptron":
+            return self._perceptron.shared(self.workers)
+        return self._alone_cost.shared(self.workers) if self._one_by_one and self._alone_cost else 1.0
 
     @property
     def step(self) -> float:
         """How long a step takes that one client takes alone on one core, in seconds."""
-        return self._alone_cost.seconds if self._alone_cost else 0.0
+        if self.form == "perceptron":
+            return self._perceptron.seconds
+        return self._alone_cost.seconds if self._one_by_one and self._alone_cost else 0.0
+
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether one client trains after another, by PyTorch's own operations for the most part."""
+        return self.form == "loop" or (self._alone and self._device.type == "cpu")
 
     @functools.cached_property
     def _alone_cost(self) -> Cost | None:
@@ -316,6 +326,8 @@ class _Choice:
         if self.form == "loop" and self._pythons:
             return _LAID_OUT
         if self.form in ("loop", "images") or (self._alone and self._device.type == "cpu"):
+            return 1
+        if self.form == "perceptron" and self._longest * self._perceptron.seconds > _HANDFUL:
             return 1
         if self._alone:
             return min(ASIDE, self._fitting())
@@ -350,6 +362,9 @@ class _Choice:
             return LaneTrainer(program=self._program, layout=layout, settings=settings, loss=loss)
         if self.form == "loop":
             return self._loop(self.straight)
+        if self.form == "perceptron":
+            assert self._program is not None
+            return perceptron.PerceptronTrainer(program=self._program, layout=layout, settings=settings)
         stacked = self._stacked(self._native_descent() if self.form == "images" else self.straight)
         captured = self._device.type == "cuda" and settings.is_sgd
         return CapturedTrainer(stacked, settings, apart=self._alone) if captured else stacked
@@ -522,12 +537,13 @@ class _Choice:
 
     def _fastest(self, allowed: list[Form]) -> Form:
         """Return the first of the forms, or the loop where nothing is gained by training many clients at once."""
-        first: Form = next(form for form in allowed if form != "images")
+        first: Form = next(form for form in allowed if form not in ("images", "perceptron"))
         if first == "lanes" and self._leaves_lanes:
             first = "grouped"
-        if "images" in allowed and self._images() >= _MOSTLY and self._images_pay:
-            self.reason = _NATIVE
-            return "images"
+        own = next((form for form in allowed if self._pays_natively(form)), None)
+        if own is not None:
+            self.reason = _NATIVE if own == "images" else ""
+            return own
         enough = _GAIN * len(self._holdings.rows) >= self._workers
         if enough and first == "vmap" and self._attends and not self._cost(self._mapped).light:
             self.reason, self._alone = _ATTENDS, True
@@ -547,6 +563,12 @@ class _Choice:
         if self._recurs and all(part.native for part in self._recurs):  # faster one by one too, and they were tried
             self._module, self._own_layout = self._mapped, self._mapped_layout
         return "loop"
+
+    def _pays_natively(self, form: Form) -> bool:
+        """Return whether a form is one of native kernels for one client after another, and faster than others."""
+        if form == "images":
+            return self._images() >= _MOSTLY and self._images_pay
+        return form == "perceptron" and self._perceptron.pays
 
     def _why_alone(self, first: Form, loop: Cost) -> str:
         """Return why clients train one after another on a CPU, and nothing where many at once are faster."""
@@ -593,7 +615,7 @@ class _Choice:
         """Return the forms that run the model's program, the faster first."""
         if self._program is None:
             return []
-        native: list[Form] = ["images"] if self._images() else []
+        native: list[Form] = ["images"] if self._images() else ["perceptron"] if self._perceptron.layers else []
         if not self._settings.is_sgd:
             self.reason = f"the fast lanes know SGD, not {self._settings.name}"
         elif self._device.type == "cpu":
@@ -628,6 +650,19 @@ class _Choice:
         shapes = [slot.shape for slot in self._mapped_layout.trained]
         each = _WHOLE if images.layers(self._program, shapes, len(self._batch)) is not None else _PARTS
         return each * clients >= workers * -(-clients // workers)  # the last of an odd number would leave cores idle
+
+    @functools.cached_property
+    def _perceptron(self) -> perceptron.Cost:
+        """What the native kernels take for a step of one client of a perceptron; without layers, if it is none."""
+        data, settings, layers = self._holdings, self._settings, []
+        if self._program is not None and self._device.type == "cpu" and perceptron.suits(settings, self._loss):
+            layers = perceptron.fitting(self._program, self._mapped_layout, data.features, data.labels)
+        return perceptron.Cost(layers=layers if available() else [], count=len(self._batch))
+
+    @property
+    def _longest(self) -> int:
+        """How many steps the largest client takes."""
+        return self._settings.epochs * -(-int(self._holdings.sizes.max()) // self._settings.batch_size)
 
     def _images(self, *, tiles: bool = False) -> float:
         """Return which share of the convolutions' arithmetic the native kernels for one client's images would do."""

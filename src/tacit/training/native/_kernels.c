@@ -33,6 +33,7 @@ static float *scratch(idx floats)
 #include "attention.h"
 #include "clipped.h"
 #include "linear.h"
+#include "dense.h"
 
 typedef struct {
     const char *name;
@@ -67,6 +68,10 @@ typedef struct {
     void (*linear)(const layer *, const float *, const float *, const float *, float *, idx, idx);
     void (*linear_back)(const layer *, const float *, const float *, float *, idx, idx);
     void (*linear_weights)(const layer *, const float *, const float *, float *, float *, idx, idx);
+    void (*dense)(const dense *, const float *const *, const float *, const float *, float *, idx, idx);
+    void (*dense_back)(const dense *, const float *, const float *, const float *, float *, idx, idx);
+    void (*dense_move)(const dense *, const float *, const float *const *, const move *, float *, float *, float *,
+                       float *, const float **, idx, idx);
 } kernels;
 
 #define JOIN_(a, b) a##_##b
@@ -209,8 +214,9 @@ static int call(idx kind, float *const *at, const idx *v, idx number)
     case LINEAR_BACK:
         return active->head_back(at[0], at[1], at[2], at[3], at[4], at[5], v[0], v[1], v[2], (int)v[3]), 1;
     case ENTROPY:
-        return entropy(at[0], (const int64_t *)at[1], (const int64_t *)at[2] + number * v[0], at[3], at[4], v[0], v[1]),
-               1;
+        *at[4] += (float)entropy(at[0], (const int64_t *)at[1], (const int64_t *)at[2] + number * v[0], at[3], v[0],
+                                 v[1]);
+        return 1;
     case STEP:
         return active->step(at[0], *at[1], at[2], v[0]), 1;
     case APART:
@@ -585,6 +591,89 @@ static PyObject *linear_back(PyObject *self, PyObject *const *args, Py_ssize_t g
     Py_RETURN_NONE;
 }
 
+/* A perceptron's layers in their order: inputs, outputs, the function behind it, and where weights, biases (-1 for none)
+ * and outputs are, in floats behind the beginning of the model and of the room. */
+typedef struct {
+    idx inputs, outputs, function, weight, bias, out;
+} dense_layer;
+
+typedef struct {
+    const dense_layer *layers;
+    idx count; /* of layers */
+    const float *features;
+    const int64_t *labels;
+    float *model, *kept, *room; /* nothing is kept without momentum */
+    double *total;
+    idx grads[2], n, threads;           /* where gradients of outputs are in the room, by turns */
+    move move;
+} perceptron;
+
+/* One step of one client; `x` and `from` are room for n pointers each per layer and thread. */
+static void perceptron_step(const perceptron *p, const int64_t *rows, const float **x, const float **from)
+{
+    for (idx l = 0; l < p->count; l++) {
+        const dense_layer *own = p->layers + l;
+        for (idx i = 0; i < p->n; i++)
+            x[l * p->n + i] = l ? p->room + own[-1].out + i * own->inputs : p->features + rows[i] * own->inputs;
+        const dense d = {p->n, own->inputs, own->outputs, (int)own->function};
+        const float *bias = own->bias < 0 ? NULL : p->model + own->bias;
+        const int threads = dense_threads(&d, p->threads);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+        for (int part = 0; part < threads; part++)
+            active->dense(&d, x + l * p->n, p->model + own->weight, bias, p->room + own->out,
+                          own->outputs * part / threads, own->outputs * (part + 1) / threads);
+    }
+    const dense_layer *last = p->layers + p->count - 1;
+    float *grad = p->room + p->grads[0], *other = p->room + p->grads[1];
+    *p->total += entropy(p->room + last->out, p->labels, rows, grad, p->n, last->outputs);
+    for (idx l = p->count - 1; l >= 0; l--) {
+        const dense_layer *own = p->layers + l;
+        const dense d = {p->n, own->inputs, own->outputs, l ? (int)own[-1].function : AS_IT_IS};
+        const int threads = dense_threads(&d, p->threads);
+        float *w = p->model + own->weight, *bias = own->bias < 0 ? NULL : p->model + own->bias;
+        float *kept = p->kept ? p->kept + own->weight : NULL;
+        float *kept_bias = p->kept && bias ? p->kept + own->bias : NULL;
+        const idx vectors = l ? ceil_div(own->inputs, 16) : 0; /* nobody asks for the features' gradient */
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+        for (int part = 0; part < threads; part++)
+            if (vectors)
+                active->dense_back(&d, grad, p->room + own[-1].out, w, other, vectors * part / threads * 16,
+                                   least(own->inputs, vectors * (part + 1) / threads * 16));
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+        for (int part = 0; part < threads; part++)
+            active->dense_move(&d, grad, x + l * p->n, &p->move, w, bias, kept, kept_bias, from + part * p->n,
+                               own->outputs * part / threads, own->outputs * (part + 1) / threads);
+        float *spare = grad;
+        grad = other, other = spare;
+    }
+}
+
+static PyObject *descend(PyObject *self, PyObject *const *args, Py_ssize_t given)
+{
+    (void)self;
+    idx v[14];
+    double rates[3];
+    if (!integers(args, given - 3, 14, v))
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        if ((rates[i] = PyFloat_AsDouble(args[14 + i])) == -1.0 && PyErr_Occurred())
+            return NULL;
+    const perceptron p = {(const dense_layer *)v[0], v[1], (const float *)v[2], (const int64_t *)v[3], (float *)v[5],
+                          (float *)v[6], (float *)v[7], (double *)v[8], {v[9], v[10]}, v[11], most(1, v[13]),
+                          {(float)rates[0], (float)rates[1], (float)rates[2]}};
+    if (p.count < 1 || p.n < 1)
+        return PyErr_Format(PyExc_ValueError, "%zd layers and %zd examples are no step", p.count, p.n);
+    const float **pointers = malloc((size_t)((p.count + p.threads) * p.n) * sizeof *pointers);
+    if (!pointers)
+        return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS
+    for (idx step = 0; step < v[12]; step++)
+        perceptron_step(&p, (const int64_t *)v[4] + step * p.n, pointers, pointers + p.count * p.n);
+    Py_END_ALLOW_THREADS
+    free(pointers);
+    Py_RETURN_NONE;
+}
+
 static PyObject *level_names(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -661,6 +750,9 @@ static PyMethodDef methods[] = {
     {"linear_back", FAST(linear_back), METH_FASTCALL,
      "linear_back(grad, x, weight, grad_x, grad_weight, grad_bias, rows, inputs, outputs, floats between rows of x, of "
      "weight, of grad, threads)"},
+    {"descend", FAST(descend), METH_FASTCALL,
+     "descend(layers, how many, features, labels, rows, model, momenta or 0, room, total, two places of gradients in the "
+     "room, examples of a batch, steps, threads, rate, momentum, decay): steps of a perceptron"},
     {"rest", rest, METH_NOARGS, "rest(): end the threads that wait for this one's next parallel loop"},
     {"levels", level_names, METH_NOARGS, "levels(): instruction sets this processor has, narrowest first"},
     {"use_level", use_level, METH_O, "use_level(index into levels())"},
@@ -683,6 +775,7 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 #include "attention.h"
 #include "clipped.h"
 #include "linear.h"
+#include "dense.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
                                       NAME(total), NAME(add), NAME(mean), NAME(mean_back), NAME(head), NAME(head_back),
@@ -690,7 +783,7 @@ static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel
                                       NAME(slide_back), NAME(slide_kernel), NAME(apart), NAME(apart_back),
                                       NAME(apart_kernel), NAME(attend), NAME(attend_back), NAME(gelu), NAME(gram),
                                       NAME(clipped), NAME(upright), NAME(linear), NAME(linear_back),
-                                      NAME(linear_weights)};
+                                      NAME(linear_weights), NAME(dense), NAME(dense_back), NAME(dense_move)};
 
 #undef vec
 #undef ivec
@@ -701,6 +794,20 @@ static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel
 #undef MINIMUM
 #undef MAXIMUM
 #undef PLACED
+#undef DENSE_ROWS
+#undef MASKED_LOAD
+#undef MASKED_STORE
+#undef DOTS
+#undef BACK
+#undef MOVED
+#undef FOUR
+#undef ROW_OF_FOUR
+#undef TWO
+#undef ROW_OF_TWO
+#undef BY_DOTS
+#undef BY_TILES
+#undef TILES_OF
+#undef DOTS_TILES
 #undef RMAX
 #undef TILE
 #undef TILES

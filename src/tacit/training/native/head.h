@@ -14,10 +14,9 @@ static void gather(const float *from, const int64_t *rows, float *to, idx n, idx
     }
 }
 
-/* Cross-entropy of logits (n, classes), added to the total; grad = that of the mean. Where a logit is not finite neither
- * is what comes of it. */
-static void entropy(const float *logits, const int64_t *labels, const int64_t *rows, float *grad, float *total, idx n,
-                    idx classes)
+/* Returns the cross-entropy of logits (n, classes), added up; grad = that of the mean. Where a logit is not finite
+ * neither is what comes of it. */
+static double entropy(const float *logits, const int64_t *labels, const int64_t *rows, float *grad, idx n, idx classes)
 {
     double sum = 0.0;
     for (idx i = 0; i < n; i++, logits += classes, grad += classes) {
@@ -31,7 +30,7 @@ static void entropy(const float *logits, const int64_t *labels, const int64_t *r
         for (idx c = 0; c < classes; c++)
             grad[c] = (grad[c] / all - (c == wanted)) / (float)n;
     }
-    *total += (float)sum;
+    return sum;
 }
 
 #else /* LEVEL: the loops of one instruction set */
