@@ -34,7 +34,7 @@ _PART = 1_000_000  # products of a thread, as in dense.h
 # 0.7 to 1.4 times what these say, in batches of 1 to 128.
 _STEP, _LAYER, _PRODUCT, _WEIGHT = 2e-6, 2e-6, 4e-11, 2e-10
 # Where batches and layers are so large PyTorch's products are faster, which are cut to fit a cache in both directions.
-# Of a loop's speed, at 128 and 512 examples: 784 x 200 had 1.25 and 0.85, 3072 x 256 1.0 and 0.5, 100 x 100 1.3 and 1.0.
+# Of a loop's speed at 128 and 512 examples 784 x 200 had 1.25 and 0.85, 3072 x 256 1.0 and 0.5, 100 x 100 1.3 and 1.0.
 _MANY, _WIDE = 64, 3e7  # examples, and products of a layer
 
 
