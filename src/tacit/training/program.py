@@ -428,6 +428,16 @@ def _check_parameters(module: nn.Module, name: str, slots: dict[str, int]) -> No
         raise NoProgram(f"{name} shares parameters with another layer")
     if hooked([module]):
         raise NoProgram(f"{name} has torch hooks of its own")
+    if "forward" in vars(module):
+        raise NoProgram(f"{name} has a forward pass of its own")
+
+
+def _is_a_map(layer: nn.Linear) -> bool:
+    """Return whether a layer has a weight for each pair of input and output, and a bias for each output or none.
+
+    PyTorch spreads a single bias over all outputs, and takes a row of weights without an axis of outputs.
+    """
+    return layer.weight.dim() == 2 and (layer.bias is None or layer.bias.shape == layer.weight.shape[:1])
 
 
 def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation | None:  # noqa: PLR0911 - a table of rules
@@ -439,7 +449,7 @@ def _of_module(module: nn.Module, name: str, slots: dict[str, int]) -> Operation
                 weight=weight, bias=bias, stride=_pair(module.stride), padding=_pair(module.padding),
                 dilation=_pair(module.dilation), groups=module.groups,
             )  # fmt: skip
-        case nn.Linear() if weight is not None:
+        case nn.Linear() if weight is not None and _is_a_map(module):
             return Linear(weight=weight, bias=bias)
         case nn.MaxPool2d(dilation=1, ceil_mode=False, return_indices=False):
             return _pool(F.max_pool2d, module.kernel_size, module.stride, module.padding)

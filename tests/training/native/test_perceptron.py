@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
@@ -143,6 +144,27 @@ def _partly_frozen() -> nn.Module:
     return module
 
 
+def _with_bias(*shape: int, at: int = 0) -> nn.Module:
+    """Return layers of which one has a bias that PyTorch spreads over all outputs."""
+    layers = [nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, CLASSES)]
+    layers[at].bias = nn.Parameter(torch.randn(shape))
+    return nn.Sequential(*layers)
+
+
+def _with_a_row() -> nn.Module:
+    """Return a layer whose weights have no axis of outputs."""
+    first = nn.Linear(6, 1, bias=False)
+    first.weight = nn.Parameter(torch.randn(6))
+    return Custom(lambda m, x: m.b(m.a(x).reshape(x.shape[0], 1)), a=first, b=nn.Linear(1, CLASSES))
+
+
+def _with_a_forward_of_its_own(part: int) -> nn.Module:
+    module = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, CLASSES))
+    usual = type(module[part]).forward
+    module[part].forward = types.MethodType(lambda self, x: 2.0 * usual(self, x) + 1.0, module[part])
+    return module
+
+
 OTHERS: dict[str, Callable[[], nn.Module]] = {
     "another function": lambda: nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, CLASSES)),
     "two functions": lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.ReLU(), nn.Linear(5, CLASSES)),
@@ -155,6 +177,13 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "a shortcut": lambda: Custom(lambda m, x: m.b(x + m.a(x)), a=nn.Linear(6, 6), b=nn.Linear(6, CLASSES)),
     "a layer that nobody uses": lambda: Custom(lambda m, x: m.a(x), a=nn.Linear(6, CLASSES), b=nn.Linear(6, 2)),
     "one layer twice": lambda: Custom(lambda m, x: m.b(m.a(m.a(x))), a=nn.Linear(6, 6), b=nn.Linear(6, CLASSES)),
+    "one bias for all outputs": lambda: _with_bias(1),
+    "one bias for all outputs of the last layer": lambda: _with_bias(1, at=2),
+    "a bias that is a number": _with_bias,
+    "a bias that is a matrix": lambda: _with_bias(1, 50),
+    "weights that are a row": _with_a_row,
+    "a layer with a forward pass of its own": lambda: _with_a_forward_of_its_own(0),
+    "a function with a forward pass of its own": lambda: _with_a_forward_of_its_own(1),
 }
 
 
