@@ -223,6 +223,21 @@ def test_labels_that_become_wrong_are_refused_before_anything_is_read() -> None:
             trainer.train(model, [0, 1], np.arange(2), 1, lambda *_: None)
 
 
+@pytest.mark.parametrize("row", [-1, 16, -17])
+def test_rows_that_are_nobodys_are_refused_before_anything_is_read(row: int) -> None:
+    holdings = make_holdings((6,), [8, 8])
+    wrong = Holdings(features=holdings.features, labels=holdings.labels, rows=[np.array([0, row]), np.array([1, 2])])
+    with pytest.raises(IndexError, match=f"Row {row} is out of bounds"):
+        Run(perceptron(6, 5, CLASSES), wrong, settings(), form="perceptron")
+
+
+def test_labels_without_features_are_refused_before_anything_is_read() -> None:
+    holdings = make_holdings((6,), [8, 8])
+    wrong = Holdings(features=holdings.features[:9].clone(), labels=holdings.labels, rows=holdings.rows)
+    with pytest.raises(IndexError, match="is out of bounds"):
+        Run(perceptron(6, 5, CLASSES), wrong, settings(), form="perceptron")
+
+
 def test_features_that_lie_apart_or_are_no_floats_are_torchs() -> None:
     holdings = make_holdings((6,), [8, 8])
     spread = torch.empty(len(holdings.features), 12)[:, ::2].copy_(holdings.features)

@@ -154,7 +154,7 @@ class PerceptronTrainer:
         """Train the clients of a chunk from ``model`` and return their updates."""
         settings = self._settings
         plan = schedule(holdings, chunk.clients, chunk.keys, epochs=settings.epochs, batch_size=settings.batch_size)
-        self._check(holdings.labels[plan.rows.flatten()])
+        self._check(holdings, plan.rows.flatten())
         updates = torch.from_numpy(np.empty((len(chunk.clients), len(model)), np.float32))
         losses = np.empty(len(chunk.clients))
         rows = plan.rows.transpose(0, 1).contiguous()
@@ -187,10 +187,13 @@ class PerceptronTrainer:
                 *layers, *data, some.data_ptr(), *held, *plan.grads, count, len(some), threads, *rates
             )
 
-    def _check(self, labels: Tensor) -> None:
-        """Refuse labels beyond the classes, as torch does."""
-        classes = self._layers[-1].outputs
-        least, most = (int(own) for own in torch.aminmax(labels))
+    def _check(self, holdings: Holdings, rows: Tensor) -> None:
+        """Refuse rows beyond the examples and labels beyond the classes, as torch does."""
+        examples, classes = min(len(holdings.features), len(holdings.labels)), self._layers[-1].outputs
+        least, most = (int(own) for own in torch.aminmax(rows))
+        if least < 0 or most >= examples:
+            raise IndexError(f"Row {least if least < 0 else most} is out of bounds.")
+        least, most = (int(own) for own in torch.aminmax(holdings.labels[rows]))
         if least < 0 or most >= classes:
             raise IndexError(f"Target {least if least < 0 else most} is out of bounds.")
 
