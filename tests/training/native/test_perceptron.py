@@ -18,7 +18,8 @@ from tacit.training import native
 from tacit.training.cohort import Holdings
 from tacit.training.forms import cohort_trainer
 from tacit.training.native import available
-from tacit.training.native.perceptron import Cost, Dense
+from tacit.training.native.perceptron import Cost, Dense, _Plan
+from tacit.training.parameters import Parameters
 from tacit.training.settings import cross_entropy
 from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
 
@@ -236,6 +237,21 @@ def test_labels_without_features_are_refused_before_anything_is_read() -> None:
     wrong = Holdings(features=holdings.features[:9].clone(), labels=holdings.labels, rows=holdings.rows)
     with pytest.raises(IndexError, match="is out of bounds"):
         Run(perceptron(6, 5, CLASSES), wrong, settings(), form="perceptron")
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_layers_of_no_width_train_what_is_behind_them() -> None:
+    module, holdings = perceptron(6, 0, CLASSES), make_holdings((6,), [8, 8])
+    Run(module, holdings, settings(), form="perceptron").equals(Run(module, holdings, settings(), form="loop"))
+
+
+@pytest.mark.parametrize("widths", [(1, 1), (2, 2), (784, 200, 10), (3000, 2000)], ids=str)
+def test_calls_end_after_a_moment(widths: tuple[int, ...]) -> None:
+    layers = [Dense(weight=0, bias=None, inputs=a, outputs=b, function=0) for a, b in pairwise(widths)]
+    layout = Parameters.of(nn.Linear(1, 1))
+    for count in (1, 32):
+        most = _Plan(layers, layout, count).steps
+        assert most == 1 or most * Cost(layers=layers, count=count).seconds < 0.1
 
 
 def test_features_that_lie_apart_or_are_no_floats_are_torchs() -> None:

@@ -27,7 +27,7 @@ from tacit.training.settings import LocalTraining, Loss, cross_entropy
 
 _AS_IT_IS, _ABOVE_ZERO, _TANGENT, _SIGMOID = range(4)  # what is behind a layer, as in dense.h
 _LINE = 16  # floats of a line of the cache
-_PRODUCTS = 1 << 30  # of a call: between calls whoever wants to stop a run is heard
+_CALL = 0.05  # seconds: between calls whoever wants to stop a run is heard
 _LARGE = 1 << 31  # numbers that a layer may have at most
 _PART = 1_000_000  # products of a thread, as in dense.h
 # Seconds of a step, of each layer, product and weight: perceptrons of one to seven layers with 40 to 3e6 weights took
@@ -211,7 +211,7 @@ class _Plan:
         widest = _padded(count * max(own.outputs for own in layers))
         self.grads = (floats, floats + widest)
         self.floats = floats + 2 * widest
-        self.steps = max(1, _PRODUCTS // (3 * count * sum(own.inputs * own.outputs for own in layers)))
+        self.steps = max(1, int(_CALL / Cost(layers=layers, count=count).seconds))
         self._numbers = numbers
         self.address = numbers.buffer_info()[0]
 
