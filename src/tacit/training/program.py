@@ -435,8 +435,11 @@ def _check_parameters(module: nn.Module, name: str, slots: dict[str, int]) -> No
 def _is_a_map(layer: nn.Linear) -> bool:
     """Return whether a layer has a weight for each pair of input and output, and a bias for each output or none.
 
-    PyTorch spreads a single bias over all outputs, and takes a row of weights without an axis of outputs.
+    PyTorch spreads a single bias over all outputs, and takes a row of weights without an axis of outputs. Layers of its
+    own that round as they train are linear ones by name.
     """
+    if type(layer).forward is not nn.Linear.forward:
+        return False
     return layer.weight.dim() == 2 and (layer.bias is None or layer.bias.shape == layer.weight.shape[:1])
 
 
@@ -510,6 +513,8 @@ def _of_call(node: fx.Node) -> Operation | None:  # noqa: PLR0911 - a table of r
     target: Any = node.target
     tensors = [a for a in node.args if isinstance(a, fx.Node) and "tensor_meta" in a.meta]
     if target in _RESHAPES:
+        if any(isinstance(own, torch.dtype) for own in (*node.args, *node.kwargs.values())):
+            return None  # the same bits as other numbers, through which there is no gradient
         before, after = tensors[0].meta["tensor_meta"].shape, node.meta["tensor_meta"].shape
         return Flatten() if tuple(after) == (before[0], before[1:].numel()) else None
     others = [a for a in (*node.args, *node.kwargs.values()) if isinstance(a, fx.Node) and a not in tensors]

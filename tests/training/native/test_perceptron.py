@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.ao.quantization import QConfig
 
 from tacit.training import native
 from tacit.training.cohort import Holdings
@@ -166,6 +167,21 @@ def _with_a_forward_of_its_own(part: int) -> nn.Module:
     return module
 
 
+class _Doubled(nn.Module):
+    def __init__(self, **unused: object) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2.0 * x
+
+
+def _quantised() -> nn.Module:
+    """Return a layer of torch's that puts something of its own in the place of its weights."""
+    chosen = QConfig(activation=nn.Identity, weight=_Doubled)  # type: ignore[no-untyped-call]  # torch gives it no types
+    first: Any = torch.ao.nn.qat.Linear(6, 5, qconfig=chosen)
+    return nn.Sequential(first, nn.Tanh(), nn.Linear(5, CLASSES))
+
+
 OTHERS: dict[str, Callable[[], nn.Module]] = {
     "another function": lambda: nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, CLASSES)),
     "two functions": lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.ReLU(), nn.Linear(5, CLASSES)),
@@ -183,6 +199,10 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "a bias that is a number": _with_bias,
     "a bias that is a matrix": lambda: _with_bias(1, 50),
     "weights that are a row": _with_a_row,
+    "a layer of another kind": _quantised,
+    "the same bits as numbers": lambda: Custom(
+        lambda m, x: m.b(m.a(x).view(torch.float32)), a=nn.Linear(6, 5), b=nn.Linear(5, CLASSES)
+    ),
     "a layer with a forward pass of its own": lambda: _with_a_forward_of_its_own(0),
     "a function with a forward pass of its own": lambda: _with_a_forward_of_its_own(1),
 }
