@@ -218,7 +218,7 @@ class _Choice:
         if self._alone:
             state, features = own.start(self._own_layout.read(self._module), 1), self._batch[None]
             labels = calm(self._holdings.labels[:1]).expand(features.shape[1], *self._holdings.labels.shape[1:])[None]
-            straight.narrow(*state.parameters, features, labels.clone(), None, torch.zeros(1, dtype=torch.int64))
+            straight.begin(*state.parameters, features, labels.clone(), None, torch.zeros(1, dtype=torch.int64))
         return straight
 
     def _followed_alone(self) -> StraightStep | None:

@@ -12,8 +12,9 @@ a step in which anybody asks a tensor for its numbers: a program would go on by 
 would go on by what a model and a loss held when it was made, too: where that changes, steps are computed plainly.
 
 Where a model looks at one place of its texts, a program can leave the others out (:mod:`tacit.training.narrow`). Its
-numbers differ in their last bits. A run gives the same wherever it is stopped and resumed, so such a program is made
-before the first step of its shape (:meth:`StraightStep.narrow`), or never.
+numbers differ in their last bits, and so do those of native calls (:mod:`tacit.training.native.steps`). A run gives the
+same wherever it is stopped and resumed, so such a program is made before the first step of its shape
+(:meth:`StraightStep.begin`), or never.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.training.narrow import narrowed
+from tacit.training.native.steps import NativeSteps, native_steps
 from tacit.training.parameters import OF_TORCH, PLAIN, hooked
 
 Given = tuple[Tensor | None, ...]
@@ -138,19 +140,21 @@ class StraightStep:
         shape.program.descend(parameters, beside, features, labels, rows, keys, rate, total)
         return True
 
-    def narrow(self, *given: Tensor | None) -> None:
-        """Make a program for a shape at once, where one can compute less than the step does.
+    def begin(self, *given: Tensor | None) -> None:
+        """Make a program for a shape at once, where one can compute less than the step does, or by native calls.
 
         Args:
             given: an example; whether there is a program depends on its shapes, not on what is in it.
         """
         with torch.enable_grad(), _Looked() as mode:  # type: ignore[no-untyped-call]  # torch gives it no types
             self._step(*given)
-        if not mode.met:
+        features = given[-4]
+        if not mode.met and not (self._descends and features is not None and features.dtype == torch.int64):
             return
         key = tuple(None if part is None else _known_by(part) for part in given)
-        shape = self._shapes.setdefault(key, _Shape())
-        shape.program = self._tried(tuple(given), narrow=True)
+        program = self._tried(tuple(given), begins=True)
+        if program is not None:
+            self._shapes.setdefault(key, _Shape()).program = program
 
     @property
     def due(self) -> bool:
@@ -175,13 +179,13 @@ class StraightStep:
             shape.program = self._tried(shape.example)
             shape.failed, shape.example = shape.program is None, None
 
-    def _tried(self, example: Given, *, narrow: bool = False) -> Program | None:
+    def _tried(self, example: Given, *, begins: bool = False) -> Program | None:
         try:
-            return self._made(example, narrow=narrow)
+            return self._made(example, begins=begins)
         except Exception:  # somebody else's model and loss: whatever can't be followed is computed plainly
             return None
 
-    def _made(self, example: Given, *, narrow: bool) -> Program | None:
+    def _made(self, example: Given, *, begins: bool) -> Program | None:
         from torch.fx.experimental.proxy_tensor import make_fx  # loads more of torch than a short run needs
 
         present = [part for part in example if part is not None]
@@ -199,12 +203,18 @@ class StraightStep:
         if self._state() != before:
             return None
         self._held = self._state(written=False)  # a program reads tensors where they lie
-        less = narrowed(graph, present) if narrow else None
-        program = compiled(less or graph, descends=self._descends and example[-2] is None)
+        less = narrowed(graph, present) if begins else None
+        descends = self._descends and example[-2] is None
+        native = native_steps(less or graph, present) if begins and descends else None
+        if begins and less is None and native is None:
+            return None  # what gives the same numbers, bit for bit, has time
+        program = compiled(less or graph, descends=descends, native=native)
         agree = _close if less is not None else _same
         plain, found = followed(*computed), program.run(run)
         pairs = zip((*found, *run), (*plain, *computed), strict=True)
-        return program if all(agree(ours, theirs) for ours, theirs in pairs) else None
+        if not all(agree(ours, theirs) for ours, theirs in pairs):
+            return None
+        return program if native is None or _descends_alike(program, present, plain) else None
 
     def _state(self, *, written: bool = True) -> list[Any]:
         return state_of(self._module, self._loss, written=written)
@@ -291,11 +301,24 @@ def _contiguous(shape: torch.Size) -> tuple[int, ...]:
     return torch.empty(shape, device="meta").stride()
 
 
-class Program:
-    """A step as TorchScript; it needs Python's lock to begin and to end only."""
+def _descends_alike(program: Program, given: Sequence[Tensor], plain: Sequence[Tensor]) -> bool:
+    """Return whether a step by native calls takes a model where the plain step's gradients would."""
+    *own, features, labels, keys = [_copied(part) for part in given]
+    before = [part.clone() for part in own]
+    rows, total = torch.arange(labels.shape[1]).view(1, *labels.shape), torch.zeros(1)
+    program.descend(own, [], features[0], labels[0], rows, keys[None], 1.0, total)
+    moved = [start - part for start, part in zip(before, own, strict=True)]
+    pairs = zip((total / labels.shape[1], *moved), plain, strict=True)
+    return all(_close(ours, theirs.view_as(ours)) for ours, theirs in pairs)
 
-    def __init__(self, unit: Any, constants: list[Tensor]) -> None:
+
+class Program:
+    """A step as TorchScript, many of them as native calls where possible; Python's lock is needed at both ends only."""
+
+    def __init__(self, unit: Any, constants: list[Tensor], native: Callable[[], NativeSteps] | None) -> None:
         self._unit, self._constants = unit, constants
+        self._native = native
+        self._own = threading.local()  # room for native calls
 
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Return what the step computes."""
@@ -306,9 +329,18 @@ class Program:
 
     def descend(self, parameters: Sequence[Tensor], beside: Sequence[Tensor], *given: Tensor | float) -> None:
         """Take many steps: see :meth:`StraightStep.descent`."""
+        if self._native is not None and self._by_native_calls(self._native, parameters, *given):
+            return
         # Nothing comes back that autograd might be asked about, and without its books operations begin sooner.
         with torch.inference_mode(), optimized_execution(False):
             self._unit.descend([own.detach() for own in parameters], list(beside), *given, self._constants)
+
+    def _by_native_calls(self, make: Callable[[], NativeSteps], parameters: Sequence[Tensor], *given: Any) -> bool:
+        features, labels, rows, _, rate, total = given
+        own: NativeSteps | None = getattr(self._own, "steps", None)
+        if own is None:
+            own = self._own.steps = make()
+        return own.descend(parameters, features, labels, rows, rate, total)
 
 
 # The parameters are a list of their own: of a list's part that is moved in place TorchScript moves nothing.
@@ -325,7 +357,7 @@ def descend(own: List[Tensor], beside: List[Tensor], features: Tensor, labels: T
 """
 
 
-def compiled(module: fx.GraphModule, *, descends: bool) -> Program:
+def compiled(module: fx.GraphModule, *, descends: bool, native: Callable[[], NativeSteps] | None = None) -> Program:
     """Return a graph of torch's own operations as a TorchScript function of its inputs, and of many steps by it."""
     for node in list(module.graph.nodes):
         if node.target in _SAME:
@@ -357,7 +389,7 @@ def compiled(module: fx.GraphModule, *, descends: bool) -> Program:
         held = [f"{name}[{number}]" for name, count in counts.items() for number in range(count)]
         fixed = [f"constants[{number}]" for number in range(len(constants))]
         source += _DESCEND.format(given=", ".join([*held, "batch", "wanted", "key", *fixed]))
-    return Program(torch.jit.CompilationUnit(source), [value for _, value in constants])
+    return Program(torch.jit.CompilationUnit(source), [value for _, value in constants], native)
 
 
 def _written(value: Any) -> str:

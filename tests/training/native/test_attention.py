@@ -358,7 +358,7 @@ def test_its_steps_become_programs_of_the_same_numbers(reader: Reader, monkeypat
             super().__init__(*args, **options)
             made.append(self)
 
-        def narrow(self, *given: Any) -> None:
+        def begin(self, *given: Any) -> None:
             """Begin plainly."""
 
     monkeypatch.setattr(forms, "StraightStep", Watched)

@@ -34,6 +34,7 @@ static float *scratch(idx floats)
 #include "clipped.h"
 #include "linear.h"
 #include "dense.h"
+#include "text.h"
 
 typedef struct {
     const char *name;
@@ -72,6 +73,16 @@ typedef struct {
     void (*dense_back)(const dense *, const float *, const float *, const float *, float *, idx, idx);
     void (*dense_move)(const dense *, const float *, const float *const *, const move *, float *, float *, float *,
                        float *, const float **, idx, idx);
+    void (*multiplied)(const matrices *, const float *, const float *, const float *, float *, idx, idx);
+    void (*sum_rows)(const float *, float *, idx, idx, idx);
+    void (*add_row)(const float *, const float *, float *, idx, idx);
+    void (*times)(const float *, const float *, float *, idx);
+    void (*rectify)(const float *, float *, idx);
+    void (*rectify_back)(const float *, const float *, float *, idx);
+    void (*layer_norm)(const float *, const float *, const float *, float *, float *, float *, idx, idx, double);
+    void (*layer_norm_back)(const float *, const float *, const float *, const float *, const float *, float *, float *,
+                            float *, idx, idx);
+    void (*look_up_back)(const float *, const words *, float *, idx, idx, idx, idx, idx);
 } kernels;
 
 #define JOIN_(a, b) a##_##b
@@ -163,21 +174,106 @@ static window read_window(const idx *v)
     return q;
 }
 
-/* The kernels of images' layers by their numbers in a list of calls, and of how many arrays and sizes each is given;
+/* The kernels of images' and texts' layers by their numbers in a list of calls, and of how many arrays and sizes each is given;
  * native/calls.py has the same table. */
 enum { CONVOLVE, KERNEL, SLIDE, SLIDE_BACK, SLIDE_KERNEL, NORM, NORM_BACK, TOTAL, ADD, GATHER, MEAN, MEAN_BACK, LINEAR,
-       LINEAR_BACK, ENTROPY, STEP, APART, APART_BACK, APART_KERNEL, KINDS };
+       LINEAR_BACK, ENTROPY, STEP, APART, APART_BACK, APART_KERNEL, PRODUCT, UPRIGHT, SUM_ROWS, ADD_ROW, TIMES, RECTIFY,
+       RECTIFY_BACK, GELU, LAYER_NORM, LAYER_NORM_BACK, LOOK_UP, LOOK_UP_BACK, SCATTER, ZERO, ATTEND, ATTEND_BACK, KINDS };
 static const struct {
     int arrays, sizes;
 } expected[KINDS] = {{4, 10}, {3, 6}, {4, 11}, {3, 12}, {3, 11}, {6, 6}, {10, 5}, {2, 3}, {3, 1}, {3, 3},
                      {2, 3}, {2, 4}, {4, 3}, {6, 4}, {5, 2}, {3, 1}, {4, 11},
-                     {3, 12}, {3, 11}};
+                     {3, 12}, {3, 11}, {4, 8}, {2, 4}, {2, 3}, {3, 2}, {3, 1}, {2, 1},
+                     {3, 1}, {3, 2}, {6, 3}, {8, 2}, {4, 5}, {4, 7}, {2, 13}, {1, 1}, {6, 23}, {8, 23}};
 
-static int call(idx kind, float *const *at, const idx *v, idx number)
+/* Rows of a product by several threads, each with whole tiles. */
+static void multiply_by(const matrices *m, float *const *at, int threads)
+{
+    const idx tiles = ceil_div(m->rows, 6);
+    threads = (int)most(1, least(threads, m->rows * m->columns * m->count / DENSE_PART));
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int part = 0; part < threads; part++)
+        active->multiplied(m, at[0], at[1], at[2], at[3], tiles * part / threads * 6,
+                           least(m->rows, tiles * (part + 1) / threads * 6));
+}
+
+/* Texts by several threads. */
+static int attend_by(const idx *v, float *const *at, int back, int threads)
+{
+    attention a = {v[0], v[1], v[2], v[3], v[4], v[5], {v[6], v[7], v[8]}, {v[9], v[10], v[11]}, {v[12], v[13], v[14]},
+                   {v[15], v[16], v[17]}, {v[18], v[19], v[20], v[21]}, 0.0f};
+    double scale;
+    memcpy(&scale, v + 22, sizeof scale);
+    a.scale = (float)scale;
+    const idx wide = ceil_div(a.queries, 16) * 16 * a.keys * a.heads, width = a.heads * a.width;
+    const idx each[] = {back ? a.o[0] : a.q[0], back ? a.q[0] : a.k[0], back ? a.k[0] : a.v[0],
+                        back ? a.v[0] : a.mask[0], back ? wide : a.o[0], back ? a.queries * width : wide,
+                        a.keys * width, a.keys * width};
+    int done = 1;
+    threads = (int)most(1, least(threads, a.batch * a.heads * a.queries * a.keys * a.width / (DENSE_PART / 4)));
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : done) if (threads > 1)
+    for (int part = 0; part < threads; part++) {
+        const idx first = a.batch * part / threads;
+        attention own = a;
+        float *from[8];
+        own.batch = a.batch * (part + 1) / threads - first;
+        for (int i = 0; i < (back ? 8 : 6); i++)
+            from[i] = at[i] ? at[i] + first * each[i] : NULL;
+        done = done && (back ? active->attend_back(&own, from) : active->attend(&own, from));
+    }
+    return done;
+}
+
+/* What is in a model of texts. */
+static int call_text(idx kind, float *const *at, const idx *v, idx number, int threads)
+{
+    double own;
+    switch (kind) {
+    case PRODUCT:
+        return multiply_by(&(matrices){v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]}, at, threads), 1;
+    case UPRIGHT:
+        return active->upright(at[0], v[2], v[0], v[1], at[1], v[3]), 1;
+    case SUM_ROWS:
+        return active->sum_rows(at[0], at[1], v[0], v[1], v[2]), 1;
+    case ADD_ROW:
+        return active->add_row(at[0], at[1], at[2], v[0], v[1]), 1;
+    case TIMES:
+        return active->times(at[0], at[1], at[2], v[0]), 1;
+    case RECTIFY:
+        return active->rectify(at[0], at[1], v[0]), 1;
+    case RECTIFY_BACK:
+        return active->rectify_back(at[0], at[1], at[2], v[0]), 1;
+    case GELU:
+        return active->gelu(at[0], at[1], at[2], v[0], (int)v[1]), 1;
+    case LAYER_NORM:
+        memcpy(&own, v + 2, sizeof own);
+        return active->layer_norm(at[0], at[1], at[2], at[3], at[4], at[5], v[0], v[1], own), 1;
+    case LAYER_NORM_BACK:
+        return active->layer_norm_back(at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], v[0], v[1]), 1;
+    case LOOK_UP:
+    case LOOK_UP_BACK: {
+        const words t = {(const int64_t *)at[1], at[2] ? (const int64_t *)at[2] + number * v[0] : NULL, v[3], v[4]};
+        if (kind == LOOK_UP)
+            return look_up(at[0], &t, at[3], v[0], v[1], v[2]), 1;
+        return active->look_up_back(at[0], &t, at[3], v[0], v[1], v[2], v[5], v[6]), 1;
+    }
+    case SCATTER:
+        memcpy(&own, v + 12, sizeof own);
+        return scatter(at[0], at[1], v, v + 4, v + 8, (float)own), 1;
+    case ZERO:
+        return memset(at[0], 0, (size_t)v[0] * sizeof(float)), 1;
+    default:
+        return attend_by(v, at, kind == ATTEND_BACK, threads);
+    }
+}
+
+static int call(idx kind, float *const *at, const idx *v, idx number, int threads)
 {
     convolution q;
     window w;
     double epsilon;
+    if (kind >= PRODUCT)
+        return call_text(kind, at, v, number, threads);
     if (kind == CONVOLVE || kind == KERNEL)
         q = read_convolution(v);
     if (kind == SLIDE || kind == SLIDE_BACK || kind == SLIDE_KERNEL || kind >= APART)
@@ -230,11 +326,12 @@ static int call(idx kind, float *const *at, const idx *v, idx number)
 
 #define PLACE_BITS 40 /* of where an array begins; the bits above say in whose memory */
 #define MOST_ARRAYS 10
-#define MOST_SIZES 12
+#define MOST_SIZES 23
 
 /* Runs a list of calls: for each its kind, its arrays and its sizes. `number` says for the how manieth time, for those
  * who read the rows of a batch. The answer says whether there was memory. */
-static int run_calls(const idx *list, const idx *end, const idx *bases, idx *at_fault, Py_ssize_t count, idx number)
+static int run_calls(const idx *list, const idx *end, const idx *bases, idx *at_fault, Py_ssize_t count, idx number,
+                     int threads)
 {
     while (list < end) {
         const idx kind = *list++;
@@ -249,7 +346,7 @@ static int run_calls(const idx *list, const idx *end, const idx *bases, idx *at_
         }
         for (int i = 0; i < expected[kind].sizes; i++)
             sizes[i] = *list++;
-        if (!call(kind, at, sizes, number))
+        if (!call(kind, at, sizes, number, threads))
             return 0;
     }
     return 1;
@@ -261,15 +358,15 @@ static PyObject *perform(PyObject *self, PyObject *const *args, Py_ssize_t given
     idx *v = PyMem_Calloc((size_t)given + 1, sizeof *v), fault = 0;
     if (!v)
         return PyErr_NoMemory();
-    if (given < 3 || !integers(args, given, given, v)) {
+    if (given < 4 || !integers(args, given, given, v)) {
         PyMem_Free(v);
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a list, its length and a number");
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected a list, its length and two numbers");
     }
     int done = 1;
     Py_BEGIN_ALLOW_THREADS
     const idx *list = (const idx *)v[0];
     for (idx number = 0; number < v[2] && done && !fault; number++)
-        done = run_calls(list, list + v[1], v + 3, &fault, given - 3, number);
+        done = run_calls(list, list + v[1], v + 4, &fault, given - 4, number, (int)most(1, v[3]));
     Py_END_ALLOW_THREADS
     PyMem_Free(v);
     if (fault)
@@ -717,7 +814,7 @@ static PyObject *rest(PyObject *self, PyObject *nothing)
 
 static PyMethodDef methods[] = {
     {"perform", FAST(perform), METH_FASTCALL,
-     "perform(list of calls, its length, how many times, addresses to which the list refers)"},
+     "perform(list of calls, its length, how many times, threads, addresses to which the list refers)"},
     {"convolve", FAST(convolve), METH_FASTCALL,
      "convolve(x, weight, bias, out, n, h, w, c, o, pad, floats between inputs of a kernel, between outputs, turned,"
      " add, threads)"},
@@ -776,6 +873,7 @@ PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }
 #include "clipped.h"
 #include "linear.h"
 #include "dense.h"
+#include "text.h"
 
 static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel), NAME(norm), NAME(norm_back),
                                       NAME(total), NAME(add), NAME(mean), NAME(mean_back), NAME(head), NAME(head_back),
@@ -783,7 +881,9 @@ static const kernels NAME(kernels) = {STRING(LEVEL), NAME(convolve), NAME(kernel
                                       NAME(slide_back), NAME(slide_kernel), NAME(apart), NAME(apart_back),
                                       NAME(apart_kernel), NAME(attend), NAME(attend_back), NAME(gelu), NAME(gram),
                                       NAME(clipped), NAME(upright), NAME(linear), NAME(linear_back),
-                                      NAME(linear_weights), NAME(dense), NAME(dense_back), NAME(dense_move)};
+                                      NAME(linear_weights), NAME(dense), NAME(dense_back), NAME(dense_move),
+                                      NAME(multiplied), NAME(sum_rows), NAME(add_row), NAME(times), NAME(rectify),
+                                      NAME(rectify_back), NAME(layer_norm), NAME(layer_norm_back), NAME(look_up_back)};
 
 #undef vec
 #undef ivec

@@ -46,6 +46,24 @@ class Kind(IntEnum):
     APART = 16  # as SLIDE,
     APART_BACK = 17  # SLIDE_BACK
     APART_KERNEL = 18  # and SLIDE_KERNEL, each channel for itself
+    PRODUCT = 19  # x, w, init, out; rows, columns, products of each; floats between x's rows and numbers, w's rows,
+    #               init's rows and out's rows
+    UPRIGHT = 20  # x, out; rows, columns, floats between x's rows and out's, the latter a multiple of 16
+    SUM_ROWS = 21  # x, out; rows, columns, floats between rows
+    ADD_ROW = 22  # a, b, out; rows, columns
+    TIMES = 23  # a, b, out; floats
+    RECTIFY = 24  # x, out; floats
+    RECTIFY_BACK = 25  # grad, what came out, grad_x; floats
+    GELU = 26  # x, out, slope; floats, curve
+    LAYER_NORM = 27  # x, weight, bias, out, means, slopes; rows, width, the bits of epsilon
+    LAYER_NORM_BACK = 28  # grad, x, means, slopes, weight, grad_x, grad_weight, grad_bias; rows, width
+    LOOK_UP = 29  # table, all numbers, rows, out; n, places, width, numbers of an example, those before the first
+    LOOK_UP_BACK = 30  # grad, all numbers, rows, grad_table; as LOOK_UP, rows of the table, that of padding
+    SCATTER = 31  # x, out; four sizes, four floats between those of x and of out, the bits of a factor
+    ZERO = 32  # out; floats
+    ATTEND = 33  # q, k, v, mask, out, weights; texts, heads, queries, keys, width, causal, floats between texts, heads
+    #              and places of q, k, v and out, four of the mask, the bits of the scale
+    ATTEND_BACK = 34  # grad, q, k, v, weights, grad_q, grad_k, grad_v; the same, of grad in the place of out
 
 
 def place(tensor: int, floats: int = 0) -> Place:
@@ -73,10 +91,13 @@ class Calls:
         """Write one call down, behind the others."""
         self._list.extend([kind, *(_NOWHERE if at is None else at for at in arrays), *sizes])
 
-    def run(self, tensors: Sequence[Tensor], times: int = 1) -> None:
-        """Make all calls, given the tensors that the places name; each time they read the rows of the next batch."""
+    def run(self, tensors: Sequence[Tensor], times: int = 1, threads: int = 1) -> None:
+        """Make all calls, given the tensors that the places name; each time they read the rows of the next batch.
+
+        Several threads share products and attention alone, and change no number.
+        """
         address, length = self._list.buffer_info()
-        native.kernels.perform(address, length, times, *[tensor.data_ptr() for tensor in tensors])
+        native.kernels.perform(address, length, times, threads, *[tensor.data_ptr() for tensor in tensors])
 
 
 class Room:

@@ -1,0 +1,662 @@
+"""Many steps of plain SGD of one client as one list of native calls, made of a step that was followed.
+
+A step of a transformer that was written down (:mod:`tacit.training.straight`) is some three hundred operations of
+torch's, most of them views. Here what computes is a native call, what only looks at numbers in another way is an
+address, and an array lies where another lay that nobody needs any more. Python's lock is needed to begin and to end
+only, whichever operations there are, and products read their matrices as they lie.
+
+Sums are added up in another order than torch's: like programs that leave places out (:mod:`tacit.training.narrow`) a
+list is made before the first step, or never. Operations that have no rule here leave the step to TorchScript.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+
+from tacit.training.native import LANES, available
+from tacit.training.native.attention import ATTEND, ATTEND_BACK, GELU
+from tacit.training.native.calls import Calls, Kind, Place, Room, place
+from tacit.training.native.linear import LINEAR, LINEAR_BACK
+
+_ROOM, _FEATURES, _LABELS, _ROWS, _TOTAL, _RATE, _FIRST = range(7)  # tensors; parameters come behind, then constants
+_STEPS = 8  # of a call: between calls whoever wants to stop a run is heard
+_AXES = 4  # of numbers that are copied
+_ATEN = torch.ops.aten
+
+
+class NoRule(Exception):  # noqa: N818 - it ends no program
+    """A step has an operation that no native call computes."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory of a step: of a tensor that is given, or so many floats in the room for as long as they are needed."""
+
+    floats: int = 0
+    given: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of a step: where it lies, and a tensor without numbers that says how."""
+
+    buffer: Buffer
+    like: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """Its shape."""
+        return self.like.shape
+
+    @property
+    def at(self) -> tuple[Buffer, int]:
+        """Where its first number is."""
+        return self.buffer, int(self.like.storage_offset())
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """As many times the same number."""
+
+    number: float
+    like: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Chances:
+    """The logarithms of chances, of logits; and what comes of them, as far as they are the loss's."""
+
+    logits: Value
+    like: Tensor
+    weights: Same | None = None  # of examples, behind the loss's own gradient
+
+
+Known: TypeAlias = "Value | Same | Chances | list[Known] | None"
+Where: TypeAlias = "tuple[Buffer, int] | None"
+
+
+class NativeSteps:
+    """Takes steps of one client by one call."""
+
+    def __init__(self, sheet: _Sheet) -> None:
+        self._calls, self._floats = sheet.written()
+        self._constants = sheet.constants
+        self._classes, self._words = sheet.classes, min(sheet.tables, default=0)
+        self._room = torch.empty(0)
+
+    def descend(
+        self, parameters: Sequence[Tensor], features: Tensor, labels: Tensor, rows: Tensor, rate: float, total: Tensor
+    ) -> bool:
+        """Take a step with every line of rows, ``(S, 1, B)``; return whether all could be taken.
+
+        Args:
+            parameters: moved in place.
+            features: what the rows point to; whole numbers.
+            labels: the same.
+            rows: of the examples.
+            rate: the learning rate.
+            total: the losses of all examples are added to it.
+        """
+        tensors = (features, labels, rows, total, *parameters)
+        if not all(own.is_contiguous() for own in tensors) or total.dtype != torch.float32:
+            return False
+        chosen = rows.flatten()
+        for numbers, end in ((labels, self._classes), (features, self._words)):
+            least, most = torch.aminmax(numbers.index_select(0, chosen))
+            if int(least) < 0 or int(most) >= end:  # torch says what is wrong
+                return False
+        step = torch.tensor([rate], dtype=torch.float32, device="cpu")
+        if len(self._room) < self._floats:
+            self._room = torch.empty(self._floats, dtype=torch.float32, device="cpu")
+        given = [self._room, features, labels, rows, total, step, *parameters, *self._constants]
+        threads = torch.get_num_threads()
+        for some in torch.split(rows, _STEPS):
+            given[_ROWS] = some
+            self._calls.run(given, times=len(some), threads=threads)
+        return True
+
+
+def native_steps(graph: fx.GraphModule, example: Sequence[Tensor]) -> Callable[[], NativeSteps] | None:
+    """Return what makes a list of native calls of a followed step, for a worker of its own; None if nothing can.
+
+    Args:
+        graph: the step of one client, of parameters, features, labels and keys.
+        example: what it was followed with.
+    """
+    *parameters, features, labels, _ = example
+    kinds = features.dtype, labels.dtype, labels.dim(), len(labels)
+    if not available() or kinds != (torch.int64, torch.int64, 2, 1):
+        return None
+    if any(own.dtype != torch.float32 for own in parameters):
+        return None
+    graph.graph.eliminate_dead_code()
+    try:
+        _Sheet(graph, example)
+    except NoRule:
+        return None
+    return lambda: NativeSteps(_Sheet(graph, example))
+
+
+class _Sheet:
+    """Goes through a step and writes down its calls."""
+
+    def __init__(self, graph: fx.GraphModule, example: Sequence[Tensor]) -> None:
+        self._graph = graph
+        self._example = example
+        self._parameters = len(example) - 3
+        self.numbers = math.prod(example[-3].shape[2:])  # of an example
+        self.constants: list[Tensor] = []
+        self.classes = 0
+        self.tables: list[int] = []  # rows of those that features point to
+        self._calls: list[tuple[Kind, list[Where], list[int]]] = []
+        self._gradients = self._followed()
+
+    def _followed(self) -> list[Value]:
+        """Return each parameter's gradient."""
+        known: dict[fx.Node, Known] = {}
+        inputs = iter(self._inputs())
+        for node in self._graph.graph.nodes:
+            if node.op == "placeholder":
+                known[node] = next(inputs)
+            elif node.op == "get_attr":
+                known[node] = self.constant(getattr(self._graph, node.target))
+            elif node.op == "output":
+                results = [known[own] for own in node.args[0]]
+            else:
+                known[node] = self._computed(node, known)
+        if not self.classes:
+            raise NoRule("no cross-entropy")
+        gradients = [own for own in results[1:] if isinstance(own, Value)]
+        if len(gradients) < self._parameters:
+            raise NoRule("a gradient is no tensor of numbers")
+        return [*map(self.in_order, gradients)]
+
+    def written(self) -> tuple[Calls, int]:
+        """Return the list, with arrays where there is room as long as they are needed, and how much room it takes."""
+        calls = list(self._calls)
+        for number, gradient in enumerate(self._gradients):
+            arrays = gradient.at, (Buffer(given=_RATE), 0), (Buffer(given=_FIRST + number), 0)
+            calls.append((Kind.STEP, list(arrays), [gradient.like.numel()]))
+        last: dict[Buffer, int] = {}
+        for number, (_, own, _) in enumerate(calls):
+            last |= {at[0]: number for at in own if at is not None}
+        room, listed = Room(_ROOM), Calls()
+        places: dict[Buffer, Place] = {}
+        for number, (kind, arrays_of, sizes) in enumerate(calls):
+            for at in arrays_of:
+                if at is not None and at[0] not in places:
+                    given = at[0].given
+                    places[at[0]] = room.take(at[0].floats) if given is None else place(given)
+            listed.add(kind, [None if at is None else places[at[0]] + at[1] for at in arrays_of], sizes)
+            for buffer in {at[0] for at in arrays_of if at is not None}:
+                if last[buffer] == number and buffer.given is None:
+                    room.give_back(places[buffer])
+        return listed, room.floats
+
+    def _inputs(self) -> list[Known]:
+        parts = enumerate(self._example[:-3])
+        found: list[Known] = [Value(Buffer(given=_FIRST + number), _like(own)) for number, own in parts]
+        if any(not own.is_contiguous() for own in self._example):
+            raise NoRule("a tensor that does not lie in order")
+        data = zip((_FEATURES, _LABELS), self._example[-3:-1], strict=True)
+        return [*found, *(Value(Buffer(given=number), _like(own)) for number, own in data), None]
+
+    def constant(self, own: Tensor) -> Value:
+        """Return a tensor that is the same in every step."""
+        self.constants.append(own.contiguous())
+        return Value(Buffer(given=_FIRST + self._parameters + len(self.constants) - 1), _like(self.constants[-1]))
+
+    def _computed(self, node: fx.Node, known: Mapping[fx.Node, Known]) -> Known:
+        def of(value: Any) -> Any:
+            found: Any = known
+            return fx.map_arg(value, lambda own: found[own])
+
+        args, named = [of(own) for own in node.args], {name: of(own) for name, own in node.kwargs.items()}
+        if node.target is operator.getitem:
+            found: Known = args[0][args[1]]
+            return found
+        rule = _RULES.get(node.target)
+        if rule is not None:
+            result: Known = rule(self, *args, **named)
+            return result
+        if not isinstance(args[0], Value | Same | Chances) or not _views(node.target):
+            raise NoRule(str(node.target))
+        operation: Any = node.target
+        views = operation(args[0].like, *args[1:], **named)
+        return [_seen(args[0], own) for own in views] if isinstance(views, list | tuple) else _seen(args[0], views)
+
+    def add(self, kind: Kind, arrays: Sequence[Where], sizes: Sequence[int]) -> None:
+        """Write a call down."""
+        self._calls.append((kind, list(arrays), list(sizes)))
+
+    def new(self, *shape: int) -> Value:
+        """Return a new tensor."""
+        return Value(Buffer(floats=math.prod(shape)), torch.empty(shape, device="meta"))
+
+    def copied(self, own: Value, to: Value, factor: float = 1.0) -> Value:
+        """Copy numbers, times a factor, to where ``to`` lies."""
+        shape: list[int] = []
+        apart: list[int] = []
+        there: list[int] = []
+        for size, one, other in zip(own.shape, own.like.stride(), to.like.stride(), strict=True):
+            if size == 1:
+                continue
+            if shape and apart[-1] == size * one and there[-1] == size * other:
+                shape[-1], apart[-1], there[-1] = shape[-1] * size, one, other
+            else:
+                shape, apart, there = [*shape, size], [*apart, one], [*there, other]
+        if len(shape) > _AXES:
+            axis = min(range(own.like.dim()), key=lambda number: (own.shape[number] == 1, own.shape[number]))
+            for parts in zip(own.like.unbind(axis), to.like.unbind(axis), strict=True):
+                self.copied(Value(own.buffer, parts[0]), Value(to.buffer, parts[1]), factor)
+            return to
+        empty = _AXES - len(shape)
+        sizes = [*[1] * empty, *shape, *[0] * empty, *apart, *[0] * empty, *there]
+        if not shape:  # one number
+            sizes[7] = sizes[11] = 1
+        self.add(Kind.SCATTER, [own.at, to.at], [*sizes, _bits(factor)])
+        return to
+
+    def _in_order(self, own: Value) -> Value:
+        return own if own.like.is_contiguous() else self.copied(own, self.new(*own.shape))
+
+    def in_order(self, own: Known) -> Value:
+        """Return a tensor whose numbers lie one behind the other."""
+        return self._in_order(_numbers(own))
+
+
+def _like(own: Tensor) -> Tensor:
+    return torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device="meta")
+
+
+def _seen(own: Value | Same | Chances, like: Tensor) -> Known:
+    if isinstance(own, Value):
+        return Value(own.buffer, like)
+    return Same(own.number, like) if isinstance(own, Same) else Chances(own.logits, like, own.weights)
+
+
+def _numbers(own: Known) -> Value:
+    if not isinstance(own, Value) or own.like.dtype != torch.float32:
+        raise NoRule("what is no tensor of numbers")
+    return own
+
+
+def _bits(number: float) -> int:
+    found: int = struct.unpack("q", struct.pack("d", number))[0]
+    return found
+
+
+def _views(operation: Any) -> bool:
+    return operation.is_view or operation in {_ATEN._unsafe_view.default, _ATEN.detach.default, _ATEN.alias.default}
+
+
+def _matrix(sheet: _Sheet, own: Known, *, rows: bool) -> Value:
+    """Return a matrix; with ``rows`` one whose rows lie in order, turned where its columns do."""
+    found = _numbers(own)
+    if rows and found.like.stride(1) != 1 and found.shape[1] > 1:
+        if found.like.stride(0) != 1:
+            return sheet.copied(found, sheet.new(*found.shape))
+        count, columns = found.shape
+        wide = -(-columns // LANES) * LANES
+        turned = sheet.new(count, wide)
+        sheet.add(Kind.UPRIGHT, [found.at, turned.at], [columns, count, found.like.stride(1), wide])
+        return Value(turned.buffer, turned.like[:, :columns])
+    return found
+
+
+def _layer(sheet: _Sheet, x: Known, weight: Known, bias: Known) -> Known:
+    own, matrix = sheet.in_order(x), _numbers(weight)
+    rows = Value(own.buffer, own.like.view(-1, own.shape[-1]))
+    out = _product(sheet, rows, Value(matrix.buffer, matrix.like.t()), None if bias is None else sheet.in_order(bias))
+    return Value(out.buffer, out.like.view(*own.shape[:-1], out.shape[1]))
+
+
+def _layer_back(sheet: _Sheet, grad: Known, x: Known, weight: Known, wanted: Sequence[bool]) -> Known:
+    own, slope = sheet.in_order(x), sheet.in_order(grad)
+    rows = Value(own.buffer, own.like.view(-1, own.shape[-1]))
+    slopes = Value(slope.buffer, slope.like.view(-1, slope.shape[-1]))
+    below = _product(sheet, slopes, weight) if wanted[0] else None
+    return [
+        None if below is None else Value(below.buffer, below.like.view(own.shape)),
+        _product(sheet, Value(slopes.buffer, slopes.like.t()), rows) if wanted[1] else None,
+        _sum(sheet, slopes, [0]) if wanted[2] else None,
+    ]
+
+
+def _product(sheet: _Sheet, x: Known, w: Known, init: Value | None = None) -> Value:
+    left, right = _matrix(sheet, x, rows=False), _matrix(sheet, w, rows=True)
+    (rows, count), columns = left.shape, right.shape[1]
+    out = sheet.new(rows, columns)
+    strides = *left.like.stride(), right.like.stride(0), 0, columns
+    sheet.add(
+        Kind.PRODUCT, [left.at, right.at, None if init is None else init.at, out.at], [rows, columns, count, *strides]
+    )
+    return out
+
+
+def _add_product(sheet: _Sheet, bias: Known, x: Known, w: Known) -> Known:
+    own = _numbers(bias)
+    if own.like.dim() != 1 or not own.like.is_contiguous():
+        raise NoRule("a bias of another shape")
+    return _product(sheet, x, w, own)
+
+
+def _add(sheet: _Sheet, a: Known, b: Known) -> Known:
+    first, second = sheet.in_order(a), sheet.in_order(b)
+    if first.like.numel() < second.like.numel():
+        first, second = second, first
+    size, most = second.like.numel(), len(first.shape)
+    if second.shape != first.shape[most - second.like.dim() :]:
+        raise NoRule("a sum of other shapes")
+    out = sheet.new(*first.shape)
+    if size == first.like.numel():
+        sheet.add(Kind.ADD, [first.at, second.at, out.at], [size])
+    else:
+        sheet.add(Kind.ADD_ROW, [first.at, second.at, out.at], [first.like.numel() // size, size])
+    return out
+
+
+def _multiply(sheet: _Sheet, a: Known, b: Known) -> Known:
+    first, second = sheet.in_order(a), sheet.in_order(b)
+    if first.shape != second.shape:
+        raise NoRule("a product of other shapes")
+    out = sheet.new(*first.shape)
+    sheet.add(Kind.TIMES, [first.at, second.at, out.at], [first.like.numel()])
+    return out
+
+
+def _divide(sheet: _Sheet, a: Known, by: Any) -> Known:
+    if isinstance(a, Same):
+        return Same(a.number / by, a.like)
+    own = _numbers(a)
+    return sheet.copied(own, sheet.new(*own.shape), 1.0 / by)
+
+
+def _sum(sheet: _Sheet, a: Known, axes: Sequence[int], keep: bool = False) -> Known:
+    own = sheet.in_order(a)
+    if list(axes) != [0]:
+        raise NoRule("a sum over other axes")
+    out = sheet.new(*own.shape[1:])
+    sheet.add(Kind.SUM_ROWS, [own.at, out.at], [own.shape[0], out.like.numel(), out.like.numel()])
+    return Value(out.buffer, out.like[None]) if keep else out
+
+
+def _mean(sheet: _Sheet, a: Known, axes: Sequence[int], keep: bool = False) -> Known:
+    if isinstance(a, Chances):  # of the losses, which a list adds up by itself
+        return Chances(a.logits, a.like.mean(list(axes), keep))
+    own = sheet.in_order(a)
+    if list(axes) not in ([1], [-2]) or own.like.dim() != 3 or own.shape[2] % LANES:
+        raise NoRule("a mean over other axes")
+    n, places, width = own.shape
+    out = sheet.new(n, width)
+    sheet.add(Kind.MEAN, [own.at, out.at], [n, places, width])
+    return Value(out.buffer, out.like[:, None]) if keep else out
+
+
+def _normalise(sheet: _Sheet, x: Known, shape: Sequence[int], weight: Known, bias: Known, epsilon: float) -> Known:
+    own, width = sheet.in_order(x), math.prod(shape)
+    if width % LANES:
+        raise NoRule("a norm of another width")
+    rows = own.like.numel() // width
+    out, means, slopes = sheet.new(*own.shape), sheet.new(rows), sheet.new(rows)
+    held = [None if part is None else sheet.in_order(part).at for part in (weight, bias)]
+    sheet.add(Kind.LAYER_NORM, [own.at, *held, out.at, means.at, slopes.at], [rows, width, _bits(epsilon)])
+    return [out, means, slopes]
+
+
+def _normalise_back(
+    sheet: _Sheet,
+    grad: Known,
+    x: Known,
+    shape: Sequence[int],
+    means: Known,
+    slopes: Known,
+    weight: Known,
+    _: Known,
+    wanted: Sequence[bool],
+) -> Known:
+    own, width = sheet.in_order(x), math.prod(shape)
+    outs = [sheet.new(*size) if asked else None for size, asked in zip((own.shape, shape, shape), wanted, strict=True)]
+    held = None if weight is None else sheet.in_order(weight).at
+    arrays = [sheet.in_order(grad).at, own.at, _numbers(means).at, _numbers(slopes).at, held]
+    arrays += [None if part is None else part.at for part in outs]
+    sheet.add(Kind.LAYER_NORM_BACK, arrays, [own.like.numel() // width, width])
+    return list(outs)
+
+
+def _look_up_of(sheet: _Sheet, index: Known, table: int) -> tuple[list[Where], torch.Size, tuple[int, int]]:
+    """Return where numbers of a batch are, examples and places, and how they lie among all."""
+    if not isinstance(index, Value) or index.like.dim() != 2:
+        raise NoRule("numbers that are no texts")
+    n, places = index.shape
+    across, along = index.like.stride()
+    given = index.buffer.given
+    if along != 1 and places > 1:
+        raise NoRule("numbers that lie apart")
+    if given == _FEATURES:
+        total = sheet.numbers
+        if across != total and n > 1:
+            raise NoRule("numbers of other examples")
+        sheet.tables.append(table)
+        return [(index.buffer, 0), (Buffer(given=_ROWS), 0)], index.shape, (total, index.at[1])
+    if across != 0 or index.buffer.given is None:
+        raise NoRule("numbers that are computed")
+    return [(index.buffer, 0), None], index.shape, (0, index.at[1])
+
+
+def _look_up(sheet: _Sheet, table: Known, index: Known, *_: Any) -> Known:
+    own = sheet.in_order(table)
+    arrays, (n, places), behind = _look_up_of(sheet, index, own.shape[0])
+    out = sheet.new(n, places, own.shape[1])
+    sheet.add(Kind.LOOK_UP, [own.at, *arrays, out.at], [n, places, own.shape[1], *behind])
+    return out
+
+
+def _look_up_back(sheet: _Sheet, grad: Known, index: Known, count: int, padding: int, scaled: bool) -> Known:
+    own = sheet.in_order(grad)
+    arrays, (n, places), behind = _look_up_of(sheet, index, count)
+    if scaled:
+        raise NoRule("a table whose gradient is scaled")
+    out = sheet.new(count, own.shape[-1])
+    sheet.add(Kind.LOOK_UP_BACK, [own.at, *arrays, out.at], [n, places, own.shape[-1], *behind, count, padding])
+    return out
+
+
+def _arange(sheet: _Sheet, end: Any, **_: Any) -> Known:
+    return sheet.constant(torch.arange(end, dtype=torch.int64))
+
+
+def _rectify(sheet: _Sheet, x: Known) -> Known:
+    own = sheet.in_order(x)
+    out = sheet.new(*own.shape)
+    sheet.add(Kind.RECTIFY, [own.at, out.at], [own.like.numel()])
+    return out
+
+
+def _rectify_back(sheet: _Sheet, grad: Known, made: Known, threshold: float) -> Known:
+    own, result = sheet.in_order(grad), sheet.in_order(made)
+    if threshold:
+        raise NoRule("another threshold")
+    out = sheet.new(*own.shape)
+    sheet.add(Kind.RECTIFY_BACK, [own.at, result.at, out.at], [own.like.numel()])
+    return out
+
+
+def _bend(sheet: _Sheet, x: Known, curve: bool) -> Known:
+    own = sheet.in_order(x)
+    out, slope = sheet.new(*own.shape), sheet.new(*own.shape)
+    sheet.add(Kind.GELU, [own.at, out.at, slope.at], [own.like.numel(), int(curve)])
+    return [out, slope]
+
+
+def _heads(sheet: _Sheet, *values: Known) -> list[Value]:
+    """Return tensors (texts, heads, places, width) whose last numbers lie side by side."""
+    found = [_numbers(own) for own in values]
+    return [own if own.like.stride(3) == 1 else sheet.copied(own, sheet.new(*own.shape)) for own in found]
+
+
+def _by_places(sheet: _Sheet, shape: Sequence[int]) -> Value:
+    """Return a new tensor (texts, heads, places, width) that lies as (texts, places, heads, width)."""
+    batch, heads, places, width = shape
+    out = sheet.new(batch, places, heads, width)
+    return Value(out.buffer, out.like.transpose(1, 2))
+
+
+def _attend(sheet: _Sheet, query: Known, key: Known, value: Known, mask: Known, causal: bool, scale: float) -> Known:
+    q, k, v = _heads(sheet, query, key, value)
+    batch, heads, queries, width = q.shape
+    keys = k.shape[2]
+    out = _by_places(sheet, q.shape)
+    weights = sheet.new(batch, heads, keys, -(-queries // LANES) * LANES)
+    masks: Where = None
+    between: tuple[int, ...] = (0, 0, 0, 0)
+    if mask is not None:
+        own = _numbers(mask)
+        masks, between = own.at, own.like.expand(batch, heads, queries, keys).stride()
+    apart = [step for own in (q, k, v, out) for step in own.like.stride()[:3]]
+    sizes = [batch, heads, queries, keys, width, int(causal), *apart, *between, _bits(scale)]
+    sheet.add(Kind.ATTEND, [q.at, k.at, v.at, masks, out.at, weights.at], sizes)
+    return [out, weights]
+
+
+def _attend_back(
+    sheet: _Sheet, grad: Known, query: Known, key: Known, value: Known, weights: Known, causal: bool, scale: float
+) -> Known:
+    g, q, k, v = _heads(sheet, grad, query, key, value)
+    batch, heads, queries, width = q.shape
+    found = [_by_places(sheet, own.shape) for own in (q, k, v)]
+    apart = [step for own in (q, k, v, g) for step in own.like.stride()[:3]]
+    sizes = [batch, heads, queries, k.shape[2], width, int(causal), *apart, 0, 0, 0, 0, _bits(scale)]
+    arrays = [own.at for own in (g, q, k, v, _numbers(weights), *found)]
+    sheet.add(Kind.ATTEND_BACK, arrays, sizes)
+    return list(found)
+
+
+def _join(sheet: _Sheet, parts: Sequence[Known], axis: int = 0, *, stack: bool = False) -> Known:
+    own = [_numbers(part) for part in parts]
+    if stack:
+        own = [Value(part.buffer, part.like.unsqueeze(axis)) for part in own]
+    axis %= own[0].like.dim()
+    shape = list(own[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in own)
+    out, first = sheet.new(*shape), 0
+    for part in own:
+        sheet.copied(part, Value(out.buffer, out.like.narrow(axis, first, part.shape[axis])))
+        first += part.shape[axis]
+    return out
+
+
+def _stack(sheet: _Sheet, parts: Sequence[Known], axis: int = 0) -> Known:
+    return _join(sheet, parts, axis, stack=True)
+
+
+def _copy(sheet: _Sheet, own: Known, **_: Any) -> Known:
+    return sheet.in_order(own)  # nothing of a step is written twice
+
+
+def _reshape(sheet: _Sheet, own: Known, shape: Sequence[int]) -> Known:
+    if not isinstance(own, Value):
+        raise NoRule("what is no tensor of numbers")
+    try:
+        return Value(own.buffer, own.like.view(shape))
+    except RuntimeError:
+        moved = sheet.in_order(own)
+        return Value(moved.buffer, moved.like.view(shape))
+
+
+def _part_back(sheet: _Sheet, grad: Known, sizes: Sequence[int], view: Callable[[Tensor], Tensor]) -> Known:
+    """Return a gradient of all zeros but for a part."""
+    out = sheet.new(*sizes)
+    sheet.add(Kind.ZERO, [out.at], [out.like.numel()])
+    sheet.copied(_numbers(grad), Value(out.buffer, view(out.like)))
+    return out
+
+
+def _select_back(sheet: _Sheet, grad: Known, sizes: Sequence[int], axis: int, index: int) -> Known:
+    return _part_back(sheet, grad, sizes, lambda whole: whole.select(axis, index))
+
+
+def _slice_back(sheet: _Sheet, grad: Known, sizes: Sequence[int], axis: int, first: int, end: int, step: int) -> Known:
+    return _part_back(sheet, grad, sizes, lambda whole: _ATEN.slice.Tensor(whole, axis, first, end, step))
+
+
+def _log_softmax(sheet: _Sheet, logits: Known, axis: int, half: bool) -> Known:
+    own = sheet.in_order(logits)
+    if own.like.dim() != 2 or axis not in (1, -1) or half:
+        raise NoRule("a softmax over other axes")
+    return Chances(own, own.like)
+
+
+def _losses(_: _Sheet, chances: Known, labels: Known, weights: Known, reduction: int, left_out: int) -> Known:
+    if not isinstance(chances, Chances) or not isinstance(labels, Value) or labels.buffer.given != _LABELS:
+        raise NoRule("another loss")
+    if weights is not None or reduction or left_out >= 0 or labels.like.dim() != 1:
+        raise NoRule("another loss")
+    return [Chances(chances.logits, labels.like.to(torch.float32)), None]
+
+
+def _losses_back(_: _Sheet, grad: Known, chances: Known, *__: Any) -> Known:
+    if not isinstance(grad, Same) or not isinstance(chances, Chances):
+        raise NoRule("another loss")
+    return Chances(chances.logits, chances.like, grad)
+
+
+def _log_softmax_back(sheet: _Sheet, grad: Known, chances: Known, *_: Any) -> Known:
+    if not isinstance(grad, Chances) or grad.weights is None or not isinstance(chances, Chances):
+        raise NoRule("another loss")
+    n, classes = grad.logits.shape
+    if grad.logits is not chances.logits or not math.isclose(grad.weights.number * n, 1.0) or sheet.classes:
+        raise NoRule("another loss")
+    sheet.classes = classes
+    out = sheet.new(n, classes)
+    arrays = grad.logits.at, (Buffer(given=_LABELS), 0), (Buffer(given=_ROWS), 0), out.at, (Buffer(given=_TOTAL), 0)
+    sheet.add(Kind.ENTROPY, arrays, [n, classes])
+    return out
+
+
+def _ones(_: _Sheet, like: Known, **__: Any) -> Known:
+    if not isinstance(like, Value | Same | Chances):
+        raise NoRule("what is no tensor of numbers")
+    return Same(1.0, like.like)
+
+
+_RULES: dict[Any, Callable[..., Known]] = {
+    _ATEN.mm.default: _product,
+    _ATEN.addmm.default: _add_product,
+    _ATEN.add.Tensor: _add,
+    _ATEN.mul.Tensor: _multiply,
+    _ATEN.div.Scalar: _divide,
+    _ATEN.sum.dim_IntList: _sum,
+    _ATEN.mean.dim: _mean,
+    _ATEN.native_layer_norm.default: _normalise,
+    _ATEN.native_layer_norm_backward.default: _normalise_back,
+    _ATEN.embedding.default: _look_up,
+    _ATEN.embedding_dense_backward.default: _look_up_back,
+    _ATEN.arange.default: _arange,
+    _ATEN.relu.default: _rectify,
+    _ATEN.threshold_backward.default: _rectify_back,
+    _ATEN.cat.default: _join,
+    _ATEN.stack.default: _stack,
+    _ATEN.clone.default: _copy,
+    _ATEN.reshape.default: _reshape,
+    _ATEN.select_backward.default: _select_back,
+    _ATEN.slice_backward.default: _slice_back,
+    _ATEN._log_softmax.default: _log_softmax,
+    _ATEN.nll_loss_forward.default: _losses,
+    _ATEN.nll_loss_backward.default: _losses_back,
+    _ATEN._log_softmax_backward_data.default: _log_softmax_back,
+    _ATEN.ones_like.default: _ones,
+    ATTEND: _attend,
+    ATTEND_BACK: _attend_back,
+    GELU: _bend,
+    LINEAR: _layer,
+    LINEAR_BACK: _layer_back,
+}

@@ -1,0 +1,290 @@
+"""Steps of models of texts as lists of native calls: the loop's numbers, whichever way a model is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.training import native, straight
+from tacit.training.cohort import Holdings
+from tacit.training.forms import cohort_trainer
+from tacit.training.native import available
+from tacit.training.native.steps import NativeSteps
+from tacit.training.settings import cross_entropy
+from tests.training.common import Custom, Run, make_holdings, settings
+
+pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built, or the CPU has no AVX2")
+
+LEVELS: list[str] = native.kernels.levels() if available() else []
+LENGTH, WORDS, WIDTH = 21, 37, 64
+
+
+@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[None]:
+    native.kernels.use_level(request.param)
+    yield
+    native.kernels.use_level(len(LEVELS) - 1)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return for each client whether its steps were native calls."""
+    found: list[bool] = []
+    plain, compared = NativeSteps.descend, straight._descends_alike
+
+    def seen(self: NativeSteps, *given: Any) -> bool:
+        found.append(plain(self, *given))
+        return found[-1]
+
+    def unseen(*given: Any) -> bool:
+        right = compared(*given)
+        found.pop()
+        return right
+
+    monkeypatch.setattr(NativeSteps, "descend", seen)
+    monkeypatch.setattr(straight, "_descends_alike", unseen)
+    return found
+
+
+def encoder(*, first: bool = False, function: Any = "relu", heads: int = 4, inner: int = 128) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, heads, inner, 0.0, batch_first=True, norm_first=first, activation=function
+    )
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+class Text(nn.Module):
+    """A table of characters and one of places, layers, and what is made of the places."""
+
+    def __init__(self, layers: nn.Module, read: Callable[[Tensor], Tensor], *, classes: int = 5, **table: Any) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(WORDS, WIDTH, **table), nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH))
+        self.layers, self.out, self.read = layers, nn.Linear(WIDTH, classes), read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.read(self.layers(self.embed(x) + self.places[: x.shape[1]])))  # type: ignore[no-any-return]  # torch gives it no types
+
+
+class Causal(nn.Module):
+    """A layer in a GPT's way, of which one table reads and writes."""
+
+    def __init__(self, width: int = WIDTH, heads: int = 4) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(WORDS, width), nn.Embedding(LENGTH, width)
+        self.norm, self.again = nn.LayerNorm(width), nn.LayerNorm(width, bias=False)
+        self.project, self.back = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.last, self.heads = nn.LayerNorm(width, elementwise_affine=False), heads
+        nn.init.normal_(self.embed.weight, std=0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length = x.shape
+        x = self.embed(x) + self.places(torch.arange(length).expand(batch, length))
+        parts = self.project(self.norm(x)).view(batch, length, 3, self.heads, -1)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.back(mixed.transpose(1, 2).reshape(batch, length, -1))
+        x = x + self.down(F.gelu(self.up(self.again(x)), approximate="tanh"))
+        return self.last(x)[:, -1] @ self.embed.weight.t()  # type: ignore[no-any-return]  # as above
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.mean(1)
+
+
+def _last(x: Tensor) -> Tensor:
+    return x[:, -1]
+
+
+def _first(x: Tensor) -> Tensor:
+    return x[:, 0]
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "encoder": lambda: Text(encoder(), _mean),
+    "norms first, and GELU": lambda: Text(encoder(first=True, function="gelu"), _mean),
+    "the last place": lambda: Text(encoder(first=True), _last),
+    "the first place": lambda: Text(encoder(), _first),
+    "two heads, and layers that fill no register": lambda: Text(encoder(heads=2, inner=75), _mean, classes=33),
+    "layers that are worth a native call each": lambda: Text(encoder(inner=1024), _mean),
+    "heads that fill no register": lambda: Text(encoder(heads=8), _mean),
+    "padding": lambda: Text(encoder(), _mean, padding_idx=3),
+    "one table reads and writes": Causal,
+    "attention alone": lambda: Custom(
+        lambda m, x: m.out(m.attend(m.embed(x), m.embed(x), m.embed(x), need_weights=False)[0].mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        attend=nn.MultiheadAttention(WIDTH, 4, batch_first=True),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "a part of a text": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.embed(x[:, 2:18])).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "a table that is used twice": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.embed(x) + m.embed(x)).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+}
+
+
+def build(name: str) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(8)
+        return MODELS[name]()
+
+
+def texts(sizes: list[int], classes: int = 5) -> Holdings:
+    holdings = make_holdings((LENGTH,), sizes, words=WORDS)
+    holdings.labels.copy_(torch.randint(0, classes, holdings.labels.shape, generator=torch.Generator().manual_seed(9)))
+    return holdings
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("name", MODELS)
+def test_clients_train_as_in_a_loop(name: str, taken: list[bool]) -> None:
+    module, holdings, chosen = build(name), texts([24, 8, 3, 19]), settings(batch_size=8, lr=0.02)
+    own = Run(module, holdings, chosen)
+    assert own.form == "vmap"
+    assert taken == [True, True, True]  # the third client has no full batch
+    loop = Run(module, holdings, chosen, form="loop")
+    for client, update in own.updates.items():
+        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
+        np.testing.assert_allclose(own.losses[client], loop.losses[client], rtol=1e-5)
+    alone = Run(module, holdings, chosen, clients=[3])
+    assert alone.updates[3].tobytes() == own.updates[3].tobytes()
+
+
+def test_no_number_depends_on_threads_or_workers(taken: list[bool]) -> None:
+    module, holdings, chosen = build("norms first, and GELU"), texts([20, 20, 20]), settings(batch_size=20, lr=0.02)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads, workers in ((1, 1), (3, 1), (2, 2)):
+            torch.set_num_threads(threads)
+            found.append(Run(module, holdings, chosen, workers=workers))
+    finally:
+        torch.set_num_threads(before)
+    assert taken == [True] * 9
+    found[1].equals(found[0], exactly=True)
+    found[2].equals(found[0], exactly=True)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"momentum": 0.5}, {"weight_decay": 0.1}, {"mu": 0.1}, {"grad_clip": 0.1}], ids=str
+)
+def test_steps_that_are_not_plain_ones_are_not_taken(changes: dict[str, Any], taken: list[bool]) -> None:
+    module, holdings, chosen = build("encoder"), texts([16, 9]), settings(batch_size=8, lr=0.02, **changes)
+    own, loop = (Run(module, holdings, chosen, form=form) for form in ("auto", "loop"))
+    assert not taken
+    for client, update in own.updates.items():
+        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
+
+
+OTHERS: dict[str, Callable[[], nn.Module]] = {
+    "a function without a rule": lambda: Text(encoder(function=F.silu), _mean),
+    "a norm of another width": lambda: Custom(
+        lambda m, x: m.out(m.norm(m.narrow(m.layers(m.embed(x)).mean(1)))),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        narrow=nn.Linear(WIDTH, 9),
+        norm=nn.LayerNorm(9),
+        out=nn.Linear(9, 5),
+    ),
+    "a frozen part": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.embed(x)).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH).requires_grad_(False),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "numbers that are computed": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.embed((x + 1) % WORDS)).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "texts from behind": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.embed(x.flip(1))).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "every other place": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.embed(x[:, ::2])).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "the largest place": lambda: Text(encoder(), lambda x: x.amax(1)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_models_train_as_before(name: str) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(10)
+        module = OTHERS[name]()
+    holdings, chosen = texts([16, 9]), settings(batch_size=8, lr=0.02)
+    own, loop = (Run(module, holdings, chosen, form=form) for form in ("auto", "loop"))
+    for client, update in own.updates.items():
+        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.1])
+def test_a_loss_of_ones_own_is_not_taken_for_another(least: float, taken: list[bool]) -> None:
+    def smooth(outputs: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, labels, reduction="none", label_smoothing=least)
+
+    module, holdings, chosen = build("encoder"), texts([16, 9]), settings(batch_size=8, lr=0.02)
+    own, loop = (Run(module, holdings, chosen, form=form, loss=smooth) for form in ("auto", "loop"))
+    assert bool(taken) == (not least)
+    for client, update in own.updates.items():
+        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize(("part", "wrong"), [("labels", 5), ("labels", -1), ("features", WORDS), ("features", -1)])
+def test_numbers_beyond_a_table_are_refused_before_anything_is_read(part: str, wrong: int, taken: list[bool]) -> None:
+    module, holdings = build("encoder"), texts([16, 16])
+    trainer = cohort_trainer(
+        module=module, holdings=holdings, settings=settings(batch_size=8), loss=cross_entropy, workers=1
+    )
+    with closing(trainer):
+        model = trainer.layout.read(module).numpy()
+        getattr(holdings, part)[int(holdings.rows[1][3])] = wrong
+        told: list[int] = []
+        with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):  # as torch says it
+            trainer.train(model, [0, 1], np.arange(2), 1, lambda client, *_: told.append(client))
+    assert taken == [True, False]
+    assert told == [0]
+
+
+def test_labels_that_are_left_out_are_torchs(taken: list[bool]) -> None:
+    module, holdings, chosen = build("encoder"), texts([16, 16]), settings(batch_size=8, lr=0.02)
+    holdings.labels[holdings.rows[1][:3]] = -100
+    own, loop = (Run(module, holdings, chosen, form=form) for form in ("auto", "loop"))
+    assert taken == [True, False]
+    for client, update in own.updates.items():
+        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
+
+
+def test_what_is_not_finite_stays_in_its_round(taken: list[bool]) -> None:
+    module, holdings, chosen = build("encoder"), texts([16, 16]), settings(batch_size=8, lr=0.02)
+    trainer = cohort_trainer(module=module, holdings=holdings, settings=chosen, loss=cross_entropy, workers=1)
+    with closing(trainer):
+        model = trainer.layout.read(module).numpy()
+        found: list[Any] = []
+        for start in (model, np.full_like(model, np.nan), model):
+            trainer.train(start, [0], np.arange(1), 1, lambda _, update, __: found.append(update.copy()))
+    assert taken == [True, True, True]
+    assert np.isfinite(found[0]).all()
+    assert not np.isfinite(found[1]).any()
+    assert found[2].tobytes() == found[0].tobytes()  # nothing of a spoilt round is left in the room
