@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tacit.training.native.recurrent import RECUR
+
 # Operations of floating point per call. Of a loop's speed, per core: a GRU with 0.02e6 had 3.2, one with 0.1e6 1.2, an
 # encoder with 2.3e6 1.3, a decoder with 3.3e6 1, a ResNet-8 with 8e6 and an encoder with 15e6 0.9.
 _PAYS_BELOW = 3e6
@@ -185,8 +187,6 @@ def cost_of(module: nn.Module, features: Tensor) -> Cost:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
-    whole_layers = True  # a layer that native kernels compute is one call
-
     def __init__(self, weights: Collection[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.flops = self.narrow = self.thin = 0.0
@@ -211,6 +211,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
         elif packet is torch.ops.aten.mkldnn_rnn_layer:
             steps, batch = args[0].shape[:2]
             self.flops += 2.0 * steps * batch * (args[1].numel() + args[2].numel())
+        elif func is RECUR:
+            clients, batch, steps, _ = args[0].shape
+            self.flops += 2.0 * clients * batch * steps * (args[1][0].numel() + args[3][0].numel())
         elif packet is torch.ops.aten._cudnn_rnn:  # a list of weights, matrices and biases; steps first, or examples
             steps, batch = args[0].shape[:2]
             self.flops += 2.0 * steps * batch * sum(weight.numel() for weight in args[1] if weight.dim() > 1)

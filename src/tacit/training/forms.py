@@ -55,6 +55,7 @@ from tacit.training.loop import LoopTrainer
 from tacit.training.native import available, images, perceptron
 from tacit.training.native.attention import Natively
 from tacit.training.native.descent import Descent
+from tacit.training.native.recurrent import PART
 from tacit.training.parameters import (
     CHANGES,
     REACHES_PAST,
@@ -81,6 +82,7 @@ _ALONE = "one client nearly keeps the GPU busy: a few train side by side, each b
 _HEAVY = "the model is so large that copies for many clients at once would cost more than they gain"
 _NATIVE = "one client's operations keep a core busy: clients train one after another, by native convolutions"
 _ATTENDS = "one client's operations keep a core busy: clients train one after another, by native attention"
+_RECURS = "one client's recurrent layers keep a core busy: clients train one after another, by native calls alone"
 _USES = 128  # steps of one client before a program is made of them: it takes as long as some hundred, to save a fifth
 _LOCKED = 6  # workers; each call of a native linear layer holds Python's lock for a tenth of the time that it takes
 _MOSTLY = 0.5  # of the arithmetic in convolutions is to be done by the native ones
@@ -208,18 +210,26 @@ class _Choice:
         """Return what follows a tiny model's steps and makes a straight program of them, where that pays."""
         if self.form == "loop":
             return self._followed_alone()
-        follow = self._can_be_followed if self._alone else self._can_be_straight
+        follow = self._still if self._alone else self._can_be_straight
         if self.form not in ("grouped", "vmap") or not follow:
             return None
+        if self._alone:
+            return self._begun[0]
         own = self._stacked()
         module = own.network.module if isinstance(own.network, VmappedNetwork) else nn.Identity()
-        uses = {"uses": _USES} if self._alone else {}
-        straight = StraightStep(own.differentiated, module, loss=self._loss, descends=self._settings.descends, **uses)
-        if self._alone:
-            state, features = own.start(self._own_layout.read(self._module), 1), self._batch[None]
-            labels = calm(self._holdings.labels[:1]).expand(features.shape[1], *self._holdings.labels.shape[1:])[None]
-            straight.begin(*state.parameters, features, labels.clone(), None, torch.zeros(1, dtype=torch.int64))
-        return straight
+        return StraightStep(own.differentiated, module, loss=self._loss, descends=self._settings.descends)
+
+    @functools.cached_property
+    def _begun(self) -> tuple[StraightStep, bool]:
+        """Return what follows steps of one client after another, and whether they are native calls from the first."""
+        network = self._vmapped(natively=True)
+        own = self._stacked_of(network)
+        descends = self._settings.descends
+        straight = StraightStep(own.differentiated, network.module, loss=self._loss, uses=_USES, descends=descends)
+        state, features = own.start(self._own_layout.read(self._module), 1), self._batch[None]
+        labels = calm(self._holdings.labels[:1]).expand(features.shape[1], *self._holdings.labels.shape[1:])[None]
+        given = *state.parameters, features, labels.clone(), None, torch.zeros(1, dtype=torch.int64)
+        return straight, straight.begin(*given)
 
     def _followed_alone(self) -> StraightStep | None:
         """Return what follows the steps of one client in the loop, where Python's calls tell."""
@@ -235,9 +245,20 @@ class _Choice:
 
     @property
     def _can_be_followed(self) -> bool:
-        """Whether a step can be written down; of native recurrent layers nothing can."""
-        still = not self._draws and not self._loss_tried[1]
-        return self._device.type == "cpu" and still and not any(part.native for part in self._recurs)
+        """Whether a step can be written down, and gains by it; native recurrent layers take nearly all of theirs."""
+        return self._still and not any(part.native for part in self._recurs)
+
+    @property
+    def _still(self) -> bool:
+        """Whether a step on a CPU is the same whenever it is taken."""
+        return self._device.type == "cpu" and not self._draws and not self._loss_tried[1]
+
+    @property
+    def _recurs_natively(self) -> bool:
+        """Whether steps of a model with recurrent layers are native calls, one client after another."""
+        layers = self._recurs
+        asked = bool(layers) and all(part.native for part in layers) and self._settings.descends
+        return asked and self._still and self._begun[1]
 
     @functools.cached_property
     def _attends(self) -> bool:
@@ -288,6 +309,8 @@ class _Choice:
         """How many times as fast as on one core a client trains on all of them."""
         if self.form == "perceptron":
             return self._perceptron.shared(self.workers)
+        if self._recurs and len(self._batch) < 2 * PART:  # of a batch that is one part
+            return 1.0
         return self._alone_cost.shared(self.workers) if self._one_by_one and self._alone_cost else 1.0
 
     @property
@@ -398,14 +421,16 @@ class _Choice:
                 else images.ImageNetwork(self._program)
             )
         else:
-            natively, layers = self._alone and self._device.type == "cpu", self._workers <= _LOCKED
-            network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout, natively=natively, layers=layers)
+            network = self._vmapped(natively=self._alone and self._device.type == "cpu")
+        return self._stacked_of(network, straight)
+
+    def _vmapped(self, *, natively: bool) -> VmappedNetwork:
+        layers = self._workers <= _LOCKED
+        return VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout, natively=natively, layers=layers)
+
+    def _stacked_of(self, network: Network, straight: Straight | None = None) -> StackedTrainer:
         return StackedTrainer(
-            network=network,
-            layout=self.layout,
-            settings=self._settings,
-            loss=self._loss,
-            straight=straight,
+            network=network, layout=self.layout, settings=self._settings, loss=self._loss, straight=straight
         )
 
     @property
@@ -547,6 +572,8 @@ class _Choice:
         enough = _GAIN * len(self._holdings.rows) >= self._workers
         if enough and first == "vmap" and self._attends and not self._cost(self._mapped).light:
             self.reason, self._alone = _ATTENDS, True
+        elif first == "vmap" and self._recurs_natively:
+            self.reason, self._alone = _RECURS, True
         heavy = self._device.type == "cpu" and self.layout.size > _LARGE and first != "loop"
         if self._alone or (not heavy and (first == "loop" or self._draws)):
             return first
@@ -672,8 +699,8 @@ class _Choice:
 
     def _can_vmap(self) -> bool:
         """Try one step of two clients, and whether an example's output depends on the rest of its batch."""
-        network = VmappedNetwork(copy.deepcopy(self._mapped), self._mapped_layout)
-        trainer = StackedTrainer(network=network, layout=self.layout, settings=self._settings, loss=self._loss)
+        network = self._vmapped(natively=False)
+        trainer = self._stacked_of(network)
         state = trainer.start(self._own_layout.read(self._module), 2)
         # Calm, so that no number in somebody's data decides about the form, which is told.
         features, labels = (calm(part[[0, -1]]) for part in (self._holdings.features, self._holdings.labels))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tacit.training.native import LANES, available
-from tacit.training.native.recurrent import among_clients, recur, recur_heard, suits
+from tacit.training.native.recurrent import among_clients, recur, recur_heard, suits, unseen
 from tacit.training.parameters import hooked
 
 Kind = Literal["lstm", "gru", "tanh", "relu"]
@@ -192,7 +192,7 @@ class Hidden(nn.Module):
         """Return all states, ``(B, T, H)``, and the last cell, ``(B, H)``, given the inputs' layer and the inputs."""
         if self.listens and not self.unrolled:
             given = (*layers_of(values, ih, self), hidden, cell)
-            if suits(self._kind, self.weight.shape[1], values, *given):
+            if unseen() and suits(self._kind, self.weight.shape[1], values, *given):
                 return self._heard_natively(ih, values, given)
         return self._in_parts(ih(values), hidden, cell)
 

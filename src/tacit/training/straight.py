@@ -140,21 +140,25 @@ class StraightStep:
         shape.program.descend(parameters, beside, features, labels, rows, keys, rate, total)
         return True
 
-    def begin(self, *given: Tensor | None) -> None:
+    def begin(self, *given: Tensor | None) -> bool:
         """Make a program for a shape at once, where one can compute less than the step does, or by native calls.
 
         Args:
             given: an example; whether there is a program depends on its shapes, not on what is in it.
+
+        Returns:
+            Whether many steps are native calls now.
         """
         with torch.enable_grad(), _Looked() as mode:  # type: ignore[no-untyped-call]  # torch gives it no types
             self._step(*given)
-        features = given[-4]
-        if not mode.met and not (self._descends and features is not None and features.dtype == torch.int64):
-            return
+        if not mode.met and not self._descends:
+            return False
         key = tuple(None if part is None else _known_by(part) for part in given)
         program = self._tried(tuple(given), begins=True)
-        if program is not None:
-            self._shapes.setdefault(key, _Shape()).program = program
+        if program is None:
+            return False
+        self._shapes.setdefault(key, _Shape()).program = program
+        return program.is_native
 
     @property
     def due(self) -> bool:
@@ -319,6 +323,11 @@ class Program:
         self._unit, self._constants = unit, constants
         self._native = native
         self._own = threading.local()  # room for native calls
+
+    @property
+    def is_native(self) -> bool:
+        """Whether many steps are native calls."""
+        return self._native is not None
 
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Return what the step computes."""

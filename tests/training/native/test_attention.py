@@ -358,8 +358,9 @@ def test_its_steps_become_programs_of_the_same_numbers(reader: Reader, monkeypat
             super().__init__(*args, **options)
             made.append(self)
 
-        def begin(self, *given: Any) -> None:
+        def begin(self, *given: Any) -> bool:
             """Begin plainly."""
+            return False
 
     monkeypatch.setattr(forms, "StraightStep", Watched)
     found: list[Any] = []

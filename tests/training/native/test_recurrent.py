@@ -86,16 +86,16 @@ def test_a_layer(kind: str, options: dict[str, Any], scale: float, counted: list
 
 
 @pytest.mark.usefixtures("level")
-@pytest.mark.parametrize("inputs", [3, 37])
+@pytest.mark.parametrize(("inputs", "batch"), [(3, 11), (37, 35)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_layers_of_clients_whose_rows_come_in_parts(kind: str, inputs: int) -> None:
-    """Of 3 clients with 48 units, and so many steps that the weights' gradients are added in parts, of odd sizes."""
+def test_layers_of_clients_whose_rows_come_in_parts(kind: str, inputs: int, batch: int) -> None:
+    """Of 3 clients with 48 units, and so many steps or examples that weights' gradients come in parts, of odd sizes."""
     layers = [made(kind, inputs, 48, batch_first=True) for _ in range(3)]
     for number, layer in enumerate(layers):
         for own in layer.parameters():
             own.data *= 1.0 + number
-    x, first = normal(3, 11, 29, inputs, seed=1), normal(2, 3, 11, 48, seed=2)
-    factors, of_cell = normal(3, 11, 29, 48, seed=3), normal(3, 11, 48, seed=4)
+    x, first = normal(3, batch, 29, inputs, seed=1), normal(2, 3, batch, 48, seed=2)
+    factors, of_cell = normal(3, batch, 29, 48, seed=3), normal(3, batch, 48, seed=4)
     names = ("weight_ih_l0", "bias_ih_l0", "weight_hh_l0", "bias_hh_l0")
     stacked = [torch.stack([getattr(layer, name).detach() for layer in layers]) for name in names]
     leaves = [own.clone().requires_grad_() for own in (x, *stacked, *first)]
@@ -164,10 +164,10 @@ def heard(kind: Any, x: Tensor, given: list[Tensor]) -> list[Tensor]:
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_gates_are_heard_position_by_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On three threads, of 26 examples: they make the weights' gradients, and an example has those it has alone."""
+    """On three threads, of 50 examples: they make the weights' gradients, and an example has those it has alone."""
     gates = 16 * (4 if kind == "lstm" else 3)
-    shapes = ((gates, 5), (gates,), (gates, 16), (gates,), (26, 16), (26, 16))
-    given, x = [0.5 * normal(*shape, seed=place) for place, shape in enumerate(shapes)], normal(26, 9, 5, seed=7)
+    shapes = ((gates, 5), (gates,), (gates, 16), (gates,), (50, 16), (50, 16))
+    given, x = [0.5 * normal(*shape, seed=place) for place, shape in enumerate(shapes)], normal(50, 9, 5, seed=7)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     found = heard(kind, x, given)
     leaves = [own[None].requires_grad_() for own in (x, *given)]
@@ -182,9 +182,31 @@ def test_gradients_of_gates_are_heard_position_by_position(kind: str, monkeypatc
     right = [out[0].detach(), last[0].detach(), right[0], *right[5:], *right[1:5]]
     for a, b in zip([*found[:5], *made], right, strict=True):
         assert (a - b).norm() <= 2e-6 * b.norm()
-    for place in (0, 8, 25):
+    for place in (0, 17, 49):
         alone = heard(kind, x[place : place + 1], [*given[:4], *(own[place : place + 1] for own in given[4:])])
         assert all((a[0] == b[place]).all() for a, b in zip(alone, found, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_change_no_number(kind: str) -> None:
+    name: Any = kind
+    gates = 16 * (4 if kind == "lstm" else 3)
+    shapes = ((2, 50, 40, 8), (2, gates, 8), (2, gates), (2, gates, 16), (2, gates), (2, 50, 16), (2, 50, 16))
+    given, before, found = (
+        [normal(*shape, seed=place) for place, shape in enumerate(shapes)],
+        torch.get_num_threads(),
+        [],
+    )
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            leaves = [own.clone().requires_grad_() for own in given]
+            out, last = recur(name, *leaves)
+            found.append([out, last, *torch.autograd.grad(out.square().sum() + last.square().sum(), leaves)])
+    finally:
+        torch.set_num_threads(before)
+    for others in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(others, found[0], strict=True))
 
 
 def test_what_does_not_fit_is_refused() -> None:

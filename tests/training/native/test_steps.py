@@ -1,4 +1,4 @@
-"""Steps of models of texts as lists of native calls: the loop's numbers, whichever way a model is written."""
+"""Steps of models of texts and series as lists of native calls: the loop's numbers, whichever way they are written."""
 
 from __future__ import annotations
 
@@ -95,6 +95,21 @@ class Causal(nn.Module):
         return self.last(x)[:, -1] @ self.embed.weight.t()  # type: ignore[no-any-return]  # as above
 
 
+class Recurrent(nn.Module):
+    """Recurrent layers over a table of characters, or over numbers as they are, and what is made of the states."""
+
+    def __init__(self, layer: nn.RNNBase, read: Callable[[Tensor], Tensor], *, words: bool = True) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, layer.input_size) if words else nn.Identity()
+        self.layer, self.read = layer, read
+        self.out = nn.Linear(layer.hidden_size * (2 if layer.bidirectional else 1), 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        states = self.layer(x if self.layer.batch_first else x.transpose(0, 1))[0]
+        return self.out(self.read(states if self.layer.batch_first else states.transpose(0, 1)))  # type: ignore[no-any-return]  # as above
+
+
 def _mean(x: Tensor) -> Tensor:
     return x.mean(1)
 
@@ -138,10 +153,58 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+NUMBERS = 6
+RECURRENT: dict[str, Callable[[], nn.Module]] = {
+    "an LSTM, the last place": lambda: Recurrent(nn.LSTM(9, 32, batch_first=True), _last),
+    "a GRU, the last place": lambda: Recurrent(nn.GRU(9, 32, batch_first=True), _last),
+    "the first place of an LSTM": lambda: Recurrent(nn.LSTM(9, 32, batch_first=True), _first),
+    "the mean of a GRU": lambda: Recurrent(nn.GRU(16, 48, batch_first=True), _mean),
+    "two places of an LSTM": lambda: Recurrent(nn.LSTM(9, 32, batch_first=True), lambda x: _last(x) + x.mean(1)),
+    "the last place twice": lambda: Recurrent(nn.GRU(9, 32, batch_first=True), lambda x: _last(x) * _last(x)),
+    "no biases": lambda: Recurrent(nn.LSTM(9, 32, batch_first=True, bias=False), _last),
+    "time first": lambda: Recurrent(nn.GRU(9, 32), _last),
+    "two layers of two directions": lambda: Recurrent(nn.LSTM(9, 16, 2, batch_first=True, bidirectional=True), _last),
+    "two directions, one of them for nothing": lambda: Recurrent(
+        nn.GRU(9, 16, batch_first=True, bidirectional=True), lambda x: x[:, -1]
+    ),
+    "a first state of one's own": lambda: Custom(
+        lambda m, x: m.out(m.layer(m.embed(x), torch.zeros(1, len(x), 16))[1][0]),
+        embed=nn.Embedding(WORDS, 7),
+        layer=nn.GRU(7, 16, batch_first=True),
+        out=nn.Linear(16, 5),
+    ),
+    "the last cell": lambda: Custom(
+        lambda m, x: m.out(m.layer(m.embed(x))[1][1][-1]),
+        embed=nn.Embedding(WORDS, 7),
+        layer=nn.LSTM(7, 16, batch_first=True),
+        out=nn.Linear(16, 5),
+    ),
+    "a state that is learnt": lambda: Custom(
+        lambda m, x: m.out(_last(m.layer(m.embed(x), m.first.weight.expand(1, len(x), 16).contiguous())[0])),
+        embed=nn.Embedding(WORDS, 7),
+        layer=nn.GRU(7, 16, batch_first=True),
+        first=nn.Linear(16, 1, bias=False),
+        out=nn.Linear(16, 5),
+    ),
+    "numbers for an LSTM": lambda: Recurrent(nn.LSTM(NUMBERS, 32, batch_first=True), _last, words=False),
+    "numbers for a GRU, a part of them": lambda: Custom(
+        lambda m, x: m.out(_last(m.layer(x[:, 3:, 1:5])[0])),
+        layer=nn.GRU(4, 16, batch_first=True),
+        out=nn.Linear(16, 5),
+    ),
+    "numbers for attention": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.first(x)).mean(1)),
+        first=nn.Linear(NUMBERS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+}
+
+
 def build(name: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(8)
-        return MODELS[name]()
+        return (MODELS | RECURRENT)[name]()
 
 
 def texts(sizes: list[int], classes: int = 5) -> Holdings:
@@ -165,8 +228,31 @@ def test_clients_train_as_in_a_loop(name: str, taken: list[bool]) -> None:
     assert alone.updates[3].tobytes() == own.updates[3].tobytes()
 
 
-def test_no_number_depends_on_threads_or_workers(taken: list[bool]) -> None:
-    module, holdings, chosen = build("norms first, and GELU"), texts([20, 20, 20]), settings(batch_size=20, lr=0.02)
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("name", RECURRENT)
+def test_clients_of_recurrent_layers_train_as_in_a_loop(name: str, taken: list[bool]) -> None:
+    module, chosen = build(name), settings(batch_size=8, lr=0.1)
+    holdings = texts([24, 8, 3, 19])
+    if "numbers" in name:
+        numbers = torch.randn(len(holdings.labels), LENGTH, NUMBERS, generator=torch.Generator().manual_seed(4))
+        holdings = Holdings(features=numbers, labels=holdings.labels, rows=holdings.rows)
+    own = Run(module, holdings, chosen)
+    assert own.form == "vmap"
+    assert taken == [True, True, True]  # as above
+    loop = Run(module, holdings, chosen, form="loop")
+    for client, update in own.updates.items():
+        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
+        np.testing.assert_allclose(own.losses[client], loop.losses[client], rtol=1e-5)
+    alone = Run(module, holdings, chosen, clients=[3])
+    assert alone.updates[3].tobytes() == own.updates[3].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("norms first, and GELU", 20), ("an LSTM, the last place", 50), ("two layers of two directions", 50)],
+)
+def test_no_number_depends_on_threads_or_workers(name: str, batch: int, taken: list[bool]) -> None:
+    module, holdings, chosen = build(name), texts([batch, batch, batch]), settings(batch_size=batch, lr=0.02)
     before, found = torch.get_num_threads(), []
     try:
         for threads, workers in ((1, 1), (3, 1), (2, 2)):

@@ -178,13 +178,15 @@ static window read_window(const idx *v)
  * native/calls.py has the same table. */
 enum { CONVOLVE, KERNEL, SLIDE, SLIDE_BACK, SLIDE_KERNEL, NORM, NORM_BACK, TOTAL, ADD, GATHER, MEAN, MEAN_BACK, LINEAR,
        LINEAR_BACK, ENTROPY, STEP, APART, APART_BACK, APART_KERNEL, PRODUCT, UPRIGHT, SUM_ROWS, ADD_ROW, TIMES, RECTIFY,
-       RECTIFY_BACK, GELU, LAYER_NORM, LAYER_NORM_BACK, LOOK_UP, LOOK_UP_BACK, SCATTER, ZERO, ATTEND, ATTEND_BACK, KINDS };
+       RECTIFY_BACK, GELU, LAYER_NORM, LAYER_NORM_BACK, LOOK_UP, LOOK_UP_BACK, SCATTER, ZERO, ATTEND, ATTEND_BACK, RECUR,
+       RECUR_BACK, KINDS };
 static const struct {
     int arrays, sizes;
 } expected[KINDS] = {{4, 10}, {3, 6}, {4, 11}, {3, 12}, {3, 11}, {6, 6}, {10, 5}, {2, 3}, {3, 1}, {3, 3},
                      {2, 3}, {2, 4}, {4, 3}, {6, 4}, {5, 2}, {3, 1}, {4, 11},
                      {3, 12}, {3, 11}, {4, 8}, {2, 4}, {2, 3}, {3, 2}, {3, 1}, {2, 1},
-                     {3, 1}, {3, 2}, {6, 3}, {8, 2}, {4, 5}, {4, 7}, {2, 13}, {1, 1}, {6, 23}, {8, 23}};
+                     {3, 1}, {3, 2}, {6, 3}, {8, 2}, {4, 5}, {4, 7}, {2, 13}, {1, 1}, {6, 23}, {8, 23},
+                     {FORWARD_ARRAYS, 5}, {BACKWARD_ARRAYS, 6}};
 
 /* Rows of a product by several threads, each with whole tiles. */
 static void multiply_by(const matrices *m, float *const *at, int threads)
@@ -221,6 +223,61 @@ static int attend_by(const idx *v, float *const *at, int back, int threads)
             from[i] = at[i] ? at[i] + first * each[i] : NULL;
         done = done && (back ? active->attend_back(&own, from) : active->attend(&own, from));
     }
+    return done;
+}
+
+/* Recurrent layers of all clients, each part of a client's batch by a thread of its own as far as there are threads. */
+enum { FORWARDS, BACKWARDS, HEARD };
+
+/* How many floats of an array are one example's, or, where examples share it, one client's. */
+typedef struct {
+    idx example, client;
+} share;
+
+static int recur_by(int way, const recurrence *q, float *const *at, int threads)
+{
+    const idx t = q->steps, in = q->inputs, h = q->size, own = (q->gru ? 3 : 4) * h, kept = (q->gru ? 5 : 6) * t * h;
+    const share forward[FORWARD_ARRAYS] = {{t * in, 0}, {0, own * in}, {0, own}, {0, own * h}, {0, own},
+                                           {h, 0}, {h, 0}, {t * h, 0}, {kept, 0}, {h, 0}};
+    const share backward[BACKWARD_ARRAYS] = {{q->last ? h : t * h, 0}, {h, 0}, {t * in, 0}, {0, own * in}, {0, own * h},
+                                             {h, 0}, {kept, 0}, {t * in, 0}, {0, own * in}, {0, own}, {0, own * h},
+                                             {0, own}, {h, 0}, {h, 0}};
+    const share heard[HEARD_ARRAYS] = {{t * h, 0}, {h, 0}, {0, own * in}, {0, own * h}, {kept, 0},
+                                       {t * in, 0}, {4 * t * h, 0}, {h, 0}, {h, 0}};
+    const share *const shares = way == FORWARDS ? forward : way == BACKWARDS ? backward : heard;
+    const int arrays = way == FORWARDS ? FORWARD_ARRAYS : way == BACKWARDS ? BACKWARD_ARRAYS : HEARD_ARRAYS;
+    int (*const loop)(const recurrence *, float *const *) =
+        way == FORWARDS ? active->recur : way == BACKWARDS ? active->recur_back : active->recur_heard;
+    const idx parts = parts_of(q), jobs = q->clients * parts, weights = own * (in + h + 2);
+    float *spare = NULL; /* gradients of the weights of every part */
+    if (way == BACKWARDS && parts > 1 && !(spare = scratch(jobs * weights)))
+        return 0;
+    int done = 1;
+    threads = (int)most(1, least(least(threads, jobs), q->clients * q->batch * t * own * (h + in) / DENSE_PART));
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : done) if (threads > 1)
+    for (idx job = 0; job < jobs; job++) {
+        const idx client = job / parts, part = job % parts, first = q->batch * part / parts;
+        recurrence some = *q;
+        float *from[BACKWARD_ARRAYS];
+        some.clients = 1, some.batch = q->batch * (part + 1) / parts - first;
+        for (int i = 0; i < arrays; i++) {
+            const share s = shares[i];
+            from[i] = at[i] ? at[i] + (s.example ? (client * q->batch + first) * s.example : client * s.client) : NULL;
+        }
+        if (spare)
+            for (idx i = 8, behind = job * weights; i < 12; behind += shares[i++].client)
+                from[i] = spare + behind;
+        done = done && loop(&some, from);
+    }
+    for (idx client = 0; spare && client < q->clients; client++)
+        for (idx i = 8, behind = 0; i < 12; behind += shares[i++].client) {
+            float *to = at[i] + client * shares[i].client;
+            const float *own_parts = spare + client * parts * weights + behind;
+            memcpy(to, own_parts, (size_t)shares[i].client * sizeof *to);
+            for (idx part = 1; part < parts; part++)
+                active->add(to, own_parts + part * weights, to, shares[i].client);
+        }
+    free(spare);
     return done;
 }
 
@@ -262,6 +319,11 @@ static int call_text(idx kind, float *const *at, const idx *v, idx number, int t
         return scatter(at[0], at[1], v, v + 4, v + 8, (float)own), 1;
     case ZERO:
         return memset(at[0], 0, (size_t)v[0] * sizeof(float)), 1;
+    case RECUR:
+    case RECUR_BACK: {
+        const recurrence q = {1, v[0], v[1], v[2], v[3], (int)v[4], kind == RECUR_BACK ? (int)v[5] : 0};
+        return recur_by(kind == RECUR ? FORWARDS : BACKWARDS, &q, at, threads);
+    }
     default:
         return attend_by(v, at, kind == ATTEND_BACK, threads);
     }
@@ -325,7 +387,7 @@ static int call(idx kind, float *const *at, const idx *v, idx number, int thread
 }
 
 #define PLACE_BITS 40 /* of where an array begins; the bits above say in whose memory */
-#define MOST_ARRAYS 10
+#define MOST_ARRAYS BACKWARD_ARRAYS
 #define MOST_SIZES 23
 
 /* Runs a list of calls: for each its kind, its arrays and its sizes. `number` says for the how manieth time, for those
@@ -518,47 +580,21 @@ static PyObject *clipped(PyObject *self, PyObject *const *args, Py_ssize_t given
     return answer(done);
 }
 
-typedef int (*recurrent_loop)(const recurrence *, float *const *);
-
-#define FEWEST 8 /* examples of a thread, which turns all weights for itself */
-
-/* Gives every thread some examples of one client. `each` says how many floats of an array are one example's; of what
- * examples share it is none. */
-static int in_parts(recurrent_loop loop, const recurrence *q, float *const *at, const idx *each, int arrays, int threads)
+/* Forwards, backwards, or backwards for whoever makes the weights' gradients. */
+static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int way)
 {
-    int done = 1;
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : done)
-    for (int part = 0; part < threads; part++) {
-        const idx first = q->batch * part / threads;
-        recurrence own = *q;
-        own.batch = q->batch * (part + 1) / threads - first;
-        float *from[26];
-        for (int i = 0; i < arrays; i++)
-            from[i] = at[i] ? at[i] + first * each[i] : NULL;
-        done = done && (own.batch == 0 || loop(&own, from));
-    }
-    return done;
-}
-
-static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int arrays, int way)
-{
-    idx v[32];
-    float *at[26];
-    if (!integers(args, given, arrays + 7, v))
+    static const int arrays[] = {FORWARD_ARRAYS, BACKWARD_ARRAYS, HEARD_ARRAYS};
+    idx v[BACKWARD_ARRAYS + 7];
+    float *at[BACKWARD_ARRAYS];
+    if (!integers(args, given, arrays[way] + 7, v))
         return NULL;
-    for (int i = 0; i < arrays; i++)
+    for (int i = 0; i < arrays[way]; i++)
         at[i] = (float *)v[i];
-    const idx *s = v + arrays;
-    const recurrence q = {s[0], s[1], s[2], s[3], s[4], (int)s[5]};
-    const idx t = q.steps, in = q.inputs, h = q.size;
-    const idx kept = (q.gru ? 5 : 6) * t * h;
-    const idx forward[FORWARD_ARRAYS] = {t * in, 0, 0, 0, 0, h, h, t * h, kept, h};
-    const idx heard[HEARD_ARRAYS] = {t * h, h, 0, 0, kept, t * in, 4 * t * h, h, h};
-    const recurrent_loop loop = way == 0 ? active->recur : way == 1 ? active->recur_back : active->recur_heard;
-    const int threads = q.clients == 1 && way != 1 ? (int)most(1, least(s[6], q.batch / FEWEST)) : 1;
+    const idx *s = v + arrays[way];
+    const recurrence q = {s[0], s[1], s[2], s[3], s[4], (int)s[5], 0};
     int done;
     Py_BEGIN_ALLOW_THREADS
-    done = threads == 1 ? loop(&q, at) : in_parts(loop, &q, at, way ? heard : forward, arrays, threads);
+    done = recur_by(way, &q, at, (int)most(1, s[6]));
     Py_END_ALLOW_THREADS
     return answer(done);
 }
@@ -566,19 +602,19 @@ static PyObject *recurrent(PyObject *const *args, Py_ssize_t given, int arrays, 
 static PyObject *recur(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
-    return recurrent(args, given, FORWARD_ARRAYS, 0);
+    return recurrent(args, given, FORWARDS);
 }
 
 static PyObject *recur_back(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
-    return recurrent(args, given, BACKWARD_ARRAYS, 1);
+    return recurrent(args, given, BACKWARDS);
 }
 
 static PyObject *recur_heard(PyObject *self, PyObject *const *args, Py_ssize_t given)
 {
     (void)self;
-    return recurrent(args, given, HEARD_ARRAYS, 2);
+    return recurrent(args, given, HEARD);
 }
 
 static PyObject *attentive(PyObject *const *args, Py_ssize_t given, int arrays, int back)

@@ -64,6 +64,11 @@ class Kind(IntEnum):
     ATTEND = 33  # q, k, v, mask, out, weights; texts, heads, queries, keys, width, causal, floats between texts, heads
     #              and places of q, k, v and out, four of the mask, the bits of the scale
     ATTEND_BACK = 34  # grad, q, k, v, weights, grad_q, grad_k, grad_v; the same, of grad in the place of out
+    RECUR = 35  # x, four weights and biases, hidden, cell, out, kept, last; batch, steps, inputs, size, gru
+    RECUR_BACK = (
+        36  # grad, grad_last, x, two weights, hidden, kept, and gradients of x, four weights and biases, hidden
+    )
+    #                  and cell; the same, whether grad is the last step's alone
 
 
 def place(tensor: int, floats: int = 0) -> Place:

@@ -24,11 +24,16 @@
 #define UNITS 16 /* of the state, whose gates lie side by side */
 #define ROWS 128 /* of examples and steps, about, whose share of the weights' gradients is added at once */
 #define ASKED (1 << 16) /* floats that are asked for meanwhile */
+#define PART 16 /* examples of a part of a client's batch, at least */
 
 typedef struct {
     idx clients, batch, steps, inputs, size;
-    int gru;
+    int gru, last; /* last: the state of the last step alone has a gradient, of `size` numbers per example */
 } recurrence;
+
+/* A client's batch is cut into as many parts of their own, however many threads there are: rows that are kept lie part
+ * by part, and gradients of the weights are added up part by part, so that threads change no number. */
+static inline idx parts_of(const recurrence *q) { return most(1, q->batch / PART); }
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -189,43 +194,40 @@ INLINE void NAME(squash)(const recurrence *q, const float *g, const float *befor
     }
 }
 
+/* One client's layer, or of a part of his batch. */
 static TARGET int NAME(recur)(const recurrence *q, float *const *at)
 {
     const idx batch = q->batch, steps = q->steps, inputs = q->inputs, size = q->size, both = size + inputs;
-    const idx own = (q->gru ? 3 : 4) * size, all = batch * size, row = (q->gru ? 5 : 6) * size;
-    float *w = scratch((both + 1) * 4 * size + batch * (4 * UNITS + 2 * both));
+    const idx all = batch * size, row = (q->gru ? 5 : 6) * size, wide = 4 * UNITS;
+    float *w = scratch((both + 1) * 4 * size + batch * (wide + 2 * both));
     if (!w)
         return 0;
-    float *start = w + both * 4 * size, *gates = start + 4 * size, *before = gates + batch * 4 * UNITS;
+    float *start = w + both * 4 * size, *gates = start + 4 * size, *before = gates + batch * wide;
     float *after = before + batch * both; /* state and input of each example */
-    for (idx k = 0; k < q->clients; k++) {
-        const float *x = at[0] + k * steps * batch * inputs;
-        float *out = at[7] + k * steps * all, *kept = at[8] + k * steps * batch * row, *cell = at[9] + k * all;
-        NAME(pack)(q, at[1] + k * own * inputs, at[2] + k * own, at[3] + k * own * size, at[4] + k * own, w, start);
+    const float *x = at[0];
+    float *out = at[7], *kept = at[8], *cell = at[9];
+    NAME(pack)(q, at[1], at[2], at[3], at[4], w, start);
+    for (idx b = 0; b < batch; b++)
+        memcpy(before + b * both, at[5] + b * size, (size_t)size * sizeof *before);
+    memcpy(cell, at[6], (size_t)all * sizeof *cell);
+    for (idx t = 0; t < steps; t++, kept += batch * row) {
         for (idx b = 0; b < batch; b++)
-            memcpy(before + b * both, at[5] + k * all + b * size, (size_t)size * sizeof *before);
-        memcpy(cell, at[6] + k * all, (size_t)all * sizeof *cell);
-        for (idx t = 0; t < steps; t++, kept += batch * row) {
-            for (idx b = 0; b < batch; b++)
-                memcpy(before + b * both + size, x + (b * steps + t) * inputs, (size_t)inputs * sizeof *x);
-            for (idx u = 0; u < size; u += UNITS) {
-                const float *own_w = w + u * 4 * both, *own_start = start + u * 4;
-                const idx wide = 4 * UNITS;
-                NAME(product)(before, both, 1, own_w, wide, own_start, 0, gates, wide, batch, q->gru ? 2 * UNITS : wide,
-                              both);
-                if (q->gru) {
-                    NAME(product)(before, both, 1, own_w + 2 * UNITS, wide, own_start + 2 * UNITS, 0,
-                                  gates + 2 * UNITS, wide, batch, UNITS, size);
-                    NAME(product)(before + size, both, 1, own_w + size * wide + 3 * UNITS, wide, own_start + 3 * UNITS,
-                                  0, gates + 3 * UNITS, wide, batch, UNITS, inputs);
-                }
-                for (idx b = 0; b < batch; b++)
-                    NAME(squash)(q, gates + b * wide, before + b * both + u, cell + b * size + u, kept + b * row + u,
-                                 after + b * both + u, out + (b * steps + t) * size + u);
+            memcpy(before + b * both + size, x + (b * steps + t) * inputs, (size_t)inputs * sizeof *x);
+        for (idx u = 0; u < size; u += UNITS) {
+            const float *own_w = w + u * 4 * both, *own_start = start + u * 4;
+            NAME(product)(before, both, 1, own_w, wide, own_start, 0, gates, wide, batch, q->gru ? 2 * UNITS : wide, both);
+            if (q->gru) {
+                NAME(product)(before, both, 1, own_w + 2 * UNITS, wide, own_start + 2 * UNITS, 0, gates + 2 * UNITS,
+                              wide, batch, UNITS, size);
+                NAME(product)(before + size, both, 1, own_w + size * wide + 3 * UNITS, wide, own_start + 3 * UNITS, 0,
+                              gates + 3 * UNITS, wide, batch, UNITS, inputs);
             }
-            float *swapped = before;
-            before = after, after = swapped;
+            for (idx b = 0; b < batch; b++)
+                NAME(squash)(q, gates + b * wide, before + b * both + u, cell + b * size + u, kept + b * row + u,
+                             after + b * both + u, out + (b * steps + t) * size + u);
         }
+        float *swapped = before;
+        before = after, after = swapped;
     }
     free(w);
     return 1;
@@ -233,8 +235,8 @@ static TARGET int NAME(recur)(const recurrence *q, float *const *at)
 
 /* Gradients of the gates of a step of all examples, before they were squashed, and their sums; `back` becomes what of
  * the state's gradient goes past the gates. */
-static TARGET void NAME(slopes)(const recurrence *q, const float *kept, const float *grad, float *back, float *cell,
-                                float *d, idx dr, float *sums)
+static TARGET void NAME(slopes)(const recurrence *q, const float *kept, const float *grad, idx gr, float *back,
+                                float *cell, float *d, idx dr, float *sums)
 {
     const idx size = q->size, row = (q->gru ? 5 : 6) * size;
     for (idx b = 0; b < q->batch; b++, kept += row, back += size, cell += size, d += dr) {
@@ -266,7 +268,7 @@ static TARGET void NAME(slopes)(const recurrence *q, const float *kept, const fl
             if (grad)
                 __builtin_prefetch(grad + u - size); /* of the step before */
         }
-        grad = grad ? grad + q->steps * size : NULL;
+        grad = grad ? grad + gr : NULL;
     }
 }
 
@@ -326,6 +328,14 @@ static TARGET void NAME(begin)(float *to, const float *from, idx count)
         memset(to, 0, (size_t)count * sizeof *to);
 }
 
+/* The gradient of a step's states, or NULL where there is none. */
+static inline TARGET const float *NAME(of_step)(const recurrence *q, const float *grad, idx t)
+{
+    if (q->last)
+        return t == q->steps - 1 ? grad : NULL;
+    return grad ? grad + t * q->size : NULL;
+}
+
 static TARGET int NAME(recur_back)(const recurrence *q, float *const *at)
 {
     const idx batch = q->batch, steps = q->steps, inputs = q->inputs, size = q->size, wide = 4 * size;
@@ -336,46 +346,42 @@ static TARGET int NAME(recur_back)(const recurrence *q, float *const *at)
     if (!d)
         return 0;
     float *ex = d + rows * wide, *met = ex + rows * padded, *wx = met + rows * both, *gw = wx + wide * padded;
-    float *sums = gw + both * wide;
-    for (idx k = q->clients - 1; k >= 0; k--) { /* rows from the last to the first */
-        const float *grad = at[0] ? at[0] + k * steps * all : NULL, *x = at[2] + k * steps * batch * inputs;
-        const float *whh = at[4] + k * own * size, *kept = at[6] + k * steps * batch * row;
-        float *gx = at[7] ? at[7] + k * steps * batch * inputs : NULL, *gwih = at[8] + k * own * inputs;
-        float *gbih = at[9] + k * own, *gwhh = at[10] + k * own * size, *gbhh = at[11] + k * own;
-        float *back = at[12] + k * all, *cell = at[13] + k * all;
-        if (gx)
-            NAME(pad_inputs)(q, at[3] + k * own * inputs, wx, padded);
-        NAME(begin)(gw, NULL, (both + 1) * wide);
-        NAME(begin)(back, NULL, all);
-        NAME(begin)(cell, at[1] ? at[1] + k * all : NULL, all);
-        for (idx end = steps, first; end > 0; end = first) {
-            first = most(0, end - some);
-            const idx count = (end - first) * batch;
-            for (idx t = end - 1; t >= first; t--) {
-                float *own_d = d + (t - first) * batch * wide;
-                NAME(slopes)(q, kept + t * batch * row, grad ? grad + t * size : NULL, back, cell, own_d, wide, sums);
-                NAME(product)(own_d, wide, 1, whh, size, q->gru ? back : NULL, size, back, size, batch, size, own);
-            }
-            NAME(meet)(q, kept, at[5] + k * all, x, first, end, met);
-            NAME(add_weights)(q, met, d, gw, count, at[6], kept + first * batch * row);
-            if (!gx)
-                continue;
-            NAME(product)(d, wide, 1, wx, padded, NULL, 0, ex, padded, count, padded, shared);
-            if (q->gru)
-                NAME(product)(d + 3 * size, wide, 1, wx + 3 * size * padded, padded, ex, padded, ex, padded, count,
-                              padded, size);
-            for (idx t = first; t < end; t++)
-                for (idx b = 0; b < batch; b++)
-                    memcpy(gx + (b * steps + t) * inputs, ex + ((t - first) * batch + b) * padded,
-                           (size_t)inputs * sizeof *gx);
+    float *sums = gw + both * wide, *gx = at[7], *gwih = at[8], *gbih = at[9], *gwhh = at[10], *gbhh = at[11];
+    float *back = at[12], *cell = at[13];
+    const float *grad = at[0], *x = at[2], *whh = at[4], *kept = at[6];
+    if (gx)
+        NAME(pad_inputs)(q, at[3], wx, padded);
+    NAME(begin)(gw, NULL, (both + 1) * wide);
+    NAME(begin)(back, NULL, all);
+    NAME(begin)(cell, at[1], all);
+    for (idx end = steps, first; end > 0; end = first) { /* rows from the last to the first */
+        first = most(0, end - some);
+        const idx count = (end - first) * batch;
+        for (idx t = end - 1; t >= first; t--) {
+            float *own_d = d + (t - first) * batch * wide;
+            NAME(slopes)(q, kept + t * batch * row, NAME(of_step)(q, grad, t), q->last ? size : steps * size, back, cell,
+                         own_d, wide, sums);
+            NAME(product)(own_d, wide, 1, whh, size, q->gru ? back : NULL, size, back, size, batch, size, own);
         }
-        NAME(turn)(gw, wide, size, own, gwhh, size);
-        NAME(turn)(gw + size * wide, wide, inputs, shared, gwih, inputs);
+        NAME(meet)(q, kept, at[5], x, first, end, met);
+        NAME(add_weights)(q, met, d, gw, count, at[6], kept + first * batch * row);
+        if (!gx)
+            continue;
+        NAME(product)(d, wide, 1, wx, padded, NULL, 0, ex, padded, count, padded, shared);
         if (q->gru)
-            NAME(turn)(gw + size * wide + 3 * size, wide, inputs, size, gwih + shared * inputs, inputs);
-        for (idx g = 0; g < own; g++)
-            gbhh[g] = sums[g], gbih[g] = sums[NAME(column)(q, g)];
+            NAME(product)(d + 3 * size, wide, 1, wx + 3 * size * padded, padded, ex, padded, ex, padded, count, padded,
+                          size);
+        for (idx t = first; t < end; t++)
+            for (idx b = 0; b < batch; b++)
+                memcpy(gx + (b * steps + t) * inputs, ex + ((t - first) * batch + b) * padded,
+                       (size_t)inputs * sizeof *gx);
     }
+    NAME(turn)(gw, wide, size, own, gwhh, size);
+    NAME(turn)(gw + size * wide, wide, inputs, shared, gwih, inputs);
+    if (q->gru)
+        NAME(turn)(gw + size * wide + 3 * size, wide, inputs, size, gwih + shared * inputs, inputs);
+    for (idx g = 0; g < own; g++)
+        gbhh[g] = sums[g], gbih[g] = sums[NAME(column)(q, g)];
     free(d);
     return 1;
 }
@@ -392,7 +398,8 @@ static TARGET int NAME(recur_heard)(const recurrence *q, float *const *at)
     NAME(begin)(back, NULL, all);
     NAME(begin)(cell, at[1], all);
     for (idx t = steps - 1; t >= 0; t--) {
-        NAME(slopes)(q, kept + t * batch * row, grad ? grad + t * size : NULL, back, cell, d + t * wide, apart, NULL);
+        NAME(slopes)(q, kept + t * batch * row, NAME(of_step)(q, grad, t), steps * size, back, cell, d + t * wide, apart,
+                     NULL);
         NAME(product)(d + t * wide, apart, 1, whh, size, q->gru ? back : NULL, size, back, size, batch, size, own);
     }
     if (!gx)

@@ -1,7 +1,8 @@
 """LSTM and GRU layers of one direction by native kernels, for one client or many.
 
 PyTorch's LSTM on a CPU reaches half of a core's arithmetic, and its GRU calls some thousand operations per step. Here a
-layer is one call forwards and one backwards.
+layer is one call forwards and one backwards. They are operations of torch's library, so that whoever follows a step
+sees them, but for those whose weights' gradients somebody else makes.
 """
 
 from __future__ import annotations
@@ -15,19 +16,31 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from tacit.training import native
-from tacit.training.native import LANES, addresses
+from tacit.training.native import LANES, addresses, readable
+
+PART = 16  # examples, at least, of a part of a batch that a thread computes; as in recurrence.h
+
+_OPERATIONS: Any = torch.library.Library("tacit", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch gives it no types
+_OPERATIONS.define(
+    "recur(Tensor x, Tensor weight_ih, Tensor bias_ih, Tensor weight_hh, Tensor bias_hh, Tensor hidden, Tensor cell, "
+    "bool gru) -> (Tensor, Tensor, Tensor)"
+)
+_OPERATIONS.define(
+    "recur_back(Tensor? grad, Tensor? last, Tensor x, Tensor weight_ih, Tensor weight_hh, Tensor hidden, Tensor kept, "
+    "bool gru, bool wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
 
 
 def suits(kind: str, size: int, *values: Tensor) -> bool:
-    """Return whether the kernels can compute a layer with states of ``size``, given its inputs and parameters.
-
-    Under a mode that follows operations they don't, as nothing would be seen, but under one that says ``whole_layers``.
-    """
+    """Return whether the kernels can compute a layer with states of ``size``, given its inputs and parameters."""
     if kind not in ("lstm", "gru") or size % LANES or not native.available():
         return False
-    mode = _get_current_dispatch_mode()
-    seen = mode is None or getattr(mode, "whole_layers", False)
-    return seen and all(value.dtype == torch.float32 and value.is_cpu and value.numel() > 0 for value in values)
+    return all(value.dtype == torch.float32 and value.is_cpu and value.numel() > 0 for value in values)
+
+
+def unseen() -> bool:
+    """Return whether nobody follows operations, who would not see those of :func:`recur_heard`."""
+    return _get_current_dispatch_mode() is None
 
 
 def recur(
@@ -53,7 +66,6 @@ def recur(
         cell: the first cells, ``(K, B, H)``; a GRU has none and returns them.
     """
     given = (weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell)
-    _check(kind, x, given)
     found: tuple[Tensor, ...] = _Layer.apply(kind, x, *given)  # type: ignore[no-untyped-call]  # torch gives it no types
     return found[0], found[1]
 
@@ -96,23 +108,59 @@ def _check(kind: str, x: Tensor, given: Sequence[Tensor]) -> None:
         raise ValueError("recur: expected float32 on a CPU that has the native kernels, and an LSTM or a GRU")
 
 
-def _forwards(kind: str, x: Tensor, given: Sequence[Tensor], threads: int) -> tuple[Tensor, Tensor, Tensor]:
+def _forwards(
+    x: Tensor, weight_ih: Tensor, bias_ih: Tensor, weight_hh: Tensor, bias_hh: Tensor, hidden: Tensor, cell: Tensor,
+    gru: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return outputs and last cells, and what the way back needs, in rows that the kernels know."""
-    x, *given = (own.contiguous() for own in (x, *given))
+    given = (weight_ih, bias_ih, weight_hh, bias_hh, hidden, cell)
+    _check("gru" if gru else "lstm", x, given)
+    x, *own = (part.contiguous() for part in (x, *given))
     clients, batch, steps, inputs = x.shape
-    size, gru = given[2].shape[2], kind == "gru"
+    size = weight_hh.shape[2]
     out = x.new_empty(clients, batch, steps, size)
     kept = x.new_empty(clients, steps, batch, (5 if gru else 6) * size)
-    last = torch.empty_like(given[5])
-    where = addresses(x, *given, out, kept, last)
-    native.kernels.recur(*where, clients, batch, steps, inputs, size, int(gru), threads)
+    last = torch.empty_like(own[5])
+    where = addresses(x, *own, out, kept, last)
+    native.kernels.recur(*where, clients, batch, steps, inputs, size, int(gru), torch.get_num_threads())
     return out, last, kept
+
+
+def _backwards(
+    grad: Tensor | None, last: Tensor | None, x: Tensor, weight_ih: Tensor, weight_hh: Tensor, hidden: Tensor,
+    kept: Tensor, gru: bool, wanted: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the gradients of everything that :func:`_forwards` takes; that of the inputs is empty if not wanted."""
+    clients, batch, steps, inputs = x.shape
+    size, gates = weight_hh.shape[2], weight_ih.shape[1]
+    states, firsts = (clients, batch, steps, size), (clients, batch, size)
+    shapes = (*((own, size_of) for own, size_of in ((grad, states), (last, firsts)) if own is not None),)
+    shapes += ((kept, (clients, steps, batch, (5 if gru else 6) * size)), (hidden, firsts))
+    shapes += ((weight_ih, (clients, gates, inputs)), (weight_hh, (clients, (3 if gru else 4) * size, size)))
+    if any(own.shape != expected for own, expected in shapes) or weight_ih.shape[1] != weight_hh.shape[1]:
+        raise ValueError(f"recur_back: {[tuple(own.shape) for own, _ in shapes]} don't fit {tuple(x.shape)}")
+    if size % LANES or not readable(*(own for own, _ in shapes), x) or not x.numel():
+        raise ValueError("recur_back: expected float32 on a CPU that has the native kernels")
+    x, weight_ih, weight_hh, hidden, kept = (own.contiguous() for own in (x, weight_ih, weight_hh, hidden, kept))
+    grad, last = (None if own is None else own.contiguous() for own in (grad, last))
+    grad_x = torch.empty_like(x) if wanted else None
+    weights = torch.empty_like(weight_ih), torch.empty_like(weight_hh)
+    biases = x.new_empty(clients, gates), x.new_empty(clients, gates)
+    of_hidden, cell = torch.empty_like(hidden), torch.empty_like(hidden)
+    where = addresses(grad, None if gru else last, x, weight_ih, weight_hh, hidden, kept, grad_x)
+    where += addresses(weights[0], biases[0], weights[1], biases[1], of_hidden, cell)
+    native.kernels.recur_back(*where, clients, batch, steps, inputs, size, int(gru), torch.get_num_threads())
+    if gru:
+        cell = torch.zeros_like(cell) if last is None else last.clone()
+    found = x.new_empty(0) if grad_x is None else grad_x
+    return found, weights[0], biases[0], weights[1], biases[1], of_hidden, cell
 
 
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(kind: str, x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        return _forwards(kind, x, given, threads=1)
+        found: tuple[Tensor, ...] = torch.ops.tacit.recur(x, *given, kind == "gru")
+        return found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -125,19 +173,9 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, weight_ih, weight_hh, hidden, kept = (own.contiguous() for own in ctx.saved_tensors)
-        clients, batch, steps, inputs = x.shape
-        size, gru = weight_hh.shape[2], ctx.kind == "gru"
-        grad, last = (None if own is None else own.contiguous() for own in outputs[:2])
-        grad_x = torch.empty_like(x) if ctx.needs_input_grad[1] else None
-        grad_weights = torch.empty_like(weight_ih), torch.empty_like(weight_hh)
-        grad_biases = x.new_empty(2, clients, weight_ih.shape[1])
-        of_hidden, cell = x.new_empty(2, clients, batch, size)
-        where = addresses(grad, None if gru else last, x, weight_ih, weight_hh, hidden, kept, grad_x)
-        where += addresses(grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], of_hidden, cell)
-        native.kernels.recur_back(*where, clients, batch, steps, inputs, size, int(gru), 1)
-        of_cell = last if gru else cell
-        return None, grad_x, grad_weights[0], grad_biases[0], grad_weights[1], grad_biases[1], of_hidden, of_cell
+        wanted = ctx.needs_input_grad[1]
+        found = torch.ops.tacit.recur_back(*outputs[:2], *ctx.saved_tensors, ctx.kind == "gru", wanted)
+        return None, found[0] if wanted else None, *found[1:]
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], kind: str, *values: Tensor) -> tuple[Any, Any]:
@@ -147,13 +185,13 @@ class _Layer(torch.autograd.Function):
 
 
 class _Heard(torch.autograd.Function):
-    """One client's layer. What is kept lies in parts of the batch, one for each thread, forwards and backwards."""
+    """One client's layer."""
 
     @staticmethod
     def forward(ctx: Any, kind: str, x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
-        weights, threads = given[2:], torch.get_num_threads()
-        out, last, kept = _forwards(kind, x[None], [own[None] for own in weights], threads)
-        ctx.kind, ctx.shape, ctx.threads = kind, x.shape, threads
+        weights = given[2:]
+        out, last, kept = torch.ops.tacit.recur(x[None], *(own[None] for own in weights), kind == "gru")
+        ctx.kind, ctx.shape = kind, x.shape
         ctx.save_for_backward(weights[0], weights[2], kept)
         ctx.set_materialize_grads(False)
         return out.squeeze_(0), last.squeeze_(0)  # no views: models may write over what a layer returns
@@ -169,7 +207,7 @@ class _Heard(torch.autograd.Function):
         gates = weight_ih.new_empty(batch, steps, 4 * size)
         hidden, cell = weight_ih.new_empty(2, batch, size)
         where = addresses(grad, None if gru else last, weight_ih, weight_hh, kept, grad_x, gates, hidden, cell)
-        native.kernels.recur_heard(*where, 1, batch, steps, inputs, size, int(gru), ctx.threads)
+        native.kernels.recur_heard(*where, 1, batch, steps, inputs, size, int(gru), torch.get_num_threads())
         of_cell = last if gru else cell
         of_input, of_state = gates, gates
         if gru:  # n has a gradient by what the input gives, and another by what the state does
@@ -183,3 +221,8 @@ def among_clients(info: Any, places: Sequence[int | None], values: Sequence[Tens
         (value.expand(info.batch_size, *value.shape) if place is None else value.movedim(place, 0)).flatten(0, 1)
         for value, place in zip(values, places, strict=True)
     ]
+
+
+_OPERATIONS.impl("recur", _forwards, "CPU")
+_OPERATIONS.impl("recur_back", _backwards, "CPU")
+RECUR, RECUR_BACK = (getattr(torch.ops.tacit, name).default for name in ("recur", "recur_back"))

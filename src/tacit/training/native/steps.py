@@ -1,9 +1,10 @@
 """Many steps of plain SGD of one client as one list of native calls, made of a step that was followed.
 
 A step of a transformer that was written down (:mod:`tacit.training.straight`) is some three hundred operations of
-torch's, most of them views. Here what computes is a native call, what only looks at numbers in another way is an
-address, and an array lies where another lay that nobody needs any more. Python's lock is needed to begin and to end
-only, whichever operations there are, and products read their matrices as they lie.
+torch's, most of them views; a recurrent network's are few, and what is around its layers is a fifth of its time. Here
+what computes is a native call, what only looks at numbers in another way is an address, and an array lies where another
+lay that nobody needs any more. Python's lock is needed to begin and to end only, whichever operations there are, and
+products read their matrices as they lie.
 
 Sums are added up in another order than torch's: like programs that leave places out (:mod:`tacit.training.narrow`) a
 list is made before the first step, or never. Operations that have no rule here leave the step to TorchScript.
@@ -25,6 +26,7 @@ from tacit.training.native import LANES, available
 from tacit.training.native.attention import ATTEND, ATTEND_BACK, GELU
 from tacit.training.native.calls import Calls, Kind, Place, Room, place
 from tacit.training.native.linear import LINEAR, LINEAR_BACK
+from tacit.training.native.recurrent import RECUR, RECUR_BACK
 
 _ROOM, _FEATURES, _LABELS, _ROWS, _TOTAL, _RATE, _FIRST = range(7)  # tensors; parameters come behind, then constants
 _STEPS = 8  # of a call: between calls whoever wants to stop a run is heard
@@ -42,6 +44,7 @@ class Buffer:
 
     floats: int = 0
     given: int | None = None
+    part: tuple[Value, Tensor] | None = None  # what it is where it is not zero, and how that part of it lies
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,7 @@ class Chances:
 
 Known: TypeAlias = "Value | Same | Chances | list[Known] | None"
 Where: TypeAlias = "tuple[Buffer, int] | None"
+_Call: TypeAlias = "tuple[Kind, list[Where], list[int]]"
 
 
 class NativeSteps:
@@ -89,7 +93,7 @@ class NativeSteps:
     def __init__(self, sheet: _Sheet) -> None:
         self._calls, self._floats = sheet.written()
         self._constants = sheet.constants
-        self._classes, self._words = sheet.classes, min(sheet.tables, default=0)
+        self._ends = ((_LABELS, sheet.classes), *((_FEATURES, rows) for rows in sheet.tables))
         self._room = torch.empty(0)
 
     def descend(
@@ -99,7 +103,7 @@ class NativeSteps:
 
         Args:
             parameters: moved in place.
-            features: what the rows point to; whole numbers.
+            features: what the rows point to.
             labels: the same.
             rows: of the examples.
             rate: the learning rate.
@@ -108,15 +112,15 @@ class NativeSteps:
         tensors = (features, labels, rows, total, *parameters)
         if not all(own.is_contiguous() for own in tensors) or total.dtype != torch.float32:
             return False
-        chosen = rows.flatten()
-        for numbers, end in ((labels, self._classes), (features, self._words)):
-            least, most = torch.aminmax(numbers.index_select(0, chosen))
-            if int(least) < 0 or int(most) >= end:  # torch says what is wrong
-                return False
         step = torch.tensor([rate], dtype=torch.float32, device="cpu")
         if len(self._room) < self._floats:
             self._room = torch.empty(self._floats, dtype=torch.float32, device="cpu")
         given = [self._room, features, labels, rows, total, step, *parameters, *self._constants]
+        chosen = rows.flatten()
+        for number, end in self._ends:
+            least, most = torch.aminmax(given[number].index_select(0, chosen))
+            if int(least) < 0 or int(most) >= end:  # torch says what is wrong
+                return False
         threads = torch.get_num_threads()
         for some in torch.split(rows, _STEPS):
             given[_ROWS] = some
@@ -132,8 +136,8 @@ def native_steps(graph: fx.GraphModule, example: Sequence[Tensor]) -> Callable[[
         example: what it was followed with.
     """
     *parameters, features, labels, _ = example
-    kinds = features.dtype, labels.dtype, labels.dim(), len(labels)
-    if not available() or kinds != (torch.int64, torch.int64, 2, 1):
+    kinds = labels.dtype, labels.dim(), len(labels)
+    if not available() or kinds != (torch.int64, 2, 1) or features.dtype not in (torch.int64, torch.float32):
         return None
     if any(own.dtype != torch.float32 for own in parameters):
         return None
@@ -156,7 +160,7 @@ class _Sheet:
         self.constants: list[Tensor] = []
         self.classes = 0
         self.tables: list[int] = []  # rows of those that features point to
-        self._calls: list[tuple[Kind, list[Where], list[int]]] = []
+        self._calls: list[_Call] = []
         self._gradients = self._followed()
 
     def _followed(self) -> list[Value]:
@@ -181,7 +185,7 @@ class _Sheet:
 
     def written(self) -> tuple[Calls, int]:
         """Return the list, with arrays where there is room as long as they are needed, and how much room it takes."""
-        calls = list(self._calls)
+        calls = _needed(self._calls, self._gradients)
         for number, gradient in enumerate(self._gradients):
             arrays = gradient.at, (Buffer(given=_RATE), 0), (Buffer(given=_FIRST + number), 0)
             calls.append((Kind.STEP, list(arrays), [gradient.like.numel()]))
@@ -206,8 +210,14 @@ class _Sheet:
         found: list[Known] = [Value(Buffer(given=_FIRST + number), _like(own)) for number, own in parts]
         if any(not own.is_contiguous() for own in self._example):
             raise NoRule("a tensor that does not lie in order")
-        data = zip((_FEATURES, _LABELS), self._example[-3:-1], strict=True)
-        return [*found, *(Value(Buffer(given=number), _like(own)) for number, own in data), None]
+        features, labels = self._example[-3:-1]
+        if features.dtype == torch.float32:
+            x = self.new(*features.shape)
+            rows = (Buffer(given=_FEATURES), 0), (Buffer(given=_ROWS), 0), x.at
+            self.add(Kind.GATHER, rows, [labels.shape[1], 1, self.numbers])
+        else:
+            x = Value(Buffer(given=_FEATURES), _like(features))
+        return [*found, x, Value(Buffer(given=_LABELS), _like(labels)), None]
 
     def constant(self, own: Tensor) -> Value:
         """Return a tensor that is the same in every step."""
@@ -241,18 +251,24 @@ class _Sheet:
         """Return a new tensor."""
         return Value(Buffer(floats=math.prod(shape)), torch.empty(shape, device="meta"))
 
-    def copied(self, own: Value, to: Value, factor: float = 1.0) -> Value:
-        """Copy numbers, times a factor, to where ``to`` lies."""
+    def copied(self, own: Value, to: Value, factor: float = 1.0, turned: Sequence[int] = ()) -> Value:
+        """Copy numbers, times a factor, to where ``to`` lies; along axes that are turned the last come first."""
         shape: list[int] = []
         apart: list[int] = []
         there: list[int] = []
-        for size, one, other in zip(own.shape, own.like.stride(), to.like.stride(), strict=True):
+        buffer, first = own.at
+        for axis, (size, step, other) in enumerate(zip(own.shape, own.like.stride(), to.like.stride(), strict=True)):
             if size == 1:
                 continue
+            one = step
+            if axis in turned:
+                one, first = -step, first + (size - 1) * step
             if shape and apart[-1] == size * one and there[-1] == size * other:
                 shape[-1], apart[-1], there[-1] = shape[-1] * size, one, other
             else:
                 shape, apart, there = [*shape, size], [*apart, one], [*there, other]
+        if len(shape) > _AXES and turned:
+            raise NoRule("too many axes")
         if len(shape) > _AXES:
             axis = min(range(own.like.dim()), key=lambda number: (own.shape[number] == 1, own.shape[number]))
             for parts in zip(own.like.unbind(axis), to.like.unbind(axis), strict=True):
@@ -262,7 +278,7 @@ class _Sheet:
         sizes = [*[1] * empty, *shape, *[0] * empty, *apart, *[0] * empty, *there]
         if not shape:  # one number
             sizes[7] = sizes[11] = 1
-        self.add(Kind.SCATTER, [own.at, to.at], [*sizes, _bits(factor)])
+        self.add(Kind.SCATTER, [(buffer, first), to.at], [*sizes, _bits(factor)])
         return to
 
     def _in_order(self, own: Value) -> Value:
@@ -271,6 +287,19 @@ class _Sheet:
     def in_order(self, own: Known) -> Value:
         """Return a tensor whose numbers lie one behind the other."""
         return self._in_order(_numbers(own))
+
+
+def _needed(calls: Sequence[_Call], results: Sequence[Value]) -> list[_Call]:
+    """Return calls without those that zero or copy numbers for nobody."""
+    read, found = {own.buffer for own in results}, []
+    for call in reversed(calls):
+        kind, arrays, _ = call
+        moves = kind in (Kind.ZERO, Kind.SCATTER)
+        if moves and arrays[-1] is not None and arrays[-1][0] not in read and arrays[-1][0].given is None:
+            continue
+        read |= {at[0] for at in (arrays[:-1] if moves else arrays) if at is not None}
+        found.append(call)
+    return found[::-1]
 
 
 def _like(own: Tensor) -> Tensor:
@@ -382,11 +411,14 @@ def _divide(sheet: _Sheet, a: Known, by: Any) -> Known:
 
 def _sum(sheet: _Sheet, a: Known, axes: Sequence[int], keep: bool = False) -> Known:
     own = sheet.in_order(a)
-    if list(axes) != [0]:
+    summed = {axis % own.like.dim() for axis in axes} or {*range(own.like.dim())}
+    if math.prod(size for axis, size in enumerate(own.shape[: max(summed)]) if axis not in summed) != 1:
         raise NoRule("a sum over other axes")
-    out = sheet.new(*own.shape[1:])
-    sheet.add(Kind.SUM_ROWS, [own.at, out.at], [own.shape[0], out.like.numel(), out.like.numel()])
-    return Value(out.buffer, out.like[None]) if keep else out
+    out = sheet.new(*(size for axis, size in enumerate(own.shape) if axis not in summed))
+    rows = math.prod(own.shape[axis] for axis in summed)
+    sheet.add(Kind.SUM_ROWS, [own.at, out.at], [rows, out.like.numel(), out.like.numel()])
+    shape = [1 if axis in summed else size for axis, size in enumerate(own.shape)]
+    return Value(out.buffer, out.like.view(shape)) if keep else out
 
 
 def _mean(sheet: _Sheet, a: Known, axes: Sequence[int], keep: bool = False) -> Known:
@@ -540,6 +572,53 @@ def _attend_back(
     return list(found)
 
 
+def _recur(sheet: _Sheet, *given: Any) -> Known:
+    gru = bool(given[7])
+    x, *own = (sheet.in_order(part) for part in given[:7])
+    clients, batch, steps, inputs = x.shape
+    size = own[2].shape[2]
+    if clients != 1:
+        raise NoRule("layers of several clients")
+    out, last = sheet.new(1, batch, steps, size), sheet.new(1, batch, size)
+    kept = sheet.new(1, steps, batch, (5 if gru else 6) * size)
+    arrays = [part.at for part in (x, *own, out, kept, last)]
+    sheet.add(Kind.RECUR, arrays, [batch, steps, inputs, size, int(gru)])
+    return [out, last, kept]
+
+
+def _recur_back(sheet: _Sheet, grad: Known, last: Known, *given: Any) -> Known:
+    *parts, gru, wanted = given
+    x, weight_ih, weight_hh, hidden, _ = own = [sheet.in_order(part) for part in parts]
+    _, batch, steps, inputs = x.shape
+    size, gates = weight_hh.shape[2], weight_ih.shape[1]
+    slope, alone = None if grad is None else _numbers(grad), False
+    if slope is not None and slope.buffer.part is not None:  # of texts of which the last place is looked at
+        part, lies = slope.buffer.part
+        end = slope.like[0].select(1, steps - 1)
+        alone = (end.shape, end.stride(), end.storage_offset()) == (lies.shape, lies.stride(), lies.storage_offset())
+        slope = part if alone else slope
+    shapes = (x.shape, weight_ih.shape, (1, gates), weight_hh.shape, (1, gates), hidden.shape, hidden.shape)
+    outs = [sheet.new(*shape) if number or wanted else None for number, shape in enumerate(shapes)]
+    arrays: list[Where] = [None if slope is None else sheet.in_order(slope).at]
+    arrays += [None if last is None or gru else sheet.in_order(last).at, *(part.at for part in own)]
+    arrays += [None if part is None else part.at for part in outs]
+    sheet.add(Kind.RECUR_BACK, arrays, [batch, steps, inputs, size, int(gru), int(alone)])
+    return [*outs[:6], last if gru else outs[6]]
+
+
+def _flip(sheet: _Sheet, own: Known, axes: Sequence[int]) -> Known:
+    found = _numbers(own)
+    return sheet.copied(found, sheet.new(*found.shape), turned=[axis % found.like.dim() for axis in axes])
+
+
+def _zeros(sheet: _Sheet, shape: Sequence[int], dtype: torch.dtype | None = None, **_: Any) -> Known:
+    return sheet.constant(torch.zeros(shape, dtype=dtype, device="cpu"))
+
+
+def _new_zeros(sheet: _Sheet, own: Known, shape: Sequence[int], dtype: torch.dtype | None = None, **_: Any) -> Known:
+    return _zeros(sheet, shape, dtype or _numbers(own).like.dtype)
+
+
 def _join(sheet: _Sheet, parts: Sequence[Known], axis: int = 0, *, stack: bool = False) -> Known:
     own = [_numbers(part) for part in parts]
     if stack:
@@ -574,9 +653,10 @@ def _reshape(sheet: _Sheet, own: Known, shape: Sequence[int]) -> Known:
 
 def _part_back(sheet: _Sheet, grad: Known, sizes: Sequence[int], view: Callable[[Tensor], Tensor]) -> Known:
     """Return a gradient of all zeros but for a part."""
-    out = sheet.new(*sizes)
+    own, out = _numbers(grad), sheet.new(*sizes)
     sheet.add(Kind.ZERO, [out.at], [out.like.numel()])
-    sheet.copied(_numbers(grad), Value(out.buffer, view(out.like)))
+    out.buffer.part = own, view(out.like)
+    sheet.copied(own, Value(out.buffer, view(out.like)))
     return out
 
 
@@ -654,9 +734,14 @@ _RULES: dict[Any, Callable[..., Known]] = {
     _ATEN.nll_loss_backward.default: _losses_back,
     _ATEN._log_softmax_backward_data.default: _log_softmax_back,
     _ATEN.ones_like.default: _ones,
+    _ATEN.flip.default: _flip,
+    _ATEN.zeros.default: _zeros,
+    _ATEN.new_zeros.default: _new_zeros,
     ATTEND: _attend,
     ATTEND_BACK: _attend_back,
     GELU: _bend,
     LINEAR: _layer,
     LINEAR_BACK: _layer_back,
+    RECUR: _recur,
+    RECUR_BACK: _recur_back,
 }
