@@ -10,7 +10,7 @@ import torch
 import tacit
 from tacit.runs import environment
 from tacit.runs.journal import Environment, Split
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 
 
 def _holdings(labels: torch.Tensor, *rows: list[int]) -> Holdings:

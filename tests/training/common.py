@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.hooks import Hooks
 from tacit.training.settings import LocalTraining, Loss, cross_entropy

@@ -10,12 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from tacit.training.batches import Holdings
 from tacit.training.captured import CapturedTrainer
-from tacit.training.cohort import Chunk, Holdings, StackedTrainer
+from tacit.training.cohort import Chunk
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.parameters import Parameters
 from tacit.training.program import graph_of, trace
 from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.training.stacked import StackedTrainer
 
 SETTINGS = LocalTraining(epochs=2, batch_size=4, lr=0.1)
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
-from tacit.training.cohort import Chunk, Holdings, Trained
+from tacit.training.batches import Holdings
+from tacit.training.cohort import Chunk, Trained
 from tacit.training.cost import Cost, cost_of
 from tacit.training.forms import cohort_trainer
 from tacit.training.lanes.network import vectorised

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.tasks.models import build
 from tacit.training import cost
+from tacit.training.batches import Holdings
 from tacit.training.captured import CapturedTrainer, _streams, capture_stream
-from tacit.training.cohort import Holdings, Moved
+from tacit.training.cohort import Moved
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.private.clipping import Clipping

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tacit.training import group_norm
-from tacit.training.cohort import Holdings, StackedTrainer
+from tacit.training.batches import Holdings
 from tacit.training.group_norm import normalised, reads
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.parameters import Parameters
@@ -24,6 +24,7 @@ from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import FORMS, PrivateGradient
 from tacit.training.program import graph_of, trace
 from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.training.stacked import StackedTrainer
 
 on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")]
 gpu = lambda test: on_a_gpu[0](on_a_gpu[1](test))  # noqa: E731 - both marks

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training.cohort import CohortTrainer, Holdings
+from tacit.training.batches import Holdings
+from tacit.training.cohort import CohortTrainer
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 

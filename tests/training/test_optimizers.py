@@ -13,7 +13,8 @@ from torch import nn
 
 import tacit
 from tacit.errors import ConfigError
-from tacit.training.cohort import Holdings, learning_rate
+from tacit.training.batches import Holdings
+from tacit.training.cohort import learning_rate
 from tacit.training.forms import cohort_trainer
 from tacit.training.settings import LocalTraining, cross_entropy
 from tacit.vectors import Vector

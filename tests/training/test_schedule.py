@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from tacit.errors import DataError
-from tacit.training.cohort import Holdings, Schedule, StackedTrainer, schedule
+from tacit.training.batches import Holdings, Schedule, schedule
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.training.stacked import StackedTrainer
 from tacit.training.vmapped import VmappedNetwork
 from tests.training.common import make_holdings
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.straight import StraightStep

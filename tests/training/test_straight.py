@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tacit.errors import ConfigError
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.forms import Form, cohort_trainer
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient

@@ -23,7 +23,7 @@ from tacit.audit.event import Rows
 from tacit.audit.subject import Pair, Subject
 from tacit.errors import RunError
 from tacit.randomness import Randomness
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.private.clients import PrivateClients
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.steps import PoissonBatches

@@ -19,7 +19,7 @@ from tacit.randomness import Randomness
 from tacit.runs.job import Job
 from tacit.runs.journal import Environment, Split, Start
 from tacit.runs.run import is_own
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.lanes import network as lanes
 
 _MOST_CELLS = 50_000  # a larger table of clients and classes is left out of the journal; the sizes stay

@@ -28,7 +28,8 @@ from tacit.tasks import catalogue, models, partition, tables
 from tacit.tasks.data import DataSet
 from tacit.tasks.features import Features
 from tacit.tasks.tables import Encoding
-from tacit.training.cohort import CohortTrainer, Holdings
+from tacit.training.batches import Holdings
+from tacit.training.cohort import CohortTrainer
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import cohort_trainer
 from tacit.training.hooks import Hooks

@@ -12,7 +12,7 @@ import torch
 
 from tacit.errors import ConfigError
 from tacit.tasks import models
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.forms import cohort_trainer
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient

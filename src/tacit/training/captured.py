@@ -22,9 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.training.cohort import Chunk, Holdings, Moved, Schedule, Stack, StackedTrainer, Trained, on_host, schedule
+from tacit.training.batches import Holdings, Schedule, schedule
+from tacit.training.cohort import Chunk, Moved, Trained, on_host
 from tacit.training.parameters import held_by, hooked
 from tacit.training.settings import LocalTraining
+from tacit.training.stacked import Stack, StackedTrainer
 from tacit.training.vmapped import VmappedNetwork
 
 _WARM_UPS = 3

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.randomness import borrowed_generators, generator_states
-from tacit.training.cohort import keep_mask
+from tacit.training.batches import keep_mask
 
 _PER_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 

@@ -33,18 +33,9 @@ from torch import nn
 from tacit.errors import ConfigError
 from tacit.limits import cores, memory
 from tacit.training.batchable import Attention, batchable, names_in
+from tacit.training.batches import Holdings
 from tacit.training.captured import ASIDE, CapturedTrainer
-from tacit.training.cohort import (
-    ChunkTrainer,
-    CohortTrainer,
-    Holdings,
-    Network,
-    StackedTrainer,
-    Straight,
-    as_workers,
-    chunk_size,
-    usual_chunk,
-)
+from tacit.training.cohort import ChunkTrainer, CohortTrainer, as_workers, chunk_size, usual_chunk
 from tacit.training.cost import MAPPED, Cost, cost_of
 from tacit.training.dropout import use_keys, watched_generators
 from tacit.training.grouped import GroupedNetwork
@@ -68,6 +59,7 @@ from tacit.training.private.probe import calm
 from tacit.training.program import Convolution, NoProgram, Program, drops_anew, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
+from tacit.training.stacked import Network, StackedTrainer, Straight
 from tacit.training.straight import StraightStep, state_of
 from tacit.training.vmapped import Unhooked, VmappedNetwork
 

@@ -17,12 +17,14 @@ from torch.func import functional_call
 
 from tacit.errors import ConfigError
 from tacit.training.batchable import places_in
-from tacit.training.cohort import Chunk, Holdings, Schedule, Trained, gradients_of, on_host, schedule
+from tacit.training.batches import Holdings, Schedule, schedule
+from tacit.training.cohort import Chunk, Trained, on_host
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.optimizers import Sgd, optimizer_of
 from tacit.training.parameters import OF_TORCH, Parameters, attributes_of, reads
 from tacit.training.settings import LocalTraining, Loss
+from tacit.training.stacked import gradients_of
 from tacit.training.straight import StraightStep
 from tacit.training.trial import lone_norms
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.ao.quantization import QConfig
 
 from tacit.training import native
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.forms import cohort_trainer
 from tacit.training.native import available
 from tacit.training.native.perceptron import Cost, Dense, _Plan

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.training import native, straight
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.forms import cohort_trainer
 from tacit.training.native import available
 from tacit.training.native.steps import NativeSteps

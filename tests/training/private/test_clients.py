@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.randomness import Randomness
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.steps import PoissonBatches

@@ -31,7 +31,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tacit.training.cohort import Chunk, Holdings, StackedTrainer, Trained
+from tacit.training.batches import Holdings
+from tacit.training.cohort import Chunk, Trained
 from tacit.training.dropout import scaled_mask
 from tacit.training.parameters import Parameters
 from tacit.training.program import (
@@ -48,6 +49,7 @@ from tacit.training.program import (
     is_relu,
 )
 from tacit.training.settings import LocalTraining, Loss
+from tacit.training.stacked import StackedTrainer
 
 _kernels: Any
 try:

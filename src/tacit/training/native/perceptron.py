@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.training import native
-from tacit.training.cohort import Chunk, Holdings, Trained, schedule
+from tacit.training.batches import Holdings, schedule
+from tacit.training.cohort import Chunk, Trained
 from tacit.training.parameters import Parameters
 from tacit.training.program import Flatten, Linear, NoProgram, Pointwise, Program, ProgramStep, is_relu
 from tacit.training.settings import LocalTraining, Loss, cross_entropy

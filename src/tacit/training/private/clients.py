@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from tacit.limits import cores
 from tacit.randomness import Randomness
 from tacit.training import cpu
-from tacit.training.cohort import Finish, Holdings, derive_keys, fall, learning_rate
+from tacit.training.batches import Holdings, derive_keys
+from tacit.training.cohort import Finish, fall, learning_rate
 from tacit.training.dropout import KeyedDropout, use_keys
 from tacit.training.optimizers import Sgd, optimizer_of
 from tacit.training.parameters import Parameters

@@ -21,7 +21,7 @@ from tacit.mechanisms.gaussian import GaussianMechanism
 from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
 from tacit.tasks import models
-from tacit.training.cohort import Holdings
+from tacit.training.batches import Holdings
 from tacit.training.forms import cohort_trainer
 from tacit.training.settings import LocalTraining, cross_entropy
 

@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.training.cohort import Holdings, Moved
+from tacit.training.batches import Holdings
+from tacit.training.cohort import Moved
 from tacit.training.forms import cohort_trainer
 from tacit.training.settings import LocalTraining, cross_entropy
 from tacit.vectors import Vector
