@@ -194,6 +194,29 @@ def test_what_has_no_rule_is_named(
     assert capfd.readouterr().err == ""  # torch.fx would print a traceback
 
 
+class _TakesAll(Custom):
+    def forward(self, *args: Tensor, **named: Tensor) -> Tensor:  # as every model of peft's does
+        return super().forward(*args, **named)
+
+
+class _TakesNamed(Custom):
+    def forward(self, x: Tensor, **named: Tensor) -> Tensor:
+        return super().forward(x, **named)
+
+
+class _Counts(Custom):
+    def forward(self, *args: Tensor) -> Tensor:
+        return super().forward(args[len(args) - 1])
+
+
+@pytest.mark.parametrize(("kind", "taken"), [(_TakesAll, "**named"), (_TakesNamed, "**named"), (_Counts, "*args")])
+def test_a_pass_that_takes_any_arguments_is_named_as_such(kind: type[Custom], taken: str) -> None:
+    """They were called a loop over a tensor, which the model does not have."""
+    reason = f"it can't be traced: its forward pass takes {taken}, which can't be followed"
+    with pytest.raises(NoProgram, match=re.escape(reason)):
+        _program(kind(lambda m, x: m.a(x), a=nn.Linear(4, 4)), torch.zeros(4))
+
+
 @pytest.mark.parametrize(
     "layer",
     [nn.Embedding(5, 3, padding_idx=0), nn.Embedding(5, 3, max_norm=1.0), nn.Embedding(5, 3, scale_grad_by_freq=True)],

@@ -215,6 +215,10 @@ class _Value(fx.Proxy):
             raise NoProgram(f"it sets .{name} of a tensor")
         super().__setattr__(name, value)
 
+    def __len__(self) -> int:
+        _check_single(self)
+        return super().__len__()
+
 
 class _Tracer(fx.Tracer):
     """Follows the modules that its own thread calls; a trace changes what a call is for all threads."""
@@ -244,9 +248,26 @@ class _Tracer(fx.Tracer):
         """Return what stands for a value."""
         return _Value(node, self)
 
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """Refuse to go through a value, of which a trace knows no parts."""
+        _check_single(obj)
+        return super().iter(obj)
+
+    def keys(self, obj: fx.Proxy) -> Any:
+        """Write down a call of ``keys``, which ``**`` makes as well."""
+        _check_single(obj)
+        return super().keys(obj)
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         whole = isinstance(m, KeyedDropout | Recurrence | Attention)
         return whole or super().is_leaf_module(m, module_qualified_name)
+
+
+def _check_single(value: fx.Proxy) -> None:
+    """Refuse ``*args`` and ``**kwargs`` of the model's own pass, for each of which a trace has one value."""
+    name = str(value.node.target)
+    if value.node.op == "placeholder" and name.startswith("*"):
+        raise NoProgram(f"its forward pass takes {name}, which can't be followed")
 
 
 def graph_of(module: nn.Module) -> fx.GraphModule:
