@@ -35,6 +35,21 @@ constant = 5
 
 def depth(depth):
     return nn.Linear(depth, depth)
+
+class Raises(nn.Module):
+    def __init__(self, classes):
+        raise RuntimeError("what\\nand where")
+
+class Hasty(nn.Module):
+    def __init__(self):
+        self.body = nn.Linear(4, 2)
+
+def late():
+    import no_such_package.part
+
+def ours(shape):
+    from tacit.tasks import models
+    return models.cnn(shape, 10)
 """
 
 
@@ -95,6 +110,11 @@ def test_what_is_no_image_gets_an_error_that_says_what_to_use(name: str, shape: 
         _build(name, shape)
 
 
+def test_a_model_that_no_memory_holds_is_a_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"Can't build model 'mlp' for .*Is there memory"):
+        _build("mlp", (10**13,))
+
+
 def test_first_weights_depend_on_the_seed_alone() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -131,6 +151,47 @@ def test_a_users_file_that_is_no_python_is_a_sentence(own: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise RuntimeError('at import')", r"RuntimeError: at import\."),
+        ("Net = undefined", "NameError: name 'undefined' is not defined"),
+        ("raise KeyError", r"KeyError\. Mend it there"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("class Net(", "SyntaxError: "),
+        ("from torch import no_such_thing", "ImportError: cannot import name 'no_such_thing'"),
+    ],
+)
+def test_what_a_users_module_raises_is_a_sentence(own: str, code: str, words: str) -> None:
+    Path(f"{own}_broken.py").write_text(code)
+    with pytest.raises(ConfigError, match=rf"Can't load model '{own}_broken:Net': module {own}_broken raised {words}"):
+        _build(f"{own}_broken:Net")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Raises", r"with \['classes'\]: module {own} raised RuntimeError: what\. Mend"),  # the first of its lines
+        ("Hasty", "with no arguments: module {own} raised AttributeError: cannot assign module before"),
+        ("late", r"module {own} needs no_such_package, which is not installed\. Install what has it"),
+    ],
+)
+def test_what_a_users_class_raises_is_a_sentence(own: str, name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"Can't build model '{own}:{name}' .*{words.format(own=own)}"):
+        _build(f"{own}:{name}")
+
+
+def test_a_package_that_a_users_module_needs_is_said_to_be_its_own(own: str) -> None:
+    Path(f"{own}_needs.py").write_text("import no_such_package")
+    with pytest.raises(ConfigError, match=f"module {own}_needs needs no_such_package, which is not installed"):
+        _build(f"{own}_needs:Net")
+
+
+def test_an_error_of_tacits_own_stays_as_it_is(own: str) -> None:
+    with pytest.raises(ConfigError, match=r"^Model 'cnn' needs images"):
+        _build(f"{own}:ours", (6,))
+
+
+@pytest.mark.parametrize(
     ("name", "words"),
     [
         (
@@ -141,6 +202,8 @@ def test_a_users_file_that_is_no_python_is_a_sentence(own: str) -> None:
         ("no_such_package.models:Net", "No module named 'no_such_package'"),
         ("{own}:Nett", "no attribute 'Nett'"),
         ("{own}:number", "torch.nn.Module, got int"),
+        (":Net", "'' is no module's name"),
+        (".own:Net", "'.own' is no module's name"),
         ("{own}:constant", "a class or a function that gives a module, got 5"),
         ("{own}:depth", "with no arguments: .*missing 1 required positional argument: 'depth'.*default"),
     ],

@@ -9,11 +9,12 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, TacitError
 
 Shape = Sequence[int]
 
@@ -220,7 +221,13 @@ def build(name: str, *, shape: Shape, classes: int, seed: int) -> nn.Module:
     make = MODELS.get(name) or _users_own(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = make(shape, classes)
+        try:
+            module = make(shape, classes)
+        except (MemoryError, RuntimeError) as error:  # torch's, of what it has no room for
+            raise ConfigError(
+                f"Can't build model {name!r} for examples of shape {tuple(shape)} and {classes} classes: "
+                f"{_first_line(error)}. Is there memory for it?"
+            ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"Expected {name!r} to give a torch.nn.Module, got {type(module).__name__}.")
     return module
@@ -234,32 +241,62 @@ def _users_own(name: str) -> Callable[[Shape, int], nn.Module]:
         raise ConfigError(
             f"Unknown model {name!r}.{hint} Known: {', '.join(MODELS)}; your own as package.module:Class."
         )
-    here = str(Path.cwd())
-    if here not in sys.path:  # a script's folder is on the path, a console command's is not
-        sys.path.insert(0, here)
-    try:
-        made = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:  # the last two: no module's name
-        raise ConfigError(
-            f"Can't load model {name!r}: {error}. Expected package.module:Class, importable from {here}."
-        ) from error
-
+    made = _load(name, path, attribute)
     if not callable(made):
         raise ConfigError(f"Expected {name!r} to be a class or a function that gives a module, got {made!r}.")
 
     def make(shape: Shape, classes: int) -> nn.Module:
         offered = {"shape": tuple(shape), "classes": classes}
         taken = {key: value for key, value in offered.items() if key in _parameters(made)}
+        cannot = f"Can't build model {name!r} with {sorted(taken) or 'no arguments'}"
         try:
             module: nn.Module = made(**taken)
+        except TacitError:
+            raise
         except TypeError as error:
             raise ConfigError(
-                f"Can't build model {name!r} with {sorted(taken) or 'no arguments'}: {error}. "
+                f"{cannot}: {error}. "
                 "Tacit passes shape and classes where they are taken; give other arguments a default."
             ) from error
+        except (Exception, SystemExit) as error:  # somebody else's code may raise anything
+            raise ConfigError(f"{cannot}: {_raised(path, error)}") from error
         return module
 
     return make
+
+
+def _load(name: str, path: str, attribute: str) -> Any:
+    """Return what a module of somebody else's has by a name."""
+    here = str(Path.cwd())
+    if here not in sys.path:  # a script's folder is on the path, a console command's is not
+        sys.path.insert(0, here)
+    cannot, expected = f"Can't load model {name!r}", f"Expected package.module:Class, importable from {here}."
+    if not path or path.startswith("."):
+        raise ConfigError(f"{cannot}: {path!r} is no module's name. {expected}")
+    try:
+        module = importlib.import_module(path)
+    except TacitError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{cannot}: {error}. {expected}") from error
+        raise ConfigError(f"{cannot}: {_raised(path, error)}") from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError as error:
+        raise ConfigError(f"{cannot}: {error}. {expected}") from error
+
+
+def _raised(path: str, error: BaseException) -> str:
+    """Return what a module of somebody else's raised, and what to do about it."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"module {path} needs {error.name}, which is not installed. Install what has it, beside Tacit."
+    said = _first_line(error)
+    return f"module {path} raised {type(error).__name__}{said and f': {said}'}. Mend it there; it is not Tacit's."
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "").rstrip(".")
 
 
 def _parameters(made: Callable[..., object]) -> set[str]:
