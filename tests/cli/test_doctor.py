@@ -6,11 +6,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from tacit.cli.doctor import app
 from tacit.crypto import backend
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.runs import environment
 
 
@@ -79,3 +81,96 @@ def test_a_models_forms_are_told_with_their_reasons() -> None:
 def test_a_shape_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="--shape as whole numbers with commas"):
         _run("model", "cnn", "--shape", "3x32")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--json", "model", "logistic"), ("model", "logistic", "--json"), ("--json", "model", "mlp", "--json")],
+)
+def test_json_of_a_model_is_asked_for_in_either_place(arguments: tuple[str, ...]) -> None:
+    assert json.loads(_run(*arguments, "--shape", "6"))["form"] == "perceptron"
+
+
+def test_a_check_of_a_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--check is of the cryptography, not of a model"):
+        _run("--check", "model", "logistic")
+
+
+def test_a_model_with_its_logits_inside_has_its_forms() -> None:
+    found = json.loads(_run("model", f"{__name__}:Logits", "--shape", "6", "--json"))
+    assert (found["form"], found["private_form"]) == ("vmap", "book-keeping")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("both_zero", "No gradient reaches the 6 numbers"),  # it said vmap
+        ("frozen_norm", r"'0\.running_mean' is frozen, and a client's training changed it"),  # it said loop
+        ("Unreached", "No gradient reaches|can't train: RuntimeError: .* does not require grad"),
+        ("Dense", "can't train: .* A run would stop at it as well"),
+    ],
+)
+def test_what_a_run_refuses_is_refused(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        _run("model", f"{__name__}:{name}", "--shape", "4", "--classes", "2")
+
+
+def test_a_batch_that_a_run_refuses_is_refused() -> None:
+    with pytest.raises(DataError, match="holds 21 examples: in batches of 10 one is left alone"):
+        _run("model", f"{__name__}:batch_norm", "--shape", "4", "--examples", "21")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--shape", "99999999999"), ("--shape", "64", "--examples", "1000000000"), ("--shape", "9" * 40)],
+)
+def test_examples_that_no_memory_holds_are_refused(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"examples of shape .* take .* GB, and the machine has .* --examples or a"):
+        _run("model", "logistic", *arguments)
+
+
+class Logits(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, classes)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.body(x)}
+
+
+class Unreached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            outputs: Tensor = self.body(x)
+        return outputs
+
+
+class Dense(nn.Linear):
+    """Breaks off as soon as it trains."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise NotImplementedError("Cannot access storage")
+        return super().forward(x)
+
+
+def both_zero() -> nn.Module:
+    factors = nn.Linear(4, 1, bias=False), nn.Linear(1, 2, bias=False)
+    for part in factors:
+        nn.init.zeros_(part.weight)
+    return nn.Sequential(nn.Linear(4, 4).requires_grad_(False), *factors)
+
+
+def frozen_norm() -> nn.Module:
+    return nn.Sequential(nn.BatchNorm1d(4).requires_grad_(False), nn.Linear(4, 2))
+
+
+def batch_norm(classes: int) -> nn.Module:
+    return nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, classes))

@@ -8,6 +8,7 @@ import typer
 
 from tacit import limits
 from tacit.cli.output import JsonFlag, console, emit_json
+from tacit.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.runs.environment import Machine
@@ -36,6 +37,8 @@ def doctor(
       tacit doctor model my_models:Small --shape 3,32,32 --classes 10
     """
     if context.invoked_subcommand is not None:
+        if check:
+            raise ConfigError("--check is of the cryptography, not of a model. Leave it out, or: tacit doctor --check.")
         return
     from tacit.runs.environment import examine
 
@@ -51,30 +54,35 @@ def doctor(
 
 @app.command("model")
 def model(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="One of Tacit's models, or package.module:Class.")],
     *,
     shape: Annotated[str, typer.Option(help="The shape of one example, with commas.")] = "1,28,28",
-    classes: Annotated[int, typer.Option(min=1, help="How many classes there are.")] = 10,
+    classes: Annotated[int, typer.Option(min=1, max=limits.EXAMPLES, help="How many classes there are.")] = 10,
     words: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Where examples are whole numbers, such as words: how many there are.", show_default=False
+            min=1,
+            max=limits.EXAMPLES,
+            help="Where examples are whole numbers, such as words: how many there are.",
+            show_default=False,
         ),
     ] = None,
     clients: Annotated[int, typer.Option(min=1, max=limits.CLIENTS, help="How many hold data.")] = 100,
-    examples: Annotated[int, typer.Option(min=1, help="How many examples each holds.")] = 60,
-    batch_size: Annotated[int, typer.Option(min=1, help="How many a step takes.")] = 10,
+    examples: Annotated[int, typer.Option(min=1, max=limits.EXAMPLES, help="How many examples each holds.")] = 60,
+    batch_size: Annotated[int, typer.Option(min=1, max=limits.EXAMPLES, help="How many a step takes.")] = 10,
     gpu: Annotated[int, typer.Option(min=-1, help="The number of a GPU; -1 is the CPU.")] = -1,
     as_json: JsonFlag = False,
 ) -> None:
     """Say in which form a model trains here, alone and under DP-SGD, and what stands in the way of a faster one.
+
+    A client takes its steps on random examples, so that what a run would refuse is refused here.
 
     Examples:
       tacit doctor model cnn
       tacit doctor model my_models:Small --shape 3,32,32
       tacit doctor model my_models:Gru --shape 40 --words 80 --classes 80
     """
-    from tacit.errors import ConfigError
     from tacit.runs.job import device_of
     from tacit.runs.model_forms import forms_of
 
@@ -94,7 +102,7 @@ def model(
         batch_size=batch_size,
         device=device_of(gpu),
     )
-    if as_json:
+    if as_json or (context.parent is not None and context.parent.params["as_json"]):  # before or behind the name
         emit_json(found.to_dict())
         return
     lines = [
