@@ -36,7 +36,8 @@ def test_every_other_model_takes_its_data(name: str) -> None:
 
 def test_few_clients_are_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few, "OTHERS", {"digits": few.OTHERS["digits"]})
-    monkeypatch.setattr(few, "SIZES", {"three": rounds.Size(clients=3, examples=4, batch=2, timed=3)})
+    size = rounds.Size(clients=3, examples=4, batch=2, timed=3)
+    monkeypatch.setattr(few, "sizes", lambda *, quick: {"three": size} if quick else {})
     results = run.measure(parts=["few"], quick=True)
     assert results["few"]["digits, three"]["faster"] > 0
     assert "digits, three           3 x 4, batch 2 " in run.table(results)
@@ -44,6 +45,20 @@ def test_few_clients_are_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> 
     shown = page.table({**gpu, "few": {"digits, three": {"faster": 1.234}}}, gpu)
     assert "| perceptron 64-32-10 | – | 1.23x | – | – |" in shown
     assert "few clients" not in page.table({**gpu, "few": {}}, gpu)
+
+
+def test_few_clients_are_fewer_and_smaller_where_it_has_to_be_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def measured(*given: Any, repeats: int) -> dict[str, Any]:
+        asked.append((len(given[1].labels), repeats))
+        return {}
+
+    monkeypatch.setattr(few, "OTHERS", {"digits": few.OTHERS["digits"]})
+    monkeypatch.setattr(rounds, "measure", measured)
+    run.measure(parts=["few"], quick=True)
+    assert asked == [(64, 1), (192, 1)]
+    assert few.sizes(quick=False) is few.SIZES
 
 
 def test_a_round_and_a_step_are_measured_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +133,25 @@ def test_a_model_that_fails_does_not_cost_the_others_their_figures(monkeypatch: 
 @pytest.mark.parametrize("wrong", [{"models": ["bert"]}, {"parts": ["epochs"]}, {"gpu": 99}, {"parts": ["real"]}])
 def test_what_does_not_exist_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"bert|epochs|99|--text"):
+        run.measure(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"parts": ["few"], "models": ["adult"]}, r"Part few has models of its own, and adult is none.*: linear, "),
+        (
+            {"parts": ["real"], "models": ["adult"], "text": Path("plays")},
+            r"no clients for adult: .* trades \(--table\) adult",
+        ),
+        (
+            {"parts": ["real"], "models": ["lstm"], "table": Path("adult.data")},
+            r"no clients for lstm: speakers \(--text\) train lstm",
+        ),
+    ],
+)
+def test_models_that_a_part_does_not_train_are_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
         run.measure(**wrong)
 
 

@@ -112,3 +112,12 @@ SIZES = {
     "five": Size(clients=5, examples=60, batch=10, timed=5),
     "twenty": Size(clients=20, examples=60, batch=10, timed=10),
 }
+_QUICK = {
+    "one": Size(clients=1, examples=64, batch=32, timed=1),
+    "three": Size(clients=3, examples=64, batch=32, timed=3),
+}
+
+
+def sizes(*, quick: bool) -> dict[str, Size]:
+    """Return the sizes of a round, of which a quick measurement has fewer and smaller ones."""
+    return _QUICK if quick else SIZES

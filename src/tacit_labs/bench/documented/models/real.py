@@ -15,6 +15,8 @@ from tacit.errors import DataError
 from tacit_labs.bench.documented.models.rounds import Cohort
 from tacit_labs.bench.documented.models.zoo import CATEGORIES, CHARACTERS, LENGTH
 
+SPOKEN = ("lstm", "gru", "encoder", "decoder")  # models of speakers' lines, and of trades
+WORKED = ("adult",)
 _BATCH = 10
 _FEWEST = 2  # examples of a client
 _SPEAKERS_ON_A_CPU = 60
@@ -33,9 +35,10 @@ def cohorts(*, text: Path | None, table: Path | None, quick: bool) -> Iterator[t
     """
     if text is not None:
         own = speakers(text, most=_SPEAKERS_ON_A_CPU if quick else None)
-        yield from ((name, own) for name in ("lstm", "gru", "encoder", "decoder"))
+        yield from ((name, own) for name in SPOKEN)
     if table is not None:
-        yield "adult", trades(table)
+        own = trades(table)
+        yield from ((name, own) for name in WORKED)
 
 
 def speakers(path: Path, *, most: int | None = None) -> Cohort:

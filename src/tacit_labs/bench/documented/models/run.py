@@ -52,6 +52,17 @@ def measure(
             raise ConfigError(f"Unknown {what} {unknown[0]!r}. Known: {', '.join(known)}.")
     if "real" in parts and text is None and table is None:
         raise ConfigError("Part real trains real clients: say where they are with --text, --table or both.")
+    trained = (() if text is None else real.SPOKEN) + (() if table is None else real.WORKED)
+    if "real" in parts and models and not set(models) & set(trained):
+        raise ConfigError(
+            f"Part real has no clients for {', '.join(models)}: speakers (--text) train {', '.join(real.SPOKEN)}, "
+            f"trades (--table) {', '.join(real.WORKED)}. Name one of these, with its clients, or leave the models out."
+        )
+    if "few" in parts and models:
+        raise ConfigError(
+            f"Part few has models of its own, and {', '.join(models)} is none of them: {', '.join(few.OTHERS)}. Leave "
+            "the models out, or choose another part."
+        )
     if gpu is not None and gpu >= torch.cuda.device_count():
         raise ConfigError(f"There is no GPU {gpu} here, but {torch.cuda.device_count()}. Leave --gpu out.")
     device = torch.device("cpu" if gpu is None else f"cuda:{gpu}")
@@ -94,8 +105,9 @@ class _Chosen:
                     yield f"{name}, {size.words}", f"{name}, {words}", self._round(ZOO[name], size, self._repeats)
         elif part == "few":
             for name, other in few.OTHERS.items():
-                for words, size in few.SIZES.items():
-                    yield f"{name}, {size.words}", f"{name}, {words}", self._round(other, size, 2 * self._repeats)
+                for words, size in few.sizes(quick=self.quick).items():
+                    repeats = 1 if self.quick else 2 * self._repeats
+                    yield f"{name}, {size.words}", f"{name}, {words}", self._round(other, size, repeats)
         elif part == "real":
             for name, own in real.cohorts(text=self.text, table=self.table, quick=self.quick or on_cpu):
                 if name in self.models:
