@@ -246,3 +246,23 @@ def test_scattering_features_of_images_are_what_the_model_is_trained_on() -> Non
     assert torch.equal(private.features(images[:1]), private.features(images)[:1])  # of each image alone
     with pytest.raises(ConfigError, match="Unknown features 'x'"):
         make_private(model, optimizer, (images, torch.arange(12) % 3), noise_multiplier=1.0, features="x")  # type: ignore[arg-type]
+
+
+class Drifting(nn.Module):
+    """A frozen weight that passes write to while it trains; nothing of torch's says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.out = nn.Linear(5, 5).requires_grad_(False), nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.base.weight.data.mul_(1.0 - 1e-6)
+        return self.out(torch.tanh(self.base(x)))  # type: ignore[no-any-return]  # torch gives it no types
+
+
+def test_a_frozen_weight_that_passes_write_to_ends_the_training() -> None:
+    training = private(Drifting())
+    with pytest.raises(ConfigError, match=r"'base\.weight' is frozen, and training changed it"):
+        training.fit(steps=3)
+    assert training.steps_taken == 1

@@ -32,6 +32,7 @@ from tacit.randomness import Randomness
 from tacit.rounding import epsilon_text
 from tacit.tasks.features import Features, Kind
 from tacit.training.examples import UserData, tensors
+from tacit.training.made import Frozen
 from tacit.training.private.clipping import Clipping, Rule
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.private.normalisation import without_batch_norm
@@ -42,6 +43,7 @@ from tacit.training.trial import check_fit, check_trains
 __all__ = ["Batch", "PrivateTraining", "Spent", "make_private", "without_batch_norm"]
 
 _BATCH = 512
+_LOOKED_AT = 64  # steps: what is frozen is looked at after the first, second, fourth and so on, and this often
 _SIMULATION = "a simulation: whoever knows the seed can compute the noise"
 
 
@@ -135,7 +137,12 @@ def make_private(
         micro_batch=micro_batch,
     )
     return PrivateTraining(
-        steps=steps_of, gradient=gradient, noise_multiplier=noise_multiplier, seen=seen, simulation=seed is not None
+        steps=steps_of,
+        gradient=gradient,
+        noise_multiplier=noise_multiplier,
+        seen=seen,
+        simulation=seed is not None,
+        frozen=Frozen(model, gradient.parameters),
     )
 
 
@@ -157,6 +164,7 @@ class PrivateTraining:
         gradient: PrivateGradient,
         noise_multiplier: float,
         simulation: bool,
+        frozen: Frozen,
         seen: Features = Features(),  # noqa: B008 - it is frozen
     ) -> None:
         self._steps = steps
@@ -165,6 +173,7 @@ class PrivateTraining:
         self.noise_multiplier = noise_multiplier
         self.form, self.form_reason = gradient.form, gradient.reason
         self.simulation = simulation
+        self._frozen = frozen
         self._taken = 0
         self._drawn: Batch | None = None
 
@@ -205,6 +214,8 @@ class PrivateTraining:
         self._taken += 1  # charged before anything is released
         losses = self._steps.accumulate(batch)
         self._steps.release(batch.step)
+        if self._taken & (self._taken - 1) == 0 or self._taken % _LOOKED_AT == 0:
+            self._frozen.check()
         return float(losses.mean()) if len(losses) else None
 
     def fit(self, *, epochs: float | None = None, steps: int | None = None) -> list[float | None]:

@@ -143,7 +143,7 @@ def test_a_client_that_changes_what_is_frozen_ends_the_run() -> None:
         context.model[0].base.weight.data[0, 0] += 1e-6
 
     federation.register("on_batch_end", drift)
-    with pytest.raises(ConfigError, match=r"'0\.base\.weight' is frozen, and a client's training changed it"):
+    with pytest.raises(ConfigError, match=r"'0\.base\.weight' is frozen, and training changed it"):
         federation.fit(rounds=1, quiet=True)
 
 

@@ -380,7 +380,7 @@ def test_numbers_that_change_places_in_a_buffer_that_is_not_sent_are_noticed() -
 
     module = Leaving(turns)
     module.register_buffer("turning", torch.linspace(0.5, 1.5, 8), persistent=False)
-    with pytest.raises(ConfigError, match=r"'turning' is frozen, and a client's training changed it"):
+    with pytest.raises(ConfigError, match=r"'turning' is frozen, and training changed it"):
         train(module, form="loop", workers=1)
 
 

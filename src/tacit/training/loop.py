@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from itertools import chain
-from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,16 +17,13 @@ from tacit.training.batches import Holdings, Schedule, schedule
 from tacit.training.cohort import Chunk, Trained, on_host
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
+from tacit.training.made import AsMade
 from tacit.training.optimizers import Sgd, optimizer_of
-from tacit.training.parameters import OF_TORCH, Parameters, attributes_of, reads
+from tacit.training.parameters import Parameters, reads
 from tacit.training.settings import LocalTraining, Loss
 from tacit.training.stacked import gradients_of
 from tacit.training.straight import StraightStep
 from tacit.training.trial import lone_norms
-
-_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 20}  # numbers of a checksum; on a CPU they stay in its cache
-_MARKS = attrgetter("requires_grad", "_backward_hooks")
-_TELLING = {"training", "_parameters", "_buffers", "_modules"}
 
 
 class LoopTrainer:
@@ -70,30 +63,14 @@ class LoopTrainer:
         self._tensors = layout.tensors(module)
         self._trained = [p for p in module.parameters() if p.requires_grad]
         self._names = [name for name, p in module.named_parameters() if p.requires_grad]
-        self._made = _Made(self.module)
+        self._made = AsMade(self.module, self._tensors, keeps=keeps)
         self._dropouts = [m for m in module.modules() if isinstance(m, KeyedDropout)]
         self._lone_norms: list[nn.Module] | None = None  # found out where a batch of one comes up
-        known = {id(tensor) for tensor in self._tensors}
-        still = [*module.named_parameters(), *module.named_buffers()]
-        self._still = {n: t for n, t in still if id(t) not in known and (t.is_floating_point() or t.is_complex())}
-        self._sums = {name: _sums(tensor) for name, tensor in self._still.items()}
-        self._counters = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
-        self._buffers = [
-            (part, name, tensor)
-            for part in module.modules()
-            for name, tensor in part._buffers.items()
-            if tensor is not None
-        ]
-        own_counters = {id(tensor) for tensor in (*self._counters, *(part.key for part in self._dropouts))}
-        whole = (b for b in module.buffers() if not (b.is_floating_point() or b.is_complex() or id(b) in own_counters))
-        self._whole = [(buffer, buffer.clone()) for buffer in whole]
-        self._shared = {id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())}
-        self._begins = copy.deepcopy(attributes_of(module), dict(self._shared)) if keeps else {}
         self._straight = None if keeps else straight
         self._descends = self._straight is not None and settings.descends
         moving = {id(tensor) for tensor in self._trained}
-        self._kept = [*(tensor for tensor in self._tensors if id(tensor) not in moving), *self._counters]
-        own = {id(tensor): name for name, tensor in still}
+        self._kept = [*(tensor for tensor in self._tensors if id(tensor) not in moving), *self._made.counters]
+        own = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         self._places = places_in(module, [own[id(tensor)] for tensor in (*self._trained, *self._kept)])
         self._keys = [f"{name}.key" for name, part in module.named_modules() if isinstance(part, KeyedDropout)]
 
@@ -114,40 +91,12 @@ class LoopTrainer:
         """Train a client from ``model`` and return its mean loss."""
         if self._draws:
             torch.manual_seed(int(chunk.keys[place]))
-        self._begin()
+        self._made.begin()
         with torch.no_grad():
             torch._foreach_copy_(self._tensors, model)
         loss = self._steps(holdings, plan, chunk, place) if self.unseen else self._hooked(holdings, plan, chunk, place)
-        self._settle()
-        self._check_still()
+        self._made.check()
         return loss
-
-    def _begin(self) -> None:
-        """Put back what passes of the client before have left in the module and is no part of the model."""
-        self._made.put_back()
-        for counter in self._counters:
-            counter.zero_()
-        for buffer, before in self._whole:  # a version would not tell: it stays when .data is written to
-            if not torch.equal(buffer, before):
-                buffer.copy_(before)
-        if self._begins:  # a copy takes its time
-            for part, own in copy.deepcopy(self._begins, dict(self._shared)).items():
-                vars(part).update(own)
-
-    def _settle(self) -> None:
-        """Copy a buffer that a pass put in the place of another to where that one was."""
-        for part, name, tensor in self._buffers:
-            found = part._buffers.get(name)
-            if found is tensor:
-                continue
-            if found is None or found.shape != tensor.shape:
-                raise ConfigError(
-                    f"A pass put something of another shape in the place of the buffer {name!r} of "
-                    f"{type(part).__name__}: what a model is made of has to stay as it is."
-                )
-            with torch.no_grad():
-                tensor.copy_(found)
-            part._buffers[name] = tensor
 
     def _leave(self, update: Tensor, model: list[Tensor]) -> None:
         """Write what a client's training changed."""
@@ -186,7 +135,7 @@ class LoopTrainer:
             # The gradient of a mean, which itself need not be computed; new every time, as the loss may write to it.
             mean = torch.full_like(each, 1.0 / count, requires_grad=False)
             sgd.move(self._gradients(each, mean))
-            self._settle()
+            self._made.settle()
             losses.append(each.detach().reshape(-1))
             for norm in lone:
                 norm.train()
@@ -295,20 +244,6 @@ class LoopTrainer:
         hooks.run("on_fit_end", context)
         return float(total) / sum(counts)
 
-    def _check_still(self) -> None:
-        """Refuse a pass that moved what is frozen: it is no part of the update, and the next client would start there.
-
-        No clip bounds what comes to others that way.
-        """
-        moved = next((name for name, tensor in self._still.items() if _sums(tensor) != self._sums[name]), None)
-        if moved is not None:
-            raise ConfigError(
-                f"{moved!r} is frozen, and a client's training changed it: what is frozen is neither sent nor clipped, "
-                "and has to stay as it is. Let it train (requires_grad_()), register a buffer that is to be sent with "
-                "persistent=True, keep hooks and forward passes from writing to it, and put group norm in the place of "
-                "batch norm before adapters are added: tacit.fix(model)."
-            )
-
     def _optimizer(self, rate: float) -> torch.optim.Optimizer | Sgd:
         """Return a new optimiser: torch's own where hooks may look at it."""
         settings = self._settings
@@ -330,78 +265,3 @@ def _batches(
         if count:
             own = own[:count]  # noqa: PLW2901 - the rest is padding
             yield step, holdings.features.index_select(0, own), holdings.labels.index_select(0, own)
-
-
-class _Made:
-    """What a module is besides numbers, as it was made: names, attributes, modes of its parts, and what trains.
-
-    Attributes are told from others by what they are, not by what they hold inside. To look takes a microsecond for a
-    part.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        parts = [vars(part) for part in module.modules()]
-        self._parameters = list(module.parameters())
-        self._tensors = [*self._parameters, *module.buffers()]
-        self._marks = [_MARKS(tensor) for tensor in self._tensors]
-        inside: list[Any] = [own for part in parts for name, own in part.items() if name in OF_TORCH]
-        tables = [*parts, *map(vars, self._tensors), *(own for own in inside if isinstance(own, dict | set))]
-        self._before = [(table, table.copy()) for table in tables]
-        self._sizes = [*map(len, tables)]
-        self._tables = tables
-        # Torch's own dictionaries of hooks stay the same objects.
-        telling = [[name for name in part if name not in OF_TORCH or name in _TELLING] for part in parts]
-        self._attributes = [(itemgetter(*names), part) for names, part in zip(telling, parts, strict=True)]
-        self._filled = [own for own in tables[len(parts) :] if own]
-        self._names = [*chain.from_iterable(self._filled)]
-        self._values = [*self._found()]
-
-    def put_back(self) -> None:
-        """Make the module what it was."""
-        if not self._same():
-            for table, before in self._before:
-                table.clear()
-                table.update(before)
-        if [*map(_MARKS, self._tensors)] != self._marks:
-            for tensor, marks in zip(self._tensors, self._marks, strict=True):
-                if _MARKS(tensor) != marks:
-                    trains, tensor._backward_hooks = marks
-                    tensor.detach_().requires_grad_(trains)
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def _same(self) -> bool:
-        """Return whether the same names stand for the same objects."""
-        if [*map(len, self._tables)] != self._sizes or [*chain.from_iterable(self._filled)] != self._names:
-            return False
-        try:
-            return all(map(is_, self._found(), self._values))
-        except KeyError:  # there is another in the place of a name
-            return False
-
-    def _found(self) -> Iterator[Any]:
-        inside = (own.values() for own in self._filled if not isinstance(own, set))
-        return chain(chain.from_iterable([get(own) for get, own in self._attributes]), chain.from_iterable(inside))
-
-
-def _sums(tensor: Tensor) -> list[int]:
-    """Return sums of a tensor's bytes, taken as whole numbers times odd ones that tell where they lie.
-
-    One of them changes wherever one number does, and where numbers change places.
-    """
-    flat = tensor.detach().reshape(-1)
-    size = flat.element_size()
-    wide = not flat.numel() * size % 8 and not flat.storage_offset() * size % 8  # half as many, and none is converted
-    whole = torch.int64 if wide else {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(size, torch.int64)
-    numbers, places = flat.view(whole), _places(flat.device)
-    sums = [(part * places[: len(part)]).sum() for part in torch.split(numbers, len(places))]
-    found: list[int] = torch.stack(sums).tolist()
-    return found
-
-
-@functools.cache
-def _places(device: torch.device) -> Tensor:
-    """Return an odd number for each place; times an odd number, no two whole numbers of 64 bits are the same."""
-    count = _AT_ONCE.get(device.type, _AT_ONCE["cuda"])
-    draw = torch.Generator().manual_seed(0)
-    return (2 * torch.randint(0, 1 << 62, (count,), generator=draw) + 1).to(device)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tacit.training.batches import Holdings, Schedule, schedule
 from tacit.training.cohort import Chunk, Moved, Trained, on_host
+from tacit.training.made import Frozen
 from tacit.training.parameters import Parameters
 from tacit.training.settings import LocalTraining, Loss
 
@@ -78,6 +79,7 @@ class StackedTrainer:
         settings: LocalTraining,
         loss: Loss,
         straight: Straight | None = None,
+        frozen: Frozen | None = None,
     ) -> None:
         """Say what trains, and how.
 
@@ -87,8 +89,10 @@ class StackedTrainer:
             settings: local SGD.
             loss: one loss per example.
             straight: computes what :meth:`differentiated` computes, where it knows how to.
+            frozen: what has to be the same after a chunk has trained, where the network runs somebody's module.
         """
         self.network = network
+        self._frozen = frozen
         self._straight = straight
         self._places = [(slice(slot.start, slot.start + slot.size), slot.shape) for slot in layout.trained]
         self._settings = settings
@@ -269,7 +273,9 @@ class StackedTrainer:
             parameter.sub_(own * rate * (first / _spread(bias1, first, axis)) / scale)
 
     def moved(self, model: Tensor, state: Stack, total: Tensor, plan: Schedule) -> Moved:
-        """Return the updates and mean losses of a chunk."""
+        """Return the updates and mean losses of a chunk, and refuse one that moved what is frozen."""
+        if self._frozen is not None:
+            self._frozen.check()
         axis, clients = self.network.client_axis, plan.rows.shape[1]
         trained = self._places[-1][0].stop
         if state.flat is not None:  # NumPy asks for large pages, which are there sooner

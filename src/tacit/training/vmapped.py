@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from tacit.training.batchable import Explicit, places_in
 from tacit.training.dropout import KeyedDropout
+from tacit.training.made import Frozen
 from tacit.training.native.attention import Natively
 from tacit.training.parameters import Parameters
 
@@ -24,6 +25,9 @@ class VmappedNetwork:
     (:class:`~tacit.training.batchable.Explicit`); after the first pass only where the module has any. One client alone
     needs no map, and has the module's own kernels, or ``natively`` ours
     (:class:`~tacit.training.native.attention.Natively`), those for linear layers where ``layers`` says so.
+
+    Attributes:
+        frozen: what of the module has to stay as it is.
     """
 
     name = "vmap"
@@ -31,6 +35,7 @@ class VmappedNetwork:
 
     def __init__(self, module: nn.Module, layout: Parameters, *, natively: bool = False, layers: bool = True) -> None:
         self.module = module.train()
+        self.frozen = Frozen(module, layout.tensors(module))
         self._natively, self._layers = natively, layers
         self._places = places_in(module, [slot.name for slot in layout.trained])
         self._keys = [f"{name}.key" for name, m in module.named_modules() if isinstance(m, KeyedDropout)]

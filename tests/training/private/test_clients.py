@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.randomness import Randomness
 from tacit.training.batches import Holdings
+from tacit.training.made import AsMade
 from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.steps import PoissonBatches
@@ -168,7 +171,8 @@ def test_every_step_and_every_part_of_it_drops_anew() -> None:
     seat = trainer._seats.get()
     layer = seat.dropouts[0]
     layer.register_forward_hook(lambda _layer, _inputs, output: seen.append((output == 0).cpu()))
-    trainer._seats.put(seat)
+    made = AsMade(seat.module, trainer.layout.tensors(seat.module))  # with the hook, which is put back otherwise
+    trainer._seats.put(replace(seat, made=made))
     updates(trainer, [7])
     assert len(seen) == 4  # two steps, each in two parts
     assert not any(torch.equal(seen[i], seen[j]) for i in range(4) for j in range(i))
@@ -240,3 +244,53 @@ def test_an_error_in_a_client_reaches_the_caller_and_the_seat_is_free_again() ->
         trainer.train(np.zeros(trainer.layout.size, np.float32), [0, 1, 2], np.arange(3), 1, lambda *_: None)
     broken.clear()
     assert len(updates(trainer, [1, 2, 3])) == 3
+
+
+def test_words_of_a_client_reach_nobody_by_a_frozen_table() -> None:
+    """Rows of an embedding that renormalises them are written to wherever they are looked up, frozen or not."""
+    table = nn.Embedding(40, 4, max_norm=0.5).requires_grad_(False)
+    with torch.no_grad():
+        table.weight[:16] *= 0.01  # words of the examples that a model is tried with
+    holdings = Holdings(
+        features=torch.arange(40).view(20, 2), labels=torch.arange(20) % 2, rows=[np.arange(8, 20), np.arange(8)]
+    )
+    trainer = PrivateClients(
+        module=nn.Sequential(table, nn.Flatten(), nn.Linear(8, 2)),
+        holdings=holdings,
+        settings=LocalTraining(epochs=1, batch_size=8, lr=0.1),
+        loss=cross_entropy,
+        clipping=Clipping(bound=1.0),
+        noise_multiplier=1.0,
+        batches=[PoissonBatches(examples=12, expected=12), PoissonBatches(examples=8, expected=8)],
+        steps=[1, 1],
+        randomness=Randomness.of(seed=1),
+        workers=1,
+    )
+    told: list[int] = []
+    try:
+        with pytest.raises(ConfigError, match=r"'0\.weight' is frozen, and training changed it"):
+            trainer.train(
+                np.zeros(trainer.layout.size, np.float32), [0, 1], np.arange(2), 1, lambda own, *_: told.append(own)
+            )
+    finally:
+        trainer.close()
+    assert not told
+
+
+def test_a_counter_begins_anew_for_every_client() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(6, 2)
+            self.seen = nn.Buffer(torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.is_grad_enabled():
+                self.seen.add_(1)
+            return self.out(x) / (1.0 + 0.0 * self.seen)  # type: ignore[no-any-return]  # torch gives it no types
+
+    trainer = clients(nn.Sequential(Counting()), workers=1, steps=3)
+    seat = trainer._seats.get()
+    trainer._seats.put(seat)
+    updates(trainer, [7, 8])
+    assert int(dict(seat.module.named_buffers())["0.seen"]) <= 6  # of the second client alone

@@ -25,6 +25,7 @@ from tacit.training import cpu
 from tacit.training.batches import Holdings, derive_keys
 from tacit.training.cohort import Finish, fall, learning_rate
 from tacit.training.dropout import KeyedDropout, use_keys
+from tacit.training.made import AsMade
 from tacit.training.optimizers import Sgd, optimizer_of
 from tacit.training.parameters import Parameters
 from tacit.training.private.clipping import Clipping
@@ -41,6 +42,7 @@ class _Seat:
     """Where one client at a time trains: a model, and the gradient that is taken of it."""
 
     module: nn.Module
+    made: AsMade
     gradient: PrivateGradient
     dropouts: list[KeyedDropout]
 
@@ -108,7 +110,8 @@ class PrivateClients:
             own = self._module if keyed is None else copy.deepcopy(keyed)
             gradient = self._gradient if keyed is None else self._gradient_of(own)
             dropouts = [part for part in own.modules() if isinstance(part, KeyedDropout)]
-            self._seats.put(_Seat(module=own, gradient=gradient, dropouts=dropouts))
+            made = AsMade(own, self.layout.tensors(own))
+            self._seats.put(_Seat(module=own, made=made, gradient=gradient, dropouts=dropouts))
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
         self._threads_before = torch.get_num_threads()
 
@@ -153,6 +156,7 @@ class PrivateClients:
             for dropout in seat.dropouts:
                 dropout.key.fill_(int(derive_keys(np.array([key]), step, part)[0]))
 
+        seat.made.begin()
         self.layout.write(seat.module, start)
         rows = torch.from_numpy(self._holdings.rows[client]).to(start.device)
         optimizer: Any = (
@@ -178,6 +182,7 @@ class PrivateClients:
             losses = steps.take(step)
             total += losses.sum()
             count += len(losses)
+        seat.made.check()
         update = (self.layout.read(seat.module) - start).cpu().numpy()
         return update, float(total) / max(count, 1)
 
@@ -245,6 +250,7 @@ class PrivateHolder(PrivateClients):
             The new model, the optimiser's state, and the mean loss, which no noise protects.
         """
         device, settings = self._holdings.features.device, self._settings
+        made = AsMade(self._module, self.layout.tensors(self._module))
         self.layout.write(self._module, torch.from_numpy(np.array(model)).to(device))
         parameters = self._gradient.parameters
         optimizer = Sgd(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
@@ -274,6 +280,7 @@ class PrivateHolder(PrivateClients):
                 loss += losses.sum()
                 count += len(losses)
                 on_step(step + 1)
+        made.check()
         after = self.layout.read(self._module).cpu().numpy()
         kept = self.first_state(self.layout.size)
         if optimizer.velocity:
