@@ -218,9 +218,11 @@ class _Choice:
         own = self._stacked_of(network)
         descends = self._settings.descends
         straight = StraightStep(own.differentiated, network.module, loss=self._loss, uses=_USES, descends=descends)
-        state, features = own.start(self._own_layout.read(self._module), 1), self._batch[None]
-        labels = calm(self._holdings.labels[:1]).expand(features.shape[1], *self._holdings.labels.shape[1:])[None]
-        given = *state.parameters, features, labels.clone(), None, torch.zeros(1, dtype=torch.int64)
+        state, held = own.start(self._own_layout.read(self._module), 1), self._holdings
+        places = torch.linspace(0, len(held.labels) - 1, len(self._batch)).long()  # that differ, as far as they do
+        features, labels = calm(held.features[places])[None], calm(held.labels[places])[None]
+        labels = labels if labels.is_floating_point() else labels.clamp(min=0)  # some leave examples out by that
+        given = *state.parameters, features, labels, None, torch.zeros(1, dtype=torch.int64)
         return straight, straight.begin(*given)
 
     def _followed_alone(self) -> StraightStep | None:
@@ -422,7 +424,12 @@ class _Choice:
 
     def _stacked_of(self, network: Network, straight: Straight | None = None) -> StackedTrainer:
         return StackedTrainer(
-            network=network, layout=self.layout, settings=self._settings, loss=self._loss, straight=straight
+            network=network,
+            layout=self.layout,
+            settings=self._settings,
+            loss=self._loss,
+            straight=straight,
+            frozen=network.frozen if isinstance(network, VmappedNetwork) else None,
         )
 
     @property

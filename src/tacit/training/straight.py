@@ -228,9 +228,14 @@ def _same(ours: Tensor, plain: Tensor) -> bool:
     return bool(((ours == plain) | (ours.isnan() & plain.isnan())).all())
 
 
-def _close(ours: Tensor, plain: Tensor) -> bool:
-    """Return whether numbers are the same up to the order of sums; rules are exact, and this is for what has none."""
-    return ours.shape == plain.shape and bool((ours - plain).abs().max() <= _CLOSE * plain.abs().max())
+def _close(ours: Tensor, plain: Tensor, of: Tensor | None = None) -> bool:
+    """Return whether numbers are the same up to the order of sums; rules are exact, and this is for what has none.
+
+    With ``of`` ours are what was taken away from it, and rounded so.
+    """
+    rounding = 0.0 if of is None else torch.finfo(of.dtype).eps * of.abs().max()
+    most = _CLOSE * plain.abs().max() + rounding
+    return ours.shape == plain.shape and bool((ours - plain).abs().max() <= most)
 
 
 class _AskedError(RuntimeError):
@@ -309,11 +314,16 @@ def _descends_alike(program: Program, given: Sequence[Tensor], plain: Sequence[T
     """Return whether a step by native calls takes a model where the plain step's gradients would."""
     *own, features, labels, keys = [_copied(part) for part in given]
     before = [part.clone() for part in own]
-    rows, total = torch.arange(labels.shape[1]).view(1, *labels.shape), torch.zeros(1)
-    program.descend(own, [], features[0], labels[0], rows, keys[None], 1.0, total)
+    count, total = labels.shape[1], torch.zeros(1)
+    # Behind others, and from the last to the first: a list that reads other examples than those is not alike.
+    whole = [torch.cat([part[0].roll(1, 0), part[0]]) for part in (features, labels)]
+    rows = torch.arange(2 * count - 1, count - 1, -1).view(1, 1, count)
+    if not program.descend_natively(own, *whole, rows, keys[None], 1.0, total):
+        return False
     moved = [start - part for start, part in zip(before, own, strict=True)]
-    pairs = zip((total / labels.shape[1], *moved), plain, strict=True)
-    return all(_close(ours, theirs.view_as(ours)) for ours, theirs in pairs)
+    losses, *gradients = plain
+    pairs = zip(moved, gradients, before, strict=True)
+    return _close(total / count, losses) and all(_close(ours, theirs, of=start) for ours, theirs, start in pairs)
 
 
 class Program:
@@ -338,17 +348,20 @@ class Program:
 
     def descend(self, parameters: Sequence[Tensor], beside: Sequence[Tensor], *given: Tensor | float) -> None:
         """Take many steps: see :meth:`StraightStep.descent`."""
-        if self._native is not None and self._by_native_calls(self._native, parameters, *given):
+        if self.descend_natively(parameters, *given):
             return
         # Nothing comes back that autograd might be asked about, and without its books operations begin sooner.
         with torch.inference_mode(), optimized_execution(False):
             self._unit.descend([own.detach() for own in parameters], list(beside), *given, self._constants)
 
-    def _by_native_calls(self, make: Callable[[], NativeSteps], parameters: Sequence[Tensor], *given: Any) -> bool:
+    def descend_natively(self, parameters: Sequence[Tensor], *given: Any) -> bool:
+        """Take many steps by native calls alone; return whether they could be taken."""
+        if self._native is None:
+            return False
         features, labels, rows, _, rate, total = given
         own: NativeSteps | None = getattr(self._own, "steps", None)
         if own is None:
-            own = self._own.steps = make()
+            own = self._own.steps = self._native()
         return own.descend(parameters, features, labels, rows, rate, total)
 
 

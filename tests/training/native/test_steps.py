@@ -110,6 +110,20 @@ class Recurrent(nn.Module):
         return self.out(self.read(states if self.layer.batch_first else states.transpose(0, 1)))  # type: ignore[no-any-return]  # as above
 
 
+class Placed(nn.Module):
+    """Places are looked up by a buffer of their numbers."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.layers, self.out = encoder(), nn.Linear(WIDTH, 5)
+        self.numbers = nn.Buffer(numbers, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = self.places(self.numbers.expand(len(x), LENGTH))
+        return self.out(self.layers(self.embed(x) + places).mean(1))  # type: ignore[no-any-return]  # as above
+
+
 def _mean(x: Tensor) -> Tensor:
     return x.mean(1)
 
@@ -311,6 +325,26 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
         out=nn.Linear(WIDTH, 5),
     ),
     "the largest place": lambda: Text(encoder(), lambda x: x.amax(1)),
+    "a batch as one text": lambda: Custom(
+        lambda m, x: m.out(m.layers(m.embed(x.reshape(1, -1)).view(*x.shape, WIDTH)).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "parts of a batch": lambda: Custom(
+        lambda m, x: m.out(m.layers(torch.cat([m.embed(part) for part in torch.tensor_split(x, 2)])).mean(1)),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5),
+    ),
+    "places of 32 bits": lambda: Placed(torch.arange(LENGTH, dtype=torch.int32)),
+    "a bias of one number": lambda: Custom(
+        lambda m, x: torch.addmm(m.bias, m.layers(m.embed(x)).mean(1), m.out.weight.t()),
+        embed=nn.Embedding(WORDS, WIDTH),
+        layers=encoder(),
+        out=nn.Linear(WIDTH, 5, bias=False),
+        bias=nn.Parameter(torch.zeros(1)),
+    ),
 }
 
 
@@ -337,6 +371,85 @@ def test_a_loss_of_ones_own_is_not_taken_for_another(least: float, taken: list[b
         np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
 
 
+def test_labels_that_a_loss_looks_up_are_the_batchs() -> None:
+    table = torch.randn(5, 5, generator=torch.Generator().manual_seed(3))
+
+    def moved(outputs: Tensor, labels: Tensor) -> Tensor:
+        beside = F.embedding(labels[None].expand(2, len(labels)), table)[1]
+        return F.cross_entropy(outputs + beside, labels, reduction="none")
+
+    module, holdings, chosen = build("encoder"), texts([16, 9]), settings(batch_size=8, lr=0.02)
+    own, loop = (Run(module, holdings, chosen, form=form, loss=moved) for form in ("auto", "loop"))
+    for client, update in own.updates.items():
+        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
+
+
+MASK = torch.zeros(LENGTH, LENGTH)
+
+
+class Masked(nn.Module):
+    """A mask that is nobody's part, and does not lie in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 5)
+        self.attend = nn.MultiheadAttention(WIDTH, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        return self.out(self.attend(x, x, x, attn_mask=MASK.t(), need_weights=False)[0].mean(1))  # type: ignore[no-any-return]  # as above
+
+
+def test_what_is_nobodys_part_counts_as_it_is_now(taken: list[bool]) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(8)
+        module = Masked()
+    holdings, found = texts([16, 16]), []
+    trainers = [
+        cohort_trainer(
+            module=module, holdings=holdings, settings=settings(batch_size=8), loss=cross_entropy, form=form, workers=1
+        )
+        for form in ("auto", "loop")
+    ]
+    try:
+        for blocked in (0.0, -1e9):
+            MASK.copy_(torch.full((LENGTH, LENGTH), blocked).tril(-1))
+            for trainer in trainers:
+                model = trainer.layout.read(module).numpy()
+                trainer.train(model, [0], np.arange(1), 1, lambda _, update, __: found.append(update.copy()))
+    finally:
+        MASK.zero_()
+        for trainer in trainers:
+            trainer.close()
+    assert taken == [True, True]
+    for own, loop in (found[:2], found[2:]):
+        np.testing.assert_allclose(own, loop, rtol=1e-3, atol=2e-6)
+    assert np.abs(found[2] - found[0]).max() > 1e-4
+
+
+PLACES = torch.arange(LENGTH)
+
+
+def test_places_beyond_a_table_are_refused_too(taken: list[bool]) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(8)
+        module = Text(encoder(), lambda x: x.mean(1))
+        module.read = lambda x: (x + F.embedding(PLACES.expand(len(x), LENGTH), module.places)).mean(1)
+    trainer = cohort_trainer(
+        module=module, holdings=texts([16, 16]), settings=settings(batch_size=8), loss=cross_entropy, workers=1
+    )
+    with closing(trainer):
+        model = trainer.layout.read(module).numpy()
+        trainer.train(model, [0], np.arange(1), 1, lambda *_: None)
+        try:
+            PLACES[3] = 1 << 40
+            with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+                trainer.train(model, [0], np.arange(1), 1, lambda *_: None)
+        finally:
+            PLACES[3] = 3
+    assert taken == [True, False]
+
+
 @pytest.mark.parametrize(("part", "wrong"), [("labels", 5), ("labels", -1), ("features", WORDS), ("features", -1)])
 def test_numbers_beyond_a_table_are_refused_before_anything_is_read(part: str, wrong: int, taken: list[bool]) -> None:
     module, holdings = build("encoder"), texts([16, 16])
@@ -353,11 +466,13 @@ def test_numbers_beyond_a_table_are_refused_before_anything_is_read(part: str, w
     assert told == [0]
 
 
-def test_labels_that_are_left_out_are_torchs(taken: list[bool]) -> None:
+@pytest.mark.parametrize("client", [0, 1])
+def test_labels_that_are_left_out_are_torchs(client: int, taken: list[bool]) -> None:
+    """Of the first client too, whose labels a list is compared with."""
     module, holdings, chosen = build("encoder"), texts([16, 16]), settings(batch_size=8, lr=0.02)
-    holdings.labels[holdings.rows[1][:3]] = -100
-    own, loop = (Run(module, holdings, chosen, form=form) for form in ("auto", "loop"))
-    assert taken == [True, False]
+    holdings.labels[holdings.rows[client][:3]] = -100
+    own, loop = (Run(module, holdings, chosen, form=form, workers=1) for form in ("auto", "loop"))
+    assert taken == [client == 1, client == 0]
     for client, update in own.updates.items():
         np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
 

@@ -92,7 +92,7 @@ class NativeSteps:
 
     def __init__(self, sheet: _Sheet) -> None:
         self._calls, self._floats = sheet.written()
-        self._constants = sheet.constants
+        self._constants, self._places = sheet.constants, [*sheet.places.items()]
         self._ends = ((_LABELS, sheet.classes), *((_FEATURES, rows) for rows in sheet.tables))
         self._room = torch.empty(0)
 
@@ -120,6 +120,10 @@ class NativeSteps:
         for number, end in self._ends:
             least, most = torch.aminmax(given[number].index_select(0, chosen))
             if int(least) < 0 or int(most) >= end:  # torch says what is wrong
+                return False
+        for number, end in self._places:  # a buffer's numbers may have changed since
+            least, most = torch.aminmax(self._constants[number])
+            if int(least) < 0 or int(most) >= end:
                 return False
         threads = torch.get_num_threads()
         for some in torch.split(rows, _STEPS):
@@ -155,11 +159,12 @@ class _Sheet:
     def __init__(self, graph: fx.GraphModule, example: Sequence[Tensor]) -> None:
         self._graph = graph
         self._example = example
-        self._parameters = len(example) - 3
+        self.batch, self._parameters = example[-3].shape[1], len(example) - 3
         self.numbers = math.prod(example[-3].shape[2:])  # of an example
         self.constants: list[Tensor] = []
         self.classes = 0
         self.tables: list[int] = []  # rows of those that features point to
+        self.places: dict[int, int] = {}  # rows of the smallest that a constant points to
         self._calls: list[_Call] = []
         self._gradients = self._followed()
 
@@ -221,7 +226,7 @@ class _Sheet:
 
     def constant(self, own: Tensor) -> Value:
         """Return a tensor that is the same in every step."""
-        self.constants.append(own.contiguous())
+        self.constants.append(own)  # itself, as somebody may write to it
         return Value(Buffer(given=_FIRST + self._parameters + len(self.constants) - 1), _like(self.constants[-1]))
 
     def _computed(self, node: fx.Node, known: Mapping[fx.Node, Known]) -> Known:
@@ -242,6 +247,14 @@ class _Sheet:
         operation: Any = node.target
         views = operation(args[0].like, *args[1:], **named)
         return [_seen(args[0], own) for own in views] if isinstance(views, list | tuple) else _seen(args[0], views)
+
+    def points(self, index: Value, table: int) -> None:
+        """Say that a constant points to the rows of a table; refuse what is no constant."""
+        given = index.buffer.given
+        if given is None or given < _FIRST + self._parameters:
+            raise NoRule("numbers that are computed")
+        number = given - _FIRST - self._parameters
+        self.places[number] = min(table, self.places.get(number, table))
 
     def add(self, kind: Kind, arrays: Sequence[Where], sizes: Sequence[int]) -> None:
         """Write a call down."""
@@ -313,7 +326,7 @@ def _seen(own: Value | Same | Chances, like: Tensor) -> Known:
 
 
 def _numbers(own: Known) -> Value:
-    if not isinstance(own, Value) or own.like.dtype != torch.float32:
+    if not isinstance(own, Value) or own.like.dtype != torch.float32 or own.buffer.given in (_FEATURES, _LABELS):
         raise NoRule("what is no tensor of numbers")
     return own
 
@@ -373,7 +386,7 @@ def _product(sheet: _Sheet, x: Known, w: Known, init: Value | None = None) -> Va
 
 def _add_product(sheet: _Sheet, bias: Known, x: Known, w: Known) -> Known:
     own = _numbers(bias)
-    if own.like.dim() != 1 or not own.like.is_contiguous():
+    if own.like.dim() != 1 or not own.like.is_contiguous() or len(own.like) != _numbers(w).shape[1]:
         raise NoRule("a bias of another shape")
     return _product(sheet, x, w, own)
 
@@ -466,7 +479,7 @@ def _normalise_back(
 
 def _look_up_of(sheet: _Sheet, index: Known, table: int) -> tuple[list[Where], torch.Size, tuple[int, int]]:
     """Return where numbers of a batch are, examples and places, and how they lie among all."""
-    if not isinstance(index, Value) or index.like.dim() != 2:
+    if not isinstance(index, Value) or index.like.dim() != 2 or index.like.dtype != torch.int64:
         raise NoRule("numbers that are no texts")
     n, places = index.shape
     across, along = index.like.stride()
@@ -475,12 +488,13 @@ def _look_up_of(sheet: _Sheet, index: Known, table: int) -> tuple[list[Where], t
         raise NoRule("numbers that lie apart")
     if given == _FEATURES:
         total = sheet.numbers
-        if across != total and n > 1:
+        if n != sheet.batch or (across != total and n > 1) or index.at[1] + places > total:
             raise NoRule("numbers of other examples")
         sheet.tables.append(table)
         return [(index.buffer, 0), (Buffer(given=_ROWS), 0)], index.shape, (total, index.at[1])
-    if across != 0 or index.buffer.given is None:
-        raise NoRule("numbers that are computed")
+    if across != 0:
+        raise NoRule("numbers that are not the same for all examples")
+    sheet.points(index, table)
     return [(index.buffer, 0), None], index.shape, (0, index.at[1])
 
 
