@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tacit.cli.doctor import app
 from tacit.crypto import backend
 from tacit.errors import ConfigError, DataError
-from tacit.runs import environment
+from tacit.runs import environment, model_forms
 
 
 def _run(*arguments: str) -> str:
@@ -105,7 +105,7 @@ def test_a_model_with_its_logits_inside_has_its_forms() -> None:
     ("name", "words"),
     [
         ("both_zero", "No gradient reaches the 6 numbers"),  # it said vmap
-        ("frozen_norm", r"'0\.running_mean' is frozen, and a client's training changed it"),  # it said loop
+        ("frozen_norm", r"'0\.running_mean' is frozen, and training changed it"),  # it said loop
         ("Unreached", "No gradient reaches|can't train: RuntimeError: .* does not require grad"),
         ("Dense", "can't train: .* A run would stop at it as well"),
     ],
@@ -125,8 +125,14 @@ def test_a_batch_that_a_run_refuses_is_refused() -> None:
     [("--shape", "99999999999"), ("--shape", "64", "--examples", "1000000000"), ("--shape", "9" * 40)],
 )
 def test_examples_that_no_memory_holds_are_refused(arguments: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"examples of shape .* take .* GB, and the machine has .* --examples or a"):
+    with pytest.raises(ConfigError, match=r"examples of shape .* take .* GB, and this machine has .* or --classes"):
         _run("model", "logistic", *arguments)
+
+
+def test_a_model_that_no_memory_trains_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_forms, "memory", lambda: 200_000)
+    with pytest.raises(ConfigError, match=r"To train model 'mlp' takes .* GB, and this machine has"):
+        _run("model", "mlp", "--shape", "200")
 
 
 class Logits(nn.Module):

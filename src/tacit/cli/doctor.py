@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tacit.runs.environment import Machine
 
 _TITLES = {"python": "Python", "torch": "torch", "gpu": "GPU", "crypto": "cryptography", "kernels": "training kernels"}
-
+_CLASSES = 1_000_000
 
 app = typer.Typer()
 
@@ -58,7 +58,7 @@ def model(
     name: Annotated[str, typer.Argument(help="One of Tacit's models, or package.module:Class.")],
     *,
     shape: Annotated[str, typer.Option(help="The shape of one example, with commas.")] = "1,28,28",
-    classes: Annotated[int, typer.Option(min=1, max=limits.EXAMPLES, help="How many classes there are.")] = 10,
+    classes: Annotated[int, typer.Option(min=1, max=_CLASSES, help="How many classes there are.")] = 10,
     words: Annotated[
         int | None,
         typer.Option(

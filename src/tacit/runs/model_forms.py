@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tacit.errors import ConfigError, TacitError
 from tacit.limits import memory
-from tacit.report.words import bytes_text
 from tacit.shares import Shares
 from tacit.tasks import models
 from tacit.training.batches import Holdings
@@ -26,7 +26,8 @@ from tacit.training.private.gradient import PrivateGradient
 from tacit.training.settings import LocalTraining, cross_entropy
 from tacit.training.trial import check_batches, check_fit, check_trains
 
-_SHARE = 0.5  # of the memory, for examples
+_SHARE = 0.5  # of the memory, for examples, and for copies of the model
+_COPIES = 4  # its own, one that trains, its gradient and its update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,12 @@ def forms_of(
         TacitError: a run would refuse the model, or stop at it.
     """
     place = device or torch.device("cpu")
-    _check_room(shape, examples, width=4 if words is None else 8)
+    bytes_each = 4 if words is None else 8
+    _check_room(f"{examples:,} examples of shape {tuple(shape)} take", bytes_each * examples * math.prod(shape))
     module = models.build(name, shape=shape, classes=classes, seed=0)
+    tensors = (*module.parameters(), *module.buffers())
+    if not any(is_lazy(tensor) for tensor in tensors):
+        _check_room(f"To train model {name!r} takes", _COPIES * sum(tensor.nbytes for tensor in tensors))
     try:
         draw = torch.Generator().manual_seed(0)
         size = (examples, *shape)
@@ -91,12 +96,12 @@ def forms_of(
         ) from error
 
 
-def _check_room(shape: Sequence[int], examples: int, *, width: int) -> None:
-    room, needed = memory(), width * examples * math.prod(shape)
+def _check_room(what: str, needed: int) -> None:
+    room = memory()
     if room is not None and needed > _SHARE * room:
         raise ConfigError(
-            f"{examples:,} examples of shape {tuple(shape)} take {bytes_text(needed)}, and the machine has "
-            f"{bytes_text(room)} for them and the model. Ask with fewer --examples or a smaller --shape."
+            f"{what} {needed / 1e9:,.0f} GB, and this machine has {room / 1e9:,.0f} GB for data and model. Ask with "
+            "fewer --examples or --classes, or a smaller --shape."
         )
 
 
