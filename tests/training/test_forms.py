@@ -22,6 +22,7 @@ from tacit.training import cohort
 from tacit.training.cohort import Moved
 from tacit.training.forms import Form, _Choice, cohort_trainer
 from tacit.training.hooks import Context, Hooks
+from tacit.training.parameters import Parameters
 from tacit.training.settings import cross_entropy, squared_error
 from tests.training.common import CLASSES, Custom, Handwritten, Residual, Run, key_of, make_holdings, settings
 
@@ -725,3 +726,50 @@ def test_a_batch_that_is_mixed_is_noticed_though_it_is_not_at_first(between: Cal
     run = Run(module, make_holdings((5,), [8, 6, 8]), settings())
     assert run.form == "loop"
     assert "depends on the batch" in run.reason
+
+
+def _asks(question: Callable[[Any], bool]) -> nn.Module:
+    """Return a model that asks its input what it is, and by the answer leaves a function out."""
+    own: Any = Custom(
+        lambda m, x: m.out(torch.tanh(m.a(x)) if question(x) else m.a(x)), a=nn.Linear(6, 5), out=nn.Linear(5, CLASSES)
+    )
+    nn.init.zeros_(own.out.weight)  # nothing would be seen of the answer
+    module: nn.Module = own
+    return module
+
+
+@pytest.mark.parametrize("form", ["auto", "vmap"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda x: isinstance(x, torch.Tensor),
+        torch.is_tensor,
+        lambda x: not hasattr(x, "lengths"),
+        lambda x: type(x) is torch.Tensor,
+    ],
+    ids=["isinstance", "is_tensor", "hasattr", "type"],
+)
+def test_a_model_that_asks_what_its_input_is_is_answered_the_same(question: Callable[[Any], bool], form: Form) -> None:
+    module, holdings = _asks(question), make_holdings((6,), [9, 8, 7])
+    own = Run(module, holdings, settings(), form=form)
+    assert "asks what its input is" in own.reason
+    own.equals(Run(module, holdings, settings(), form="loop"))
+
+
+def test_what_a_pass_leaves_aside_is_in_the_vector_all_the_same() -> None:
+    class Optional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.out = nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, CLASSES)
+
+        def forward(self, x: Tensor, cache: Tensor | None = None) -> Tensor:
+            x = self.a(x) if cache is None else self.b(x)
+            return self.out(F.dropout(x, 0.1, self.training))  # type: ignore[no-any-return]  # torch gives it no types
+
+    module, holdings = Optional(), make_holdings((6,), [9, 8, 7])
+    own, loop = (Run(module, holdings, settings(), form=form) for form in ("auto", "loop"))
+    own.equals(loop)
+    layout = Parameters.of(module)
+    still = dict(zip((slot.name for slot in layout.slots), layout.split(torch.from_numpy(own.updates[0])), strict=True))
+    assert not still["b.weight"].any()
+    assert still["a.weight"].any()

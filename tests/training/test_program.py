@@ -240,11 +240,25 @@ def test_two_inputs_are_too_many() -> None:
             super().__init__()
             self.a = nn.Linear(4, 4)
 
-        def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
             return self.a(x)  # type: ignore[no-any-return]
 
     with pytest.raises(NoProgram, match="more than one input"):
         _program(Two(), torch.zeros(4))
+
+
+def test_what_a_pass_may_be_given_too_is_as_nobody_gives_it() -> None:
+    class Optional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor, cache: Tensor | None = None, *, twice: bool = True) -> Tensor:
+            x = self.a(x) if cache is None else self.b(x)
+            return self.b(x) if twice else x
+
+    program = _program(Optional(), torch.zeros(4))
+    assert [step.operation for step in program.steps] == [Linear(weight=0, bias=1), Linear(weight=2, bias=3)]
 
 
 def test_a_keyed_dropout_stands_for_every_call() -> None:

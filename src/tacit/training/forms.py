@@ -56,7 +56,7 @@ from tacit.training.parameters import (
     reads,
 )
 from tacit.training.private.probe import calm
-from tacit.training.program import Convolution, NoProgram, Program, drops_anew, graph_of, trace
+from tacit.training.program import Convolution, NoProgram, Program, check_alike, drops_anew, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.stacked import Network, StackedTrainer, Straight
@@ -456,8 +456,10 @@ class _Choice:
         program, reason, traced, pure = None, "", None, True
         try:
             with watched_generators(self._device) as drawn:
-                traced = graph_of(self._mapped)
+                followed = graph_of(self._mapped)
                 pure = not drawn()
+            check_alike(self._mapped, followed, calm(self._holdings.features[:2]))
+            traced = followed
             program = trace(traced, self._mapped_layout, self._holdings.features[0])
         except NoProgram as error:
             reason = str(error)

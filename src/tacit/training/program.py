@@ -11,7 +11,7 @@ import copy
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
+from torch.overrides import TorchFunctionMode
 
 from tacit.training.batchable import Attention
-from tacit.training.dropout import KeyedDropout
+from tacit.training.dropout import KeyedDropout, watched_generators
 from tacit.training.parameters import CHANGES, REACHES_PAST, Parameters, hooked
 from tacit.training.recurrence import Recurrence
 from tacit.training.straight import FOLLOWING, state_of
@@ -244,6 +245,18 @@ class _Tracer(fx.Tracer):
             raise NoProgram("it stops gradients, or changes their precision, in a part of its pass")
         return super().create_node(*given, **named)
 
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """Leave what a pass may be given besides its input at what it is when nobody gives it."""
+        function, given = super().create_args_for_root(root_fn, is_module, concrete_args)
+        usual = {name: own.default for name, own in inspect.signature(root_fn).parameters.items()}
+        stands = [place for place, own in enumerate(given) if isinstance(own, fx.Proxy)]
+        for place in stands[1:]:
+            name = given[place].node.target
+            if usual.get(name, inspect.Parameter.empty) is not inspect.Parameter.empty:
+                self.graph.erase_node(given[place].node)
+                given[place] = usual[name]
+        return function, given
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """Return what stands for a value."""
         return _Value(node, self)
@@ -302,8 +315,69 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
         graph.erase_node(node)
         site += 1
     traced.delete_all_unused_submodules()
+    _hold_all(traced, module)
     traced.recompile()
     return traced
+
+
+def _hold_all(traced: fx.GraphModule, module: nn.Module) -> None:
+    """Give a trace what its passes leave aside too: it is sent, and has a place in the model's vector."""
+    held = {name for name, _ in (*traced.named_parameters(), *traced.named_buffers())}
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        above, _, own = name.rpartition(".")
+        if name in held or isinstance(module.get_submodule(above), KeyedDropout):
+            continue
+        if all(above != part for part, _ in traced.named_modules()):
+            traced.add_submodule(above, nn.Module())
+        parent = traced.get_submodule(above)
+        if isinstance(tensor, nn.Parameter):
+            parent.register_parameter(own, tensor)
+        else:
+            of = module.get_submodule(above)
+            parent.register_buffer(own, tensor, persistent=own not in of._non_persistent_buffers_set)
+
+
+def check_alike(module: nn.Module, traced: fx.GraphModule, examples: Tensor) -> None:
+    """Refuse a trace that computes something else than the module it was made of, dropout aside.
+
+    What stands for the input in a trace is no tensor: who asks it what it is may be answered otherwise. Parameters, of
+    which both have the same, are moved for as long as it takes, as zeros would hide what a branch does.
+    """
+    draw, found = torch.Generator().manual_seed(0), []
+    moved = [(own, own.detach().clone()) for own in module.parameters() if own.is_floating_point()]
+    dropouts = {own for part in (module, traced) for own in part.modules() if isinstance(own, KeyedDropout)}
+    on = [own for own in dropouts if own.training]
+    with torch.no_grad(), _put_back(module), _Undropped():
+        try:
+            for own, _ in moved:
+                own.add_(0.1 * torch.randn(own.shape, generator=draw).to(own))
+            for dropout in on:
+                dropout.training = False
+            for run in (module, fx.Interpreter(traced).run):  # which prints nothing where it fails
+                with watched_generators(examples.device):
+                    found.append(run(examples.clone()))
+        except Exception as error:
+            raise NoProgram(f"a trace of it can't be compared with it ({_first_line(error)})") from error
+        finally:
+            for own, before in moved:
+                own.copy_(before)
+            for dropout in on:
+                dropout.training = True
+    one, other = found
+    tensors = isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape
+    if not tensors or not torch.allclose(one, other, rtol=1e-4, atol=1e-5 * float(one.abs().max()), equal_nan=True):
+        raise NoProgram("a trace of it computes something else: it asks what its input is")
+
+
+class _Undropped(TorchFunctionMode):
+    """Leaves functional dropout out."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in _DROPOUTS:
+            return args[0] if args else (kwargs or {})["input"]
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
@@ -354,6 +428,8 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
         layout: the module's vector; weights are named by their place among the trained slots.
         example: one example (without a batch axis), for the shapes.
     """
+    if sum(node.op == "placeholder" for node in traced.graph.nodes) > 1:
+        raise NoProgram("it takes more than one input")
     batch = example.expand(_EXAMPLES, *example.shape)
     try:
         with torch.no_grad(), _put_back(traced):
@@ -367,8 +443,6 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
     for node in traced.graph.nodes:
         meta = node.meta.get("tensor_meta")
         if node.op == "placeholder":
-            if values:
-                raise NoProgram("it takes more than one input")
             values[node] = 0
         elif node.op == "output":
             output = node.args[0]
