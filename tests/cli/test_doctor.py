@@ -107,7 +107,7 @@ def test_a_model_with_its_logits_inside_has_its_forms() -> None:
         ("both_zero", "No gradient reaches the 6 numbers"),  # it said vmap
         ("frozen_norm", r"'0\.running_mean' is frozen, and training changed it"),  # it said loop
         ("Unreached", "No gradient reaches|can't train: RuntimeError: .* does not require grad"),
-        ("Dense", "can't train: .* A run would stop at it as well"),
+        ("BreaksOff", "can't train: .* A run would stop at it as well"),
     ],
 )
 def test_what_a_run_refuses_is_refused(name: str, words: str) -> None:
@@ -155,7 +155,7 @@ class Unreached(nn.Module):
         return outputs
 
 
-class Dense(nn.Linear):
+class BreaksOff(nn.Linear):
     """Breaks off as soon as it trains."""
 
     def __init__(self) -> None:
