@@ -222,7 +222,7 @@ def test_an_update_that_overflows_names_the_client_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fedavg", "fedadam"])
 def test_a_global_model_that_overflows_is_stopped(tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
-    changes = {"lr": 1e-300, "tau": 1e-320} if name == "fedadam" else {"lr": 1e38}
+    changes = {"lr": 1e-120, "tau": 1e-320} if name == "fedadam" else {"lr": 1e38}
     optimizer = {"lr": 1e25} if name == "fedadam" else {"lr": 10.0}
     config = digits(out=out, server={"name": name}, train={"batch_size": 1000})
     with pytest.raises(RunError, match=r"round 1; the model of round 0 is kept. Lower server.lr or optimizer.lr"):
@@ -363,6 +363,26 @@ def test_where_mnist_can_not_be_had_the_default_run_says_so_and_uses_digits() ->
     assert result.notes == tuple(watching.notes)
     with pytest.raises(DataError):
         run(RunConfig(data={"name": "mnist", "download": False}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [("masks", "or lower masks.clip"), ("paillier", "or lower paillier.clip"), ("plain", "Raise optimizer.lr, unless")],
+)
+def test_a_run_in_which_nothing_moves_says_so_once(mode: str, said: str) -> None:
+    watching = Watching()
+    sections = {"paillier": {"paillier": {"bits": 1024, "insecure_key_size": True}}}
+    lr = 1e-12 if mode == "plain" else 1e-9
+    result = run(digits(mode=mode, optimizer={"lr": lr}, **sections.get(mode, {})), observer=watching)
+    (told,) = [note for note in result.notes if "moved nothing" in note]
+    assert told in watching.notes
+    assert said in told
+    assert ("are rounded to zero" in told) is (mode != "plain")
+
+
+def test_noise_moves_a_model_and_nothing_is_said() -> None:
+    result = run(digits(mode="masks", masks={"dp": True}, dp={"noise": 1.0}, optimizer={"lr": 1e-9}))
+    assert not any("moved nothing" in note for note in result.notes)
 
 
 def test_an_observer_is_told_everything(tmp_path: Path) -> None:

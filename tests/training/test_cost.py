@@ -35,6 +35,13 @@ def test_products_convolutions_and_recurrent_layers_are_counted() -> None:
     assert recurrent.flops == 2 * 2 * 5 * 16 * (3 + 4)
 
 
+def test_a_sparse_tensor_is_no_weight() -> None:
+    module: Any = nn.Linear(4, 2)
+    module.register_buffer("graph", torch.eye(4).to_sparse(), persistent=False)
+    module.register_forward_pre_hook(lambda own, given: (own.graph @ given[0].T).T)
+    assert cost_of(module, torch.zeros(3, 4)).weights == 10
+
+
 def test_many_small_operations_pay_and_few_large_ones_do_not() -> None:
     assert Cost(flops=1e5, narrow=0.0, operations=20).mapping_pays(20, 8)
     assert not Cost(flops=1e9, narrow=0.0, operations=20).mapping_pays(20, 8)

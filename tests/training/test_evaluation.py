@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.tasks import models
 from tacit.training.cohort import learning_rate
 from tacit.training.evaluation import Evaluator, Score
@@ -105,6 +106,24 @@ def test_the_vector_counts_and_the_module_is_left_alone() -> None:
     assert _score(module, torch.eye(2), torch.tensor([1, 0]), vector=swap).accuracy == 1.0
     assert _score(module, torch.eye(2), torch.tensor([0, 1]), vector=swap).accuracy == 0.0
     assert all(torch.equal(p, b) for p, b in zip(module.parameters(), before, strict=True))
+
+
+class Drifts(nn.Module):
+    """Moves what is frozen in each pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.frozen = nn.Parameter(torch.ones(2, dtype=torch.int64), requires_grad=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        self.frozen.data += 1
+        return self.layer(value * self.frozen)  # type: ignore[no-any-return]  # torch gives it no types
+
+
+def test_passes_that_move_what_is_frozen_are_refused() -> None:
+    with pytest.raises(ConfigError, match="'frozen' is frozen, and a pass in evaluation mode changed it"):
+        _score(Drifts(), torch.eye(2), torch.tensor([1, 0]), workers=2)
 
 
 def test_accuracy_has_no_meaning_in_regression() -> None:

@@ -101,6 +101,30 @@ def test_a_shared_parameter_is_in_the_vector_once() -> None:
     assert Parameters.of(nn.Sequential(first, second)).size == 4 + 2 + 2
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("part", [slice(0, 3), slice(1, 2)])
+def test_tensors_in_the_memory_of_one_that_trains_are_refused(part: slice, frozen: bool) -> None:
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3).requires_grad_(not frozen)
+    second.weight.data = first.weight.data[part]
+    with pytest.raises(ConfigError, match=r"'0\.weight' and '1\.weight' lie in the same memory"):
+        Parameters.of(nn.Sequential(first, second))
+
+
+def test_a_buffer_in_the_memory_of_one_that_trains_is_refused() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("own", module.weight.data.view(-1), persistent=False)
+    with pytest.raises(ConfigError, match="lie in the same memory"):
+        Parameters.of(module)
+
+
+def test_tensors_side_by_side_in_one_memory_are_apart_as_on_gpus() -> None:
+    whole, first, second = torch.randn(2, 3, 3), nn.Linear(3, 3), nn.Linear(3, 3).requires_grad_(False)
+    first.weight.data, second.weight.data = whole[0], whole[1]
+    frozen = nn.Linear(3, 3).requires_grad_(False)  # nobody parts what stays
+    frozen.weight.data = second.weight.data
+    assert Parameters.of(nn.Sequential(first, second, frozen)).size == 12
+
+
 @pytest.mark.parametrize("module", [nn.ReLU(), nn.BatchNorm1d(3, affine=False), nn.Linear(2, 2).requires_grad_(False)])
 def test_a_model_without_anything_to_train_is_refused(module: nn.Module) -> None:
     with pytest.raises(ConfigError, match="parameters to train"):

@@ -26,7 +26,9 @@ from tacit.errors import BudgetError, ClientError, DropoutError, RunError, Spoil
 from tacit.federated.plan import Privacy, State
 from tacit.federated.round import Outcome, broadcast, recalled, release, sum_flow
 from tacit.flow import Engine, Flow, Stopwatch, Traffic, drive
+from tacit.mechanisms.fixed_point import BoundedMean
 from tacit.mechanisms.mechanism import Mechanism
+from tacit.modes.catalogue import mode_of
 from tacit.modes.dp_sgd import methods
 from tacit.progress import telling
 from tacit.protocols.protocol import Total
@@ -86,6 +88,7 @@ class Runner:
         self._computing = Computing(observer)
         self._remarks = job.remarks + (() if book is None else book.notes())
         self._canaries: Canaries | None = None
+        self._unmoved = False  # whether it was told that a round moved nothing
 
     def run(self, start: Checkpoint | None, done: tuple[RoundRecord, ...], *, setup_seconds: float) -> Result:
         """Run the rounds after ``start``, or all of them, and return the result of the whole run."""
@@ -275,12 +278,29 @@ class Runner:
                     )
                 for note in outcome.notes:
                     self._note(note)
+                self._tell_unmoved(number, mechanism, outcome.update)
                 if isinstance(self._canaries, ClientCanaries):
                     self._canaries.saw_release(outcome.update)
                 return outcome, cohort, attempt + 1
             finally:
                 self._in_flight = None
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _tell_unmoved(self, number: int, mechanism: Mechanism, update: Vector) -> None:
+        """Say once where a round's sum is all zeros, without noise: the run would pass for one in which clients train.
+
+        It tells nothing of who took part, so that everyone may know it, and it is in the result.
+        """
+        if self._unmoved or mechanism.event is not None or update.any():
+            return
+        self._unmoved = True
+        text = f"Round {number} moved nothing: the sum of the clients' updates is zero in every number."
+        advice = "Raise optimizer.lr"
+        if isinstance(mechanism, BoundedMean) and mechanism.rounding:
+            text += f" Numbers below {mechanism.rounding:.1g} are rounded to zero there."
+            advice += f", or lower {mode_of(self._job.config.mode).section}.clip"
+        self._remarks += (f"{text} {advice}, unless nothing is left to learn.",)
+        self._observer.note(self._remarks[-1])
 
     def _charge(self, turn: Turn, cohort: Sequence[int], mechanism: Mechanism) -> None:
         """Charge a try, on disk before anything of it is sent: a crash may lose the round, never its cost."""

@@ -226,4 +226,4 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
         return result
 
     def _is_weight(self, part: Tensor) -> bool:
-        return part.untyped_storage()._cdata in self._weights
+        return part.layout == torch.strided and part.untyped_storage()._cdata in self._weights

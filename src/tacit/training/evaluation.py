@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.training.hooks import Context, Hooks
+from tacit.training.made import _sums
 from tacit.training.metrics import Metric, computed
 from tacit.training.parameters import Parameters
 from tacit.training.settings import Loss, gives_logits
@@ -62,6 +65,7 @@ class Evaluator:
         layout = Parameters.of(module)
         self._modules = [_ready(module, device, last=not self._hooks.changed) for _ in range(count)]
         self._tensors = [layout.tensors(own) for own in self._modules]
+        self._stills = [Still(own, layout.names, module) for own in self._modules]
         self._sizes = [slot.size for slot in layout.slots]
         self._pool = ThreadPoolExecutor(count, "tacit-evaluate", initializer=_one_thread if count > 1 else None)
 
@@ -79,9 +83,7 @@ class Evaluator:
 
     def outputs(self, model: Vector, features: Tensor) -> NDArray[Any]:
         """Return the model's outputs for ``features``."""
-        module, tensors = self._modules[0], self._tensors[0]
-        with torch.inference_mode():
-            self._write(tensors, torch.from_numpy(np.array(model)).to(self._device))
+        with self._holding(0, torch.from_numpy(np.array(model)).to(self._device)) as module, torch.inference_mode():
             parts = [_outputs(module, features[start : start + _BATCH]) for start in range(0, len(features), _BATCH)]
             return torch.cat(parts).cpu().numpy()
 
@@ -89,18 +91,29 @@ class Evaluator:
         """Stop the workers."""
         self._pool.shutdown()
 
-    def _write(self, tensors: list[Tensor], vector: Tensor) -> None:
-        for own, values in zip(tensors, torch.split(vector, self._sizes), strict=True):
-            own.copy_(values.view(own.shape))
+    @contextmanager
+    def _holding(self, worker: int, vector: Tensor) -> Iterator[nn.Module]:
+        """Yield a worker's module with the numbers of ``vector``, in evaluation mode.
+
+        They are written in training mode: adapters that ``eval()`` merges into frozen weights are merged anew then.
+        """
+        module, still = self._modules[worker], self._stills[worker]
+        with torch.no_grad():
+            for own, values in zip(self._tensors[worker], torch.split(vector, self._sizes), strict=True):
+                own.copy_(values.view(own.shape))
+            module.eval()
+        still.begin()
+        yield module
+        still.check()
+        still.put_back(module)
 
     def _part(self, worker: int, vector: Tensor, features: Tensor, labels: Tensor) -> _Part:
         kept: list[NDArray[Any]] = []
-        with torch.inference_mode():
-            self._write(self._tensors[worker], vector)
+        with self._holding(worker, vector) as module, torch.inference_mode():
             total = torch.zeros((), dtype=torch.float64, device=self._device)
             correct: Tensor | None = torch.zeros((), dtype=torch.int64, device=self._device)
             passes = self._hooked if self._hooks.changed else self._plain
-            for outputs, losses, known in passes(self._modules[worker], features, labels):
+            for outputs, losses, known in passes(module, features, labels):
                 total += losses.double().sum()
                 named = decided(outputs, known, one_logit=self._one_logit)
                 if correct is not None and named is not None:
@@ -134,6 +147,77 @@ class Evaluator:
         hooks.run("on_fit_end", context)
 
 
+class Still:
+    """What is frozen in a copy of a model that is in training mode: tests may not move it, nor ``eval()`` for good.
+
+    Some adapters are merged into frozen weights by ``eval()`` and taken out again by ``train()`` (loralib), up to
+    rounding. What that leaves is put right, so that no test depends on those before.
+
+    Args:
+        own: the copy, in training mode.
+        sent: names of the tensors that are written over.
+        module: the model it is a copy of, which stays as it is.
+    """
+
+    def __init__(self, own: nn.Module, sent: Collection[str], module: nn.Module) -> None:
+        parameters, buffers = dict(own.named_parameters()), dict(own.named_buffers())
+        numbers = {name: own for name, own in buffers.items() if own.is_floating_point() or own.is_complex()}
+        self._tensors = {name: tensor for name, tensor in (parameters | numbers).items() if name not in sent}
+        self._made = self._sums()
+        theirs = dict(module.named_parameters()) | dict(module.named_buffers())
+        self._before = {name: theirs[name] for name in self._tensors}
+        if any(_sums(tensor) != self._made[name] for name, tensor in self._before.items()):  # it is merged
+            self._before = {name: tensor.detach().clone() for name, tensor in self._tensors.items()}
+        self._begun = self._made
+
+    def begin(self) -> None:
+        """Take what there is now, in evaluation mode, as what passes have to leave."""
+        self._begun = self._sums()
+
+    def check(self) -> None:
+        """Refuse passes that moved what is frozen."""
+        now = self._sums()
+        moved = next((name for name, sums in self._begun.items() if sums != now[name]), None)
+        if moved is not None:
+            raise ConfigError(
+                f"{moved!r} is frozen, and a pass in evaluation mode changed it: every test would be of another model. "
+                "Keep forward passes and hooks from writing to what is frozen, or let it train (requires_grad_())."
+            )
+
+    def put_back(self, own: nn.Module) -> None:
+        """Go back to training mode, and refuse a model in which that does not undo what ``eval()`` did."""
+        merged = {
+            name: tensor.detach().clone()
+            for name, tensor in self._tensors.items()
+            if self._begun[name] != self._made[name]
+        }
+        with torch.no_grad():
+            own.train()
+        for name, tensor in self._tensors.items():
+            if _sums(tensor) == self._made[name]:
+                continue
+            before = self._before[name].detach().to(tensor.device)
+            if name not in merged or not _undone(before, merged[name], tensor.detach()):
+                raise ConfigError(
+                    f"{name!r} is frozen, and eval() and train() of the model ({type(own).__name__}) changed it for "
+                    "good. Adapters that eval() merges have to be taken out again by train(): let both leave the "
+                    "weights as they are (merge_weights=False, say), and merge them after the run."
+                )
+            with torch.no_grad():
+                tensor.copy_(before)
+
+    def _sums(self) -> dict[str, list[int]]:
+        return {name: _sums(tensor) for name, tensor in self._tensors.items()}
+
+
+def _undone(before: Tensor, merged: Tensor, after: Tensor) -> bool:
+    """Return whether what was added to numbers was taken out again, but for rounding."""
+    if not before.is_floating_point() or before.layout != torch.strided:
+        return False
+    size = float(torch.maximum(before.abs(), merged.abs()).max())
+    return float((after - before).abs().max()) <= 8 * torch.finfo(before.dtype).eps * size
+
+
 def decided(outputs: Tensor, labels: Tensor | None, *, one_logit: bool) -> Tensor | None:
     """Return the class that each output names, or None where outputs name none.
 
@@ -146,7 +230,7 @@ def decided(outputs: Tensor, labels: Tensor | None, *, one_logit: bool) -> Tenso
 
 
 def _ready(module: nn.Module, device: torch.device, *, last: bool) -> nn.Module:
-    ready = copy.deepcopy(module).to(device).eval()
+    ready = copy.deepcopy(module).to(device).train()
     if last:
         _lay_out(ready, torch.channels_last)
     return ready

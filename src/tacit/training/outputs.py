@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tacit.errors import ConfigError
 
@@ -44,15 +46,47 @@ def as_tensors(module: nn.Module, features: Tensor) -> Iterator[None]:
         handle.remove()
 
 
-def _wraps(module: nn.Module, features: Tensor) -> bool:
+def copy_of(module: nn.Module, features: Tensor) -> nn.Module:
+    """Return a copy of a model to try things on: a pass, ``eval()`` and ``train()`` may change what a model holds.
+
+    Two kinds have no copy, nor could they train, before a pass of their own: lazy layers, which learn their sizes from
+    it, and layers that hold a tensor which they computed with a gradient.
+    """
+    tensors = (*module.parameters(), *module.buffers())
+    held = (own for part in module.modules() for own in vars(part).values() if isinstance(own, Tensor))
+    if any(is_lazy(own) for own in tensors) or not all(own.is_leaf for own in held):
+        _pass_once(module, features)
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # whatever it keeps that has no copy
+        told = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f"The model ({type(module).__name__}) can't be copied ({told}), and it is copies that are tried, trained "
+            "and tested. Keep files, locks and the like out of it."
+        ) from error
+
+
+def _pass_once(module: nn.Module, features: Tensor) -> None:
     modes = {part: part.training for part in module.modules()}
     try:
+        for part in modes:
+            part.training = False  # and not by eval(), which may do more
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            device = next((p.device for p in module.parameters()), features.device)
-            outputs = module.eval()(features[:2].to(device))
-    except Exception:  # what does not fit is said where model and loss are tried together
-        return False
+            module(features[:2].to(_device(module, features)))
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+def _wraps(module: nn.Module, features: Tensor) -> bool:
+    try:
+        own = copy_of(module, features).eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = own(features[:2].to(_device(own, features)))
+    except Exception:  # what does not fit is said where model and loss are tried together
+        return False
     return not isinstance(outputs, Tensor) and not isinstance(outputs, tuple | list) and outputs is not None
+
+
+def _device(module: nn.Module, features: Tensor) -> torch.device:
+    return next((own.device for own in module.parameters()), features.device)

@@ -13,10 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -27,6 +29,7 @@ CHANGES = "a pass changes what the model or the loss holds, or a parameter"
 
 PLAIN = {bool, int, float, str}
 OF_TORCH = frozenset(vars(nn.Module()))  # where a module keeps its parts
+_Place = tuple[int, int, int, bool, str]  # which memory, from which byte to which, whether it trains, a tensor's name
 SHORT = 64  # entries; what is longer is a table, such as a vocabulary, and to look at all of it would slow every step
 
 
@@ -61,17 +64,10 @@ class Parameters:
     @classmethod
     def of(cls, module: nn.Module) -> Parameters:
         """Lay out the tensors of ``module``."""
-        tensors: list[tuple[str, Tensor, bool]] = [
-            (name, p, True) for name, p in module.named_parameters() if p.requires_grad
-        ]
-        whole = all(p.requires_grad for p in module.parameters())
-        for name, buffer in module.named_buffers():
-            owner = module.get_submodule(name.rpartition(".")[0])
-            learns = whole or any(p.requires_grad for p in owner.parameters(recurse=False))
-            if buffer.is_floating_point() and learns and not _constant(owner, name.rpartition(".")[2], buffer):
-                tensors.append((name, buffer, False))
+        tensors = sent(module)
         if not any(trains for _, _, trains in tensors):
             raise ConfigError(f"Expected a model with parameters to train, {type(module).__name__} has none.")
+        _check_memory(module)
         slots: list[Slot] = []
         start = 0
         for name, tensor, trains in tensors:
@@ -121,6 +117,51 @@ class Parameters:
             part.view(slot.shape)
             for part, slot in zip(torch.split(vector, [slot.size for slot in self.slots]), self.slots, strict=True)
         ]
+
+
+def sent(module: nn.Module) -> list[tuple[str, Tensor, bool]]:
+    """Return what a module's vector holds: names, tensors, and whether they train.
+
+    >>> [name for name, _, _ in sent(nn.Sequential(nn.Linear(2, 3).requires_grad_(False), nn.Linear(3, 2)))]
+    ['1.weight', '1.bias']
+    """
+    found: list[tuple[str, Tensor, bool]] = [
+        (name, p, True) for name, p in module.named_parameters() if p.requires_grad
+    ]
+    whole = all(p.requires_grad for p in module.parameters())
+    for name, buffer in module.named_buffers():
+        owner = module.get_submodule(name.rpartition(".")[0])
+        learns = whole or any(p.requires_grad for p in owner.parameters(recurse=False))
+        if buffer.is_floating_point() and learns and not _constant(owner, name.rpartition(".")[2], buffer):
+            found.append((name, buffer, False))
+    return found
+
+
+def _check_memory(module: nn.Module) -> None:
+    """Refuse a tensor that lies in the memory of one that trains: copies of the model would part the two.
+
+    A parameter under two names is one tensor, and recurrent layers on GPUs lie side by side in one memory.
+    """
+    places: list[_Place] = []
+    for name, own in (*module.named_parameters(), *module.named_buffers()):
+        if own.layout == torch.strided and not is_lazy(own) and own.numel():
+            size = own.element_size()
+            reach = sum((count - 1) * step for count, step in zip(own.shape, own.stride(), strict=True))
+            first = int(own.storage_offset()) * size
+            places.append((own.untyped_storage()._cdata, first, first + (reach + 1) * size, own.requires_grad, name))
+    furthest: dict[tuple[int, bool], _Place] = {}  # of each memory, of all tensors before and of those that train
+    for place in sorted(places, key=itemgetter(0, 1)):
+        memory, first, end, trains, name = place
+        for among in (False, True):
+            before = furthest.get((memory, among))
+            if before is not None and first < before[2] and (trains or before[3]):
+                raise ConfigError(
+                    f"{before[4]!r} and {name!r} lie in the same memory and are not one parameter: copies of the "
+                    "model, which are what trains, would part them. Tie them as one parameter (decoder.weight = "
+                    "encoder.weight), or give each of them numbers of its own (weight.data = weight.data.clone())."
+                )
+            if (trains or not among) and (before is None or end > before[2]):
+                furthest[memory, among] = place
 
 
 def _constant(owner: nn.Module, name: str, buffer: Tensor) -> bool:
@@ -186,12 +227,12 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
-        self._memory = {own.untyped_storage()._cdata for own in tensors}
+        self._memory = {own.untyped_storage()._cdata for own in tensors if own.layout == torch.strided}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = (own for own in tree_leaves((args, kwargs)) if isinstance(own, Tensor))
+        given = (own for own in tree_leaves((args, kwargs)) if isinstance(own, Tensor) and own.layout == torch.strided)
         self.met |= any(own.untyped_storage()._cdata in self._memory for own in given) or computes_again()
         return func(*args, **(kwargs or {}))
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.errors import ConfigError, DataError, TacitError
-from tacit.training.outputs import tensor_of
-from tacit.training.private.probe import in_full_precision
+from tacit.training.evaluation import Still
+from tacit.training.made import _sums
+from tacit.training.outputs import copy_of, tensor_of
+from tacit.training.parameters import leaves, sent
+from tacit.training.private.probe import in_full_precision, seeded
 from tacit.training.settings import Loss, cross_entropy, gives_logits
 
+_TRIED, _AT_A_TIME = 256, 8  # examples
 _FLOATS = " Whole numbers stay whole, as an embedding needs them: give features as floats, such as x.astype('float32')."
 
 
@@ -27,12 +31,15 @@ def check_fit(
             f"{' Make one of that class first.' if isinstance(module, type) else ''}"
         )
     few = slice(0, 2)
-    modes = {part: part.training for part in module.modules()}
     try:
+        own = copy_of(module, features)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            device = next((p.device for p in module.parameters()), features.device)
-            outputs = module.eval()(features[few].to(device))
-            outputs = tensor_of(outputs)
+            device = next((p.device for p in own.parameters()), features.device)
+            still = Still(own, _sent(own), module)
+            own.eval()
+            still.begin()
+            outputs = tensor_of(own(features[few].to(device)))
+            still.check()
             if loss is cross_entropy and labels.dtype == torch.int64 and outputs.dim() == 2:
                 _check_labels(labels, outputs.shape[1], whose)
             if gives_logits(loss):
@@ -47,9 +54,6 @@ def check_fit(
             f"{(str(error).splitlines() or [repr(error)])[0].rstrip('.')} ({type(error).__name__})."
             f"{_FLOATS if 'dtype' in str(error) and not features.is_floating_point() else ''}"
         ) from error
-    finally:
-        for part, training in modes.items():
-            part.training = training
     if not isinstance(losses, Tensor) or losses.shape != labels[few].shape[:1]:
         found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ConfigError(
@@ -59,23 +63,113 @@ def check_fit(
 
 
 def check_trains(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
-    """Refuse a model of which a part is frozen where no gradient reaches the rest: nothing but noise would move it."""
+    """Refuse a model that nothing but noise would move: no gradient reaches what trains, or every loss is NaN.
+
+    Where nothing is frozen it is enough that the loss depends on something that trains: a model may have nothing left
+    to learn. The examples are taken from all over, a few at a time, until some tell.
+    """
     trained = [p for p in module.parameters() if p.requires_grad]
-    if len(trained) == len(list(module.parameters())) or not trained:
+    if not trained:
         return
-    few = slice(0, 8)
-    own = copy.deepcopy(module).eval()
-    trained = [p for p in own.parameters() if p.requires_grad]
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]), in_full_precision():
-        total = loss(tensor_of(own(features[few].to(trained[0].device))), labels[few].to(trained[0].device)).sum()
-        found = torch.autograd.grad(total, trained, allow_unused=True) if total.requires_grad else [None]
-    if not any(gradient is not None and bool(gradient.count_nonzero()) for gradient in found):
+    partly = len(trained) < len(list(module.parameters()))
+    if partly or not all(part.training for part in module.modules()):
+        _check_modes(copy_of(module, features), module)
+    own = copy_of(module, features)
+    finite = False
+    for training in (True, False):
+        own.train(training)
+        for number, rows in enumerate(_spread(len(labels))):
+            learns, told = _learns(own, loss, features[rows], labels[rows], seed=number, partly=partly)
+            if learns:
+                return
+            finite |= told
+    numbers, name = f"{sum(p.numel() for p in trained):,}", type(module).__name__
+    if not finite:
         raise ConfigError(
-            f"No gradient reaches the {sum(p.numel() for p in trained):,} numbers of {type(module).__name__} that are "
-            "to train: the first examples give zeros for all of them. Adapters that are switched off, not among the "
-            "layers that run, or zero in both of their factors never learn. Switch them on, or let other parameters "
-            "train (requires_grad_())."
+            f"The loss of {name} or its gradient is NaN for all of the {len(_places(len(labels)))} examples that were "
+            "tried, so nothing would be learnt. Look for what divides by zero, or takes the logarithm or the root of "
+            "a negative number, in the model and the loss."
         )
+    why = (
+        "the examples that were tried give zeros for all of them. Adapters that are switched off, not among the layers "
+        "that run, or zero in both of their factors never learn. Switch them on, or let other parameters train "
+        "(requires_grad_())."
+        if partly
+        else "its outputs are computed without them, or in a way that autograd does not follow. Look for "
+        "torch.no_grad(), .detach(), .data and NumPy in the forward pass and the loss."
+    )
+    raise ConfigError(f"No gradient reaches the {numbers} numbers of {name} that are to train: {why}")
+
+
+def _learns(
+    own: nn.Module, loss: Loss, features: Tensor, labels: Tensor, *, seed: int, partly: bool
+) -> tuple[bool, bool]:
+    """Return whether examples tell that something trains, and whether what they told were numbers."""
+    trained = [p for p in own.parameters() if p.requires_grad]
+    device = trained[0].device
+    try:
+        with torch.enable_grad(), seeded(device, seed), in_full_precision():
+            losses = loss(tensor_of(own(features.to(device))), labels.to(device))
+            if bool(losses.isnan().all()):
+                return False, False
+            total = losses.sum()
+            if not total.requires_grad:
+                return False, True
+            if not partly:
+                known = {id(p) for p in trained}
+                return any(id(leaf) in known for leaf in leaves(total)), True
+            found = [own for own in torch.autograd.grad(total, trained, allow_unused=True) if own is not None]
+    except ValueError:  # batch norm of one example
+        return False, True
+    numbers = [own.nan_to_num(posinf=0.0, neginf=0.0) for own in found]
+    told = not found or any(bool(own.isfinite().any()) for own in found)
+    return any(bool(own.count_nonzero()) for own in numbers), told
+
+
+def _places(count: int) -> list[int]:
+    """Return the places of the examples that are tried, of so many."""
+    places = torch.linspace(0, count - 1, min(count, _TRIED), dtype=torch.float64)
+    return [*dict.fromkeys(places.long().tolist())]
+
+
+def _spread(count: int) -> Iterator[list[int]]:
+    """Yield places of a few examples at a time, each time from the first to the last client's.
+
+    >>> [*_spread(20)]
+    [[0, 2, 4, 6, 8, 10, 12, 14, 16, 18], [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]]
+    """
+    places = _places(count)
+    parts = max(1, len(places) // _AT_A_TIME)
+    yield from (places[first::parts] for first in range(parts))
+
+
+def _check_modes(own: nn.Module, module: nn.Module) -> None:
+    """Refuse a model whose adapters are merged into other weights, or stay in frozen ones after ``train()``.
+
+    Numbers in a copy's adapters show it: those that begin with zeros add nothing to what they are merged into.
+    """
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in own.parameters():
+            if parameter.requires_grad:
+                parameter.copy_(torch.randn(parameter.shape, generator=draw))
+        held = {**dict(own.named_parameters()), **dict(own.named_buffers())}
+        before = {name: _sums(tensor) for name, tensor in held.items()}
+        own.train()
+        moved = next((name for name, tensor in held.items() if _sums(tensor) != before[name]), None)
+        if moved is not None:
+            raise ConfigError(
+                f"train() of the model ({type(module).__name__}) changes {moved!r}: eval() has merged adapters into "
+                "it. Call model.train() before the run."
+            )
+        still = Still(own, _sent(own), module)
+        own.eval()
+        still.begin()
+        still.put_back(own)
+
+
+def _sent(module: nn.Module) -> list[str]:
+    return [name for name, _, _ in sent(module)]
 
 
 def lone_norms(module: nn.Module, features: Tensor) -> list[nn.Module]:

@@ -85,6 +85,27 @@ def test_a_statistic_that_is_kept_is_refused_and_left_as_it_was() -> None:
     assert dict(model.named_buffers())["0.mean"].tolist() == [0.0] * 4
 
 
+class Spreading(nn.Module):
+    """Mixes features by a table that leaves out zeros, and may count how often it did."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__()
+        self.keeps = keeps
+        self.register_buffer("graph", torch.eye(4).to_sparse(), persistent=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        graph = dict(self.named_buffers())["graph"]
+        if self.keeps:
+            self.graph = graph + value.detach().mean() * graph
+        return (graph @ value.T).T
+
+
+def test_a_sparse_table_is_looked_at_as_any_other() -> None:
+    probe(nn.Sequential(Spreading(keeps=False), nn.Linear(4, 2)))
+    with pytest.raises(ConfigError, match=r"The buffer '0\.graph' changes with the data"):
+        probe(nn.Sequential(Spreading(keeps=True), nn.Linear(4, 2)))
+
+
 @pytest.mark.parametrize(
     "model",
     [

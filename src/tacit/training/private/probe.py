@@ -381,8 +381,12 @@ def _is_result(value: Any) -> bool:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        alike = one.shape == other.shape and one.dtype == other.dtype
-        return alike and torch.equal(one.detach().nan_to_num(), other.detach().nan_to_num())
+        alike = one.shape == other.shape and one.dtype == other.dtype and one.layout == other.layout
+        return alike and torch.equal(_dense(one).nan_to_num(), _dense(other).nan_to_num())
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.shape == other.shape and one.tobytes() == other.tobytes()
     return type(one) is type(other) and repr(one) == repr(other)  # NaN equals itself here
+
+
+def _dense(value: Tensor) -> Tensor:
+    return value.detach() if value.layout == torch.strided else value.detach().to_dense()

@@ -1,0 +1,150 @@
+"""What is said of a model and its loss before training begins, on copies of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+from tacit.training.outputs import as_tensors
+from tacit.training.settings import Loss, cross_entropy
+from tacit.training.trial import check_fit, check_trains
+
+FEATURES = torch.randn(96, 4, generator=torch.Generator().manual_seed(0))
+LABELS = (FEATURES[:, 0] > 0).long()
+
+
+class Adapted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(4, 2, bias=False).requires_grad_(False)
+        self.down, self.up = nn.Linear(4, 2, bias=False), nn.Linear(2, 2, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return self.base(value) + self.up(self.down(value))  # type: ignore[no-any-return]  # torch gives it no types
+
+
+class Trained(Adapted):
+    """Its adapters are there in training only."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        return super().forward(value) if self.training else self.base(value)
+
+
+class Writes(nn.Module):
+    """Changes what it holds whenever it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.asked = nn.Linear(4, 2), 0
+        self.frozen = nn.Parameter(torch.ones(()), requires_grad=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        self.asked += 1
+        with torch.no_grad():
+            self.layer.bias.add_(1.0)
+            if not self.training:
+                self.frozen.mul_(0.5)
+        return self.frozen * self.layer(value)  # type: ignore[no-any-return]  # torch gives it no types
+
+
+class Unfollowed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, value: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.layer(value)  # type: ignore[no-any-return]  # torch gives it no types
+
+
+def half() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    module[0].requires_grad_(False)
+    return module
+
+
+def nan(outputs: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(outputs, labels) * float("nan")
+
+
+def root_of_zero(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss of numbers, whose gradient is NaN."""
+    return cross_entropy(outputs, labels) + (0.0 * outputs).abs().sqrt().sum(1)
+
+
+def test_a_pass_that_writes_to_what_is_frozen_is_refused_and_the_model_is_as_it_was() -> None:
+    module = Writes()
+    before = {name: own.clone() for name, own in module.state_dict().items()}
+    with as_tensors(module, FEATURES), pytest.raises(ConfigError, match="'frozen' is frozen, and a pass in evaluation"):
+        check_fit(module, cross_entropy, FEATURES, LABELS)
+    assert all(torch.equal(own, before[name]) for name, own in module.state_dict().items())
+    assert (module.asked, module.training) == (0, True)
+
+
+@pytest.mark.parametrize("blank", [8, 90])
+def test_adapters_whose_first_examples_are_blank_train(blank: int) -> None:
+    features = FEATURES.clone()
+    features[:blank] = 0.0
+    check_trains(Adapted(), cross_entropy, features, LABELS)
+
+
+def test_adapters_train_on_labels_in_order_of_which_some_are_ignored() -> None:
+    def ignoring(outputs: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, labels, ignore_index=0, reduction="none")
+
+    check_trains(Adapted(), ignoring, FEATURES, (torch.arange(96) > 92).long())
+
+
+def test_adapters_that_are_there_in_training_only_train() -> None:
+    module = Trained()
+    check_trains(module, cross_entropy, FEATURES, LABELS)
+    assert not module.up.weight.any()
+
+
+def test_one_example_is_enough() -> None:
+    norm = nn.Sequential(nn.Linear(4, 3).requires_grad_(False), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    check_trains(norm, cross_entropy, FEATURES[:1], LABELS[:1])
+
+
+@pytest.mark.parametrize(
+    ("build", "loss", "said"),
+    [
+        (Unfollowed, cross_entropy, r"reaches the 10 numbers of Unfollowed .* torch.no_grad\(\), .detach\(\)"),
+        (half, nan, "loss of Sequential or its gradient is NaN for all of the 96 examples"),
+        (half, root_of_zero, "loss of Sequential or its gradient is NaN"),
+        (lambda: nn.Linear(4, 2), nan, "loss of Linear or its gradient is NaN"),
+    ],
+)
+def test_what_nothing_can_be_learnt_from_is_refused(build: Callable[[], nn.Module], loss: Loss, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_trains(build(), loss, FEATURES, LABELS)
+
+
+def test_a_model_that_has_nothing_left_to_learn_is_no_mistake() -> None:
+    module = nn.Linear(4, 2)
+    nn.init.zeros_(module.weight)
+    check_trains(module, cross_entropy, torch.zeros(9, 4), LABELS[:9])
+
+
+@pytest.mark.parametrize("build", [lambda: nn.LazyLinear(2), lambda: nn.utils.weight_norm(nn.Linear(4, 2))])
+@pytest.mark.filterwarnings("ignore")
+def test_lazy_layers_learn_their_sizes_and_computed_weights_are_copied(build: Callable[[], nn.Module]) -> None:
+    module = build()
+    if not isinstance(module, nn.LazyLinear):
+        module(FEATURES)
+    check_fit(module, cross_entropy, FEATURES, LABELS)
+    check_trains(module, cross_entropy, FEATURES, LABELS)
+    assert sum(own.numel() for own in module.parameters()) >= 10
+
+
+def test_a_model_that_has_no_copy_is_refused() -> None:
+    module = nn.Linear(4, 2)
+    module.generator = (number for number in range(3))  # type: ignore[assignment]  # nobody can copy it
+    with pytest.raises(ConfigError, match=r"The model \(Linear\) can't be copied \(cannot pickle 'generator' object\)"):
+        check_fit(module, cross_entropy, FEATURES, LABELS)
