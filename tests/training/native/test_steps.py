@@ -324,7 +324,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
         layers=encoder(),
         out=nn.Linear(WIDTH, 5),
     ),
-    "the largest place": lambda: Text(encoder(), lambda x: x.amax(1)),
+    "a soft maximum": lambda: Text(encoder(), lambda x: x.logsumexp(1)),
     "a batch as one text": lambda: Custom(
         lambda m, x: m.out(m.layers(m.embed(x.reshape(1, -1)).view(*x.shape, WIDTH)).mean(1)),
         embed=nn.Embedding(WORDS, WIDTH),
