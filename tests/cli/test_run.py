@@ -252,3 +252,29 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
     assert done.stdout == "mode: plain\n"
     assert done.stderr == ""
+
+
+_WRAPS = """
+from torch import nn
+
+class Wraps(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.out = nn.Linear(64, classes)
+
+    def forward(self, x):
+        return {"logits": self.out(x.flatten(1)), "loss": None}
+"""
+
+
+@pytest.mark.parametrize("mode", ["plain", "dp-sgd"])
+def test_a_model_of_ones_own_may_return_more_than_its_logits(
+    mode: str, tmp_path: Path, run: Tacit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("returning_more.py").write_text(_WRAPS)
+    options = ["--data", "digits", "--model", "returning_more:Wraps", "--rounds", "1", "--clients", "3", "--seed", "1"]
+    status, out, _ = run("run", *options, "--mode", mode, "--json")
+    assert status == 0
+    assert json.loads(out)["model"] == "returning_more:Wraps"

@@ -34,6 +34,7 @@ from tacit.training.evaluation import Evaluator
 from tacit.training.forms import cohort_trainer
 from tacit.training.hooks import Hooks
 from tacit.training.metrics import Metric, metrics_named
+from tacit.training.outputs import give_tensors
 from tacit.training.private.clients import PrivateClients, PrivateHolder
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.normalisation import OF_CLIENTS, OF_EXAMPLES, check_normalisation
@@ -221,6 +222,8 @@ def assemble(
     own: Mapping[str, Any] | None = None,
 ) -> Job:
     """Put the parts of a job together; ``own`` is what a user made for local training, such as an optimiser."""
+    if model_name not in models.MODELS:
+        give_tensors(module, train[0])
     check_fit(module, loss, *train)
     check_trains(module, loss, *train)
     if test is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
 
 from tacit.errors import ConfigError
 
@@ -36,14 +37,19 @@ def tensor_of(outputs: Any) -> Tensor:
 @contextmanager
 def as_tensors(module: nn.Module, features: Tensor) -> Iterator[None]:
     """Let a model return its logits for a while, where it returns something around them; others stay as they are."""
-    if not isinstance(module, nn.Module) or not _wraps(module, features):
-        yield
-        return
-    handle = module.register_forward_hook(lambda _module, _inputs, outputs: tensor_of(outputs))
+    handle = give_tensors(module, features) if isinstance(module, nn.Module) else None
     try:
         yield
     finally:
-        handle.remove()
+        if handle is not None:
+            handle.remove()
+
+
+def give_tensors(module: nn.Module, features: Tensor) -> RemovableHandle | None:
+    """Let a model return its logits from now on, where it returns something around them; return what ends that."""
+    if not _wraps(module, features):
+        return None
+    return module.register_forward_hook(lambda _module, _inputs, outputs: tensor_of(outputs))
 
 
 def copy_of(module: nn.Module, features: Tensor) -> nn.Module:
