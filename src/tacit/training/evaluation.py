@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.training.hooks import Context, Hooks
-from tacit.training.made import _sums
+from tacit.training.made import checksum
 from tacit.training.metrics import Metric, computed
 from tacit.training.parameters import Parameters
 from tacit.training.settings import Loss, gives_logits
@@ -166,7 +166,7 @@ class Still:
         self._made = self._sums()
         theirs = dict(module.named_parameters()) | dict(module.named_buffers())
         self._before = {name: theirs[name] for name in self._tensors}
-        if any(_sums(tensor) != self._made[name] for name, tensor in self._before.items()):  # it is merged
+        if any(checksum(tensor) != self._made[name] for name, tensor in self._before.items()):  # it is merged
             self._before = {name: tensor.detach().clone() for name, tensor in self._tensors.items()}
         self._begun = self._made
 
@@ -194,7 +194,7 @@ class Still:
         with torch.no_grad():
             own.train()
         for name, tensor in self._tensors.items():
-            if _sums(tensor) == self._made[name]:
+            if checksum(tensor) == self._made[name]:
                 continue
             before = self._before[name].detach().to(tensor.device)
             if name not in merged or not _undone(before, merged[name], tensor.detach()):
@@ -207,7 +207,7 @@ class Still:
                 tensor.copy_(before)
 
     def _sums(self) -> dict[str, list[int]]:
-        return {name: _sums(tensor) for name, tensor in self._tensors.items()}
+        return {name: checksum(tensor) for name, tensor in self._tensors.items()}
 
 
 def _undone(before: Tensor, merged: Tensor, after: Tensor) -> bool:

@@ -40,7 +40,7 @@ class Frozen:
         self._module = module
         numbers = (own for own in module.named_buffers() if own[1].is_floating_point() or own[1].is_complex())
         self._still = {name: own for name, own in (*self._parameters, *numbers) if id(own) not in known}
-        self._sums = {name: _sums(tensor) for name, tensor in self._still.items()}
+        self._sums = {name: checksum(tensor) for name, tensor in self._still.items()}
 
     def check(self) -> None:
         """Refuse a pass that moved what is frozen, or put another tensor in the place of a parameter.
@@ -55,7 +55,7 @@ class Frozen:
                 "has to stay as it is. Write to the parameter instead (parameter.data.copy_(...)), or register what "
                 "changes as a buffer."
             )
-        moved = next((name for name, tensor in self._still.items() if _sums(tensor) != self._sums[name]), None)
+        moved = next((name for name, tensor in self._still.items() if checksum(tensor) != self._sums[name]), None)
         if moved is not None:
             raise ConfigError(
                 f"{moved!r} is frozen, and training changed it: what is frozen is neither sent nor clipped, "
@@ -176,13 +176,13 @@ class _Table:
         return chain(chain.from_iterable([get(own) for get, own in self._attributes]), chain.from_iterable(inside))
 
 
-def _sums(tensor: Tensor) -> list[int]:
+def checksum(tensor: Tensor) -> list[int]:
     """Return sums of a tensor's bytes, taken as whole numbers times odd ones that tell where they lie.
 
     One of them changes wherever one number does, and where numbers change places.
     """
     if tensor.layout != torch.strided:
-        return [own for part in _inside(tensor) for own in _sums(part)]
+        return [own for part in _inside(tensor) for own in checksum(part)]
     flat = tensor.detach().reshape(-1)
     size = flat.element_size()
     wide = not flat.numel() * size % 8 and not flat.storage_offset() * size % 8  # half as many, and none is converted

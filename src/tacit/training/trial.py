@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.errors import ConfigError, DataError, TacitError
 from tacit.training.evaluation import Still
-from tacit.training.made import _sums
+from tacit.training.made import checksum
 from tacit.training.outputs import copy_of, tensor_of
 from tacit.training.parameters import leaves, sent
 from tacit.training.private.probe import in_full_precision, seeded
@@ -154,9 +154,9 @@ def _check_modes(own: nn.Module, module: nn.Module) -> None:
             if parameter.requires_grad:
                 parameter.copy_(torch.randn(parameter.shape, generator=draw))
         held = {**dict(own.named_parameters()), **dict(own.named_buffers())}
-        before = {name: _sums(tensor) for name, tensor in held.items()}
+        before = {name: checksum(tensor) for name, tensor in held.items()}
         own.train()
-        moved = next((name for name, tensor in held.items() if _sums(tensor) != before[name]), None)
+        moved = next((name for name, tensor in held.items() if checksum(tensor) != before[name]), None)
         if moved is not None:
             raise ConfigError(
                 f"train() of the model ({type(module).__name__}) changes {moved!r}: eval() has merged adapters into "

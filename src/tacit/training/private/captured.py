@@ -214,4 +214,5 @@ def _state(parts: Sequence[nn.Module]) -> tuple[Any, ...]:
     autocast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
     switches = *autocast, torch.backends.cudnn.allow_tf32, products.allow_tf32
     tensors = [own for part in parts for own in (*part._parameters.values(), *part._buffers.values())]
-    return (*switches, *(None if own is None else own.data_ptr() for own in tensors), *held_by(parts))
+    places = (None if own is None else own.data_ptr() if own.layout == torch.strided else id(own) for own in tensors)
+    return (*switches, *places, *held_by(parts))
