@@ -17,8 +17,10 @@ from torch import Tensor, nn
 
 from tacit.training.batches import Holdings
 from tacit.training.cohort import CohortTrainer
-from tacit.training.forms import Form, cohort_trainer
+from tacit.training.forms import Form, _Choice, cohort_trainer
+from tacit.training.loop import LoopTrainer
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
+from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
 
 SETTINGS = LocalTraining(epochs=2, batch_size=4, lr=0.1)
 
@@ -219,3 +221,56 @@ def test_no_update_is_handed_over_once_a_round_has_failed(form: Form) -> None:
     failed.set()
     made.close()
     assert not late
+
+
+def _convolves(read: Any, *, channels: int = 1, norm: bool = True) -> nn.Module:
+    return Custom(
+        lambda m, x: m.out(read(F.max_pool2d(torch.relu(m.norm(m.first(x))), 2))),
+        first=nn.Conv2d(channels, 8, 3, padding=1),
+        norm=nn.BatchNorm2d(8) if norm else nn.Identity(),
+        out=nn.Linear(8 * 16, CLASSES),
+    )
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("changes", [{}, {"momentum": 0.5}, {"grad_clip": 0.1}], ids=str)
+def test_images_with_their_channels_innermost_train_the_same(
+    channels: int, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, chosen = _convolves(lambda x: x.flatten(1), channels=channels), settings(epochs=2, **changes)
+    holdings = make_holdings((channels, 8, 8), [9, 8, 7])
+    found: list[bool] = []
+    plain = LoopTrainer.__init__
+
+    def seen(self: LoopTrainer, **given: Any) -> None:
+        found.append(given["innermost"])
+        plain(self, **given)
+
+    monkeypatch.setattr(LoopTrainer, "__init__", seen)
+    own = Run(module, holdings, chosen, form="loop")
+    monkeypatch.setattr(_Choice, "_bears_innermost", False)
+    own.equals(Run(module, holdings, chosen, form="loop"))
+    assert set(found) == {True, False}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        _convolves(lambda x: x.view(len(x), -1)),  # no view of what lies so
+        _convolves(lambda x: F.group_norm(x, 2).flatten(1), norm=False),  # four times slower so
+        _convolves(lambda x: x.as_strided((len(x), 128), (128, 1))),  # another number so
+        Custom(lambda m, x: m.out(x.flatten(1)), out=nn.Linear(64, CLASSES)),
+    ],
+    ids=["view", "group norm", "memory", "no convolution"],
+)
+def test_images_lie_as_they_are_where_that_counts(module: nn.Module) -> None:
+    choice = _Choice(
+        module=module,
+        holdings=make_holdings((1, 8, 8), [9, 8]),
+        settings=settings(),
+        loss=cross_entropy,
+        asked="loop",
+        hooks=None,
+        workers=1,
+    )
+    assert not choice._bears_innermost

@@ -186,6 +186,19 @@ def cost_of(module: nn.Module, features: Tensor) -> Cost:
     )
 
 
+class Met(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
+    """Says whether there is a convolution in a pass, or a group norm, of which the modules need not tell."""
+
+    convolves = normalises = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.convolves |= func is torch.ops.aten.convolution.default
+        self.normalises |= func is torch.ops.aten.native_group_norm.default
+        return func(*args, **(kwargs or {}))
+
+
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
     def __init__(self, weights: Collection[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above

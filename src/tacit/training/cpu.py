@@ -5,9 +5,27 @@ from __future__ import annotations
 import ctypes
 import sys
 
+import torch
+from torch import Tensor
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _LARGEST_MMAP_THRESHOLD = 32 << 20  # glibc's own upper limit
 _FEW = 8  # threads that may share one arena without waiting for each other
+
+
+def innermost(features: Tensor) -> Tensor:
+    """Return images on a CPU with their channels innermost; one channel is another name for the same memory.
+
+    PyTorch's convolutions and poolings are fastest so, and its group norms take four times as long.
+
+    >>> innermost(torch.zeros(2, 3, 4, 5)).stride(), innermost(torch.zeros(2, 1, 4, 5)).stride()
+    ((60, 1, 15, 3), (20, 1, 5, 1))
+    """
+    if features.dim() != 4 or features.is_cuda:
+        return features
+    if features.shape[1] > 1:
+        return features.contiguous(memory_format=torch.channels_last)
+    return features.reshape(len(features), *features.shape[2:], 1).permute(0, 3, 1, 2)
 
 
 def keep_pages(workers: int = 1) -> bool:

@@ -15,6 +15,7 @@ from tacit.errors import ConfigError
 from tacit.training.batchable import places_in
 from tacit.training.batches import Holdings, Schedule, schedule
 from tacit.training.cohort import Chunk, Trained, on_host
+from tacit.training.cpu import innermost
 from tacit.training.dropout import KeyedDropout
 from tacit.training.hooks import Context, Hooks
 from tacit.training.made import AsMade
@@ -39,7 +40,8 @@ class LoopTrainer:
 
     Batch norm can't compare a batch of one example with anything: in such a step it uses its running statistics.
 
-    Where Python's calls tell, full batches become a straight program (:mod:`tacit.training.straight`).
+    Where Python's calls tell, full batches become a straight program (:mod:`tacit.training.straight`). With
+    ``innermost`` the model sees images with their channels innermost.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class LoopTrainer:
         draws: bool = True,
         keeps: bool = False,
         straight: StraightStep | None = None,
+        innermost: bool = False,
     ) -> None:
+        self._innermost = innermost
         self.module = module.train()
         self._layout = layout
         self._settings = settings
@@ -131,7 +135,7 @@ class LoopTrainer:
             lone = self._alone(features) if count == 1 else []
             for norm in lone:
                 norm.eval()
-            each = self._loss(self.module(features), labels)
+            each = self._loss(self.module(self._seen(features)), labels)
             # The gradient of a mean, which itself need not be computed; new every time, as the loss may write to it.
             mean = torch.full_like(each, 1.0 / count, requires_grad=False)
             sgd.move(self._gradients(each, mean))
@@ -140,6 +144,10 @@ class LoopTrainer:
             for norm in lone:
                 norm.train()
         return float(torch.cat(losses).sum(dtype=torch.float64)) / sum(counts)
+
+    def _seen(self, features: Tensor) -> Tensor:
+        """Return features as they lie in memory where the model sees them."""
+        return innermost(features) if self._innermost else features
 
     def _gradients(self, each: Tensor, mean: Tensor) -> Sequence[Tensor | None]:
         try:
@@ -170,7 +178,7 @@ class LoopTrainer:
     def _outputs(self, own: Sequence[Tensor], features: Tensor, key: Tensor) -> Tensor:
         """Return the module's outputs with other tensors in the place of its own."""
         state = {name: own[number] for name, number in self._places} | dict.fromkeys(self._keys, key)
-        outputs: Tensor = functional_call(self.module, state, (features,), tie_weights=False)
+        outputs: Tensor = functional_call(self.module, state, (self._seen(features),), tie_weights=False)
         with torch.no_grad():  # a pass may have put others in the place of buffers
             for name, number in self._places:
                 if state[name] is not own[number]:
@@ -227,7 +235,7 @@ class LoopTrainer:
                 hooks.run("on_epoch_start", context)
             for dropout in self._dropouts:
                 dropout.key.copy_(plan.keys[step, place])
-            context.features, context.labels = features, labels
+            context.features, context.labels = self._seen(features), labels
             lone = self._alone(context.features) if count == 1 else []
             for norm in lone:
                 norm.eval()

@@ -13,10 +13,11 @@ from torch.nn.grad import conv2d_weight
 from torch.utils.checkpoint import checkpoint
 
 from tacit.training import native
+from tacit.training.cpu import innermost
 from tacit.training.native import available
 from tacit.training.private import images
 from tacit.training.private.clipping import Clipping
-from tacit.training.private.gradient import Form, PrivateGradient, _laid_out
+from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.program import Pair
 from tacit.training.settings import cross_entropy
 
@@ -79,7 +80,7 @@ def private(model: nn.Module, *, bound: float = 0.1) -> PrivateGradient:
     own = PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=bound), example=data(6))
     assert own.form == "book-keeping"
     own._repeated = None  # tiny models too
-    own._lay_out, own._form.natively = _laid_out, True  # type: ignore[union-attr]  # book-keeping's
+    own._lay_out, own._form.natively = innermost, True  # type: ignore[union-attr]  # book-keeping's
     return own
 
 

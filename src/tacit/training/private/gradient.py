@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.training.batchable import batchable
 from tacit.training.cost import cost_of
+from tacit.training.cpu import innermost
 from tacit.training.private.book_keeping import OUTSIDE, BookKeeping, NoRule
 from tacit.training.private.captured import Repeated
 from tacit.training.private.clipping import Clipping
@@ -84,7 +85,7 @@ class PrivateGradient:
         self._loss = loss
         self._clipping = clipping
         normalises = any(isinstance(part, nn.GroupNorm) for part in model.modules())
-        self._lay_out = _channels_first if normalises or not self._bears_last(features) else _laid_out
+        self._lay_out = _channels_first if normalises or not self._bears_last(features) else innermost
         self.form, self.reason = "book-keeping", ""
         self._form: BookKeeping | Functional
         if form != "functional":
@@ -102,7 +103,7 @@ class PrivateGradient:
         repeats = features.is_cuda or self._tiny(features)
         native = not repeats and isinstance(self._form, BookKeeping) and suits(model)
         if native and isinstance(self._form, BookKeeping) and self._bears_last(features, natively=True):
-            self._lay_out, self._form.natively = _laid_out, True
+            self._lay_out, self._form.natively = innermost, True
         self._repeated = Repeated(self._form, model, loss, self._lay_out) if repeats else None
 
     def sums(self, features: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -147,7 +148,7 @@ class PrivateGradient:
 
         That it computes what it is given, in the order of its axes, is known.
         """
-        laid_out = _laid_out(features)
+        laid_out = innermost(features)
         if laid_out is features and not natively:
             return True
         for training in (False, True):
@@ -307,13 +308,3 @@ def _without_zeros(model: nn.Module) -> Iterator[None]:
 def _channels_first(features: Tensor) -> Tensor:
     """Return images on a CPU in the order of their axes; a group norm right behind others ends the process in torch."""
     return features if features.is_cuda else features.contiguous()
-
-
-def _laid_out(features: Tensor) -> Tensor:
-    """Return images on a CPU with their channels innermost; one channel is another name for the same memory."""
-    if features.dim() != 4 or features.is_cuda:
-        return features
-    if features.shape[1] > 1:
-        return features.contiguous(memory_format=torch.channels_last)
-    height, width = features.shape[2:]
-    return features.contiguous().as_strided(features.shape, (height * width, 1, width, 1))
