@@ -78,6 +78,18 @@ def _signal() -> nn.Module:
     )  # fmt: skip
 
 
+class _Sensor(nn.Module):
+    """Names what somebody does by fifty readings of six numbers: a GRU's last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.GRU(6, 64, batch_first=True), nn.Linear(64, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        return self.out(self.layer(x)[0][:, -1])  # type: ignore[no-any-return]  # torch gives it no types
+
+
 OTHERS = {
     "linear": Other(words="one layer, 784 features", make=lambda: nn.Linear(784, 10), shape=(784,)),
     "wide linear": Other(
@@ -104,6 +116,7 @@ OTHERS = {
     "leaf": Other(words="LEAF's CNN for FEMNIST", make=_leaf, shape=(1, 28, 28), classes=62),
     "mobile": Other(words="MobileNet, group norm", make=_mobile, shape=(3, 32, 32)),
     "signal": Other(words="CNN of an ECG's twelve leads", make=_signal, shape=(12, 1_000), classes=5),
+    "sensor": Other(words="GRU of a sensor's six numbers", make=_Sensor, shape=(50, 6), classes=6),
 }
 
 SIZES = {
