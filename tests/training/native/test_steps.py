@@ -227,19 +227,24 @@ def texts(sizes: list[int], classes: int = 5) -> Holdings:
     return holdings
 
 
-@pytest.mark.usefixtures("level")
-@pytest.mark.parametrize("name", MODELS)
-def test_clients_train_as_in_a_loop(name: str, taken: list[bool]) -> None:
-    module, holdings, chosen = build(name), texts([24, 8, 3, 19]), settings(batch_size=8, lr=0.02)
+def as_in_a_loop(module: nn.Module, holdings: Holdings, chosen: Any, taken: list[bool]) -> None:
+    """Compare four clients, the third of whom has no full batch, with the loop, and the last with himself alone."""
     own = Run(module, holdings, chosen)
     assert own.form == "vmap"
-    assert taken == [True, True, True]  # the third client has no full batch
+    assert taken == [True, True, True]
     loop = Run(module, holdings, chosen, form="loop")
     for client, update in own.updates.items():
         np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
         np.testing.assert_allclose(own.losses[client], loop.losses[client], rtol=1e-5)
     alone = Run(module, holdings, chosen, clients=[3])
     assert alone.updates[3].tobytes() == own.updates[3].tobytes()
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("name", MODELS)
+def test_clients_train_as_in_a_loop(name: str, taken: list[bool]) -> None:
+    module, holdings, chosen = build(name), texts([24, 8, 3, 19]), settings(batch_size=8, lr=0.02)
+    as_in_a_loop(module, holdings, chosen, taken)
 
 
 @pytest.mark.usefixtures("level")
@@ -250,15 +255,7 @@ def test_clients_of_recurrent_layers_train_as_in_a_loop(name: str, taken: list[b
     if "numbers" in name:
         numbers = torch.randn(len(holdings.labels), LENGTH, NUMBERS, generator=torch.Generator().manual_seed(4))
         holdings = Holdings(features=numbers, labels=holdings.labels, rows=holdings.rows)
-    own = Run(module, holdings, chosen)
-    assert own.form == "vmap"
-    assert taken == [True, True, True]  # as above
-    loop = Run(module, holdings, chosen, form="loop")
-    for client, update in own.updates.items():
-        np.testing.assert_allclose(update, loop.updates[client], rtol=1e-3, atol=2e-6)
-        np.testing.assert_allclose(own.losses[client], loop.losses[client], rtol=1e-5)
-    alone = Run(module, holdings, chosen, clients=[3])
-    assert alone.updates[3].tobytes() == own.updates[3].tobytes()
+    as_in_a_loop(module, holdings, chosen, taken)
 
 
 @pytest.mark.parametrize(
