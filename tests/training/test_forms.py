@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.tasks import models
 from tacit.training import cohort
+from tacit.training.batches import Holdings
 from tacit.training.cohort import Moved
 from tacit.training.forms import Form, _Choice, cohort_trainer
 from tacit.training.hooks import Context, Hooks
@@ -773,3 +774,35 @@ def test_what_a_pass_leaves_aside_is_in_the_vector_all_the_same() -> None:
     still = dict(zip((slot.name for slot in layout.slots), layout.split(torch.from_numpy(own.updates[0])), strict=True))
     assert not still["b.weight"].any()
     assert still["a.weight"].any()
+
+
+def test_a_trace_that_hands_back_another_gradient_is_refused() -> None:
+    def stops(m: Any, x: Tensor) -> Tensor:
+        beside = m.beside(x)
+        return m.out(m.a(x) + (beside.detach() if isinstance(x, torch.Tensor) else beside))  # type: ignore[no-any-return]  # torch gives it no types
+
+    module = Custom(stops, a=nn.Linear(6, 5), beside=nn.Linear(6, 5), out=nn.Linear(5, CLASSES))
+    holdings = make_holdings((6,), [9, 8])
+    own = Run(module, holdings, settings())
+    assert "asks what its input is" in own.reason
+    own.equals(Run(module, holdings, settings(), form="loop"))
+
+
+def test_models_of_images_that_return_images_train_alike_in_all_forms() -> None:
+    def squares(outputs: Tensor, labels: Tensor) -> Tensor:
+        return (outputs - labels).square().flatten(1).mean(1)
+
+    module = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
+    held = make_holdings((1, 8, 8), [9, 8, 7])
+    holdings = Holdings(features=held.features, labels=0.5 * held.features, rows=held.rows)
+    own, loop = (Run(module, holdings, settings(), form=form, loss=squares) for form in ("auto", "loop"))
+    assert (own.form, "its output is an image" in own.reason) == ("vmap", True)
+    own.equals(loop)
+
+
+def test_tables_whose_gradient_goes_by_a_batch_train_alone() -> None:
+    module = nn.Sequential(nn.Embedding(9, 4, scale_grad_by_freq=True), nn.Flatten(), nn.Linear(24, CLASSES))
+    holdings = make_holdings((6,), [8, 5, 11], words=9)
+    own = Run(module, holdings, settings(batch_size=8))
+    assert "how often a row is in a batch" in own.reason
+    own.equals(Run(module, holdings, settings(batch_size=8), form="loop"))

@@ -232,6 +232,20 @@ def _convolves(read: Any, *, channels: int = 1, norm: bool = True) -> nn.Module:
     )
 
 
+class Hides(nn.Module):
+    """Reads memory behind zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.beside = nn.Conv2d(1, 8, 3, padding=1), nn.Linear(512, CLASSES)
+        self.out = nn.Linear(8 * 64, CLASSES)
+        nn.init.zeros_(self.beside.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        return self.out(x.flatten(1)) + self.beside(x.as_strided((len(x), 512), (512, 1)))  # type: ignore[no-any-return]  # torch gives it no types
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("changes", [{}, {"momentum": 0.5}, {"grad_clip": 0.1}], ids=str)
 def test_images_with_their_channels_innermost_train_the_same(
@@ -259,9 +273,11 @@ def test_images_with_their_channels_innermost_train_the_same(
         _convolves(lambda x: x.view(len(x), -1)),  # no view of what lies so
         _convolves(lambda x: F.group_norm(x, 2).flatten(1), norm=False),  # four times slower so
         _convolves(lambda x: x.as_strided((len(x), 128), (128, 1))),  # another number so
+        Hides(),
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 1)),  # losses view its images
         Custom(lambda m, x: m.out(x.flatten(1)), out=nn.Linear(64, CLASSES)),
     ],
-    ids=["view", "group norm", "memory", "no convolution"],
+    ids=["view", "group norm", "memory", "memory behind zeros", "image", "no convolution"],
 )
 def test_images_lie_as_they_are_where_that_counts(module: nn.Module) -> None:
     choice = _Choice(

@@ -187,15 +187,20 @@ def cost_of(module: nn.Module, features: Tensor) -> Cost:
 
 
 class Met(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
-    """Says whether there is a convolution in a pass, or a group norm, of which the modules need not tell."""
+    """Says what is in a pass, of which the modules need not tell.
 
-    convolves = normalises = False
+    These are convolutions, group norms, and tables whose gradient is divided by how often a row is looked up.
+    """
+
+    convolves = normalises = rescales = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         self.convolves |= func is torch.ops.aten.convolution.default
         self.normalises |= func is torch.ops.aten.native_group_norm.default
+        self.rescales |= func is torch.ops.aten.embedding.default and bool((*args, False, False)[3])
+        self.rescales |= func is torch.ops.aten._embedding_bag.default and bool((*args, False)[3])
         return func(*args, **(kwargs or {}))
 
 

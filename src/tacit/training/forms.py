@@ -57,7 +57,7 @@ from tacit.training.parameters import (
     reads,
 )
 from tacit.training.private.probe import calm
-from tacit.training.program import Convolution, NoProgram, Program, check_alike, drops_anew, graph_of, trace
+from tacit.training.program import Convolution, NoProgram, Program, alike, check_alike, drops_anew, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.stacked import Network, StackedTrainer, Straight
@@ -406,20 +406,28 @@ class _Choice:
         features = calm(self._holdings.features[:2])
         if self._device.type != "cpu" or not self._plain or self._draws or features.dim() != 4:
             return False
-        own = copy.deepcopy(self._module)
+        own, draw = copy.deepcopy(self._module), torch.Generator().manual_seed(0)
         trained = [part for part in own.parameters() if part.requires_grad]
+        with torch.no_grad():
+            for part in trained:  # what begins with zeros hides what it is given
+                part.add_(0.1 * torch.randn(part.shape, generator=draw))
+
+        def computed(given: torch.Tensor) -> list[torch.Tensor | None]:
+            outputs = own(given)
+            return [outputs.detach(), *torch.autograd.grad(outputs.sum(), trained, allow_unused=True)]
+
         try:
-            with Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
-                plain = own(features.clone())
-                torch.autograd.grad(plain.sum(), trained, allow_unused=True)
-            if not met.convolves or met.normalises:
-                return False
-            outputs = own(innermost(features.clone()))
-            torch.autograd.grad(outputs.sum(), trained, allow_unused=True)
+            for batch in (features, self._batch):
+                with Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
+                    plain = computed(batch.clone())
+                image = plain[0] is not None and plain[0].dim() == 4  # a loss may ask for a view of it
+                if image or not met.convolves or met.normalises:
+                    return False
+                if not alike(plain, computed(innermost(batch.clone()))):
+                    return False
         except Exception:  # somebody else's code, which trains as it is then: it may ask for a view that doesn't fit
             return False
-        most = 1e-3 * float(plain.detach().abs().max())
-        return outputs.shape == plain.shape and torch.allclose(outputs, plain, rtol=1e-3, atol=most)
+        return True
 
     def _native_descent(self) -> Descent | None:
         """Return what takes many steps of one client's images in one call, where the loss allows it."""
@@ -483,7 +491,9 @@ class _Choice:
                 pure = not drawn()
             check_alike(self._mapped, followed, calm(self._holdings.features[:2]))
             traced = followed
-            program = trace(traced, self._mapped_layout, self._holdings.features[0])
+            found = trace(traced, self._mapped_layout, self._holdings.features[0])
+            images_out = bool(found.steps) and len(found.steps[-1].shape) == 3  # with channels of all clients
+            program, reason = (None, "its output is an image") if images_out else (found, "")
         except NoProgram as error:
             reason = str(error)
         if traced is not None and (program is not None or (drops_anew(traced) and pure)):
@@ -733,6 +743,8 @@ class _Choice:
         keys = torch.zeros_like(rows[:, 0])
         own = [parameter for parameter in network.module.parameters() if parameter.requires_grad]
         try:
+            with torch.no_grad(), Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
+                copy.deepcopy(self._mapped)(features[:1].clone())
             trainer.step(state, few, rows, None, keys, 0.0)
             with Unhooked():
                 network.outputs(state.parameters, features[rows], keys)
@@ -745,7 +757,9 @@ class _Choice:
             self.reason = "; ".join(filter(None, (self.reason, f"vmap can't map it ({told})")))
             return False
         why = ""
-        if mixes:
+        if met.rescales:
+            why = "a table's gradient goes by how often a row is in a batch, and a batch may be padded"
+        elif mixes:
             why = "its output for an example depends on the batch, and a batch may be padded"
         elif past:
             why = REACHES_PAST

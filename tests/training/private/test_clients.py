@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -294,3 +295,34 @@ def test_a_counter_begins_anew_for_every_client() -> None:
     trainer._seats.put(seat)
     updates(trainer, [7, 8])
     assert int(dict(seat.module.named_buffers())["0.seen"]) <= 6  # of the second client alone
+
+
+def test_a_list_begins_anew_for_every_client_too() -> None:
+    class Listing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out, self.held = nn.Linear(6, 2), [0]
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.held[0] += 1
+            return self.out(x) * (1.0 + 0.01 * self.held[0])  # type: ignore[no-any-return]  # torch gives it no types
+
+    def third(asked: list[int]) -> Vector:
+        trainer, found = clients(Listing(), workers=1), dict[int, Vector]()
+        start, keys = np.full(trainer.layout.size, 0.1, np.float32), np.array(asked) + 7
+        trainer.train(start, asked, keys, 1, lambda client, update, _: found.__setitem__(client, update))
+        trainer.close()
+        return found[2]
+
+    assert np.array_equal(third([0, 1, 2]), third([2]))
+
+
+@pytest.mark.parametrize("normed", [nn.utils.weight_norm, nn.utils.spectral_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_layers_that_hold_a_computed_weight_have_a_form(normed: Any) -> None:
+    module = nn.Sequential(normed(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 2))
+    with torch.no_grad():
+        module(torch.zeros(2, 6))
+    trainer = clients(module, workers=1)
+    assert trainer.form.startswith("dp-sgd")
+    trainer.close()

@@ -101,6 +101,7 @@ class PrivateClients:
         self._loss = loss
         self._module = copy.deepcopy(module).to(holdings.features.device).train()
         self.layout = Parameters.of(self._module)
+        made = AsMade(self._module, self.layout.tensors(self._module), keeps=True)  # before any pass
         self._gradient = self._gradient_of(self._module)
         self.form, self.reason = f"dp-sgd, {self._gradient.form}", self._gradient.reason
         keyed = self._keyed()
@@ -108,9 +109,10 @@ class PrivateClients:
         self._seats: SimpleQueue[_Seat] = SimpleQueue()
         for _ in range(self.workers):
             own = self._module if keyed is None else copy.deepcopy(keyed)
+            if keyed is not None:
+                made = AsMade(own, self.layout.tensors(own), keeps=True)
             gradient = self._gradient if keyed is None else self._gradient_of(own)
             dropouts = [part for part in own.modules() if isinstance(part, KeyedDropout)]
-            made = AsMade(own, self.layout.tensors(own))
             self._seats.put(_Seat(module=own, made=made, gradient=gradient, dropouts=dropouts))
         self._pool = ThreadPoolExecutor(self.workers, "tacit-train", initializer=self._start_worker)
         self._threads_before = torch.get_num_threads()

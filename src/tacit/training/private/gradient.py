@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Literal, TypeVar
@@ -183,7 +182,7 @@ class PrivateGradient:
 
     def _tiny(self, features: Tensor) -> bool:
         """Return whether nearly all of a step on a CPU goes on calling operations that a program can follow."""
-        own = copy.deepcopy(batchable(self._model))
+        own = copied(batchable(self._model))
         if self.form == "book-keeping" and any(isinstance(part, Recurrence) and part.native for part in own.modules()):
             return False  # what native kernels compute is one call, and no program's
         return cost_of(own, features[:1].expand(_USUAL, *features.shape[1:])).tiny
