@@ -67,8 +67,9 @@ def borrowed_generators(seed: int) -> Iterator[None]:
 
 def generator_states() -> bytes:
     """Return where Python's and NumPy's own generators stand, to see whether anybody has drawn from them."""
-    numpys = np.random.get_state(legacy=False)  # noqa: NPY002 - the global state that others draw from
-    return repr((random.getstate(), numpys)).encode()
+    numpys: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the global state that others draw from
+    key = numpys["state"].pop("key", None)  # 624 numbers, whose names as text would take a hundred times as long
+    return repr((random.getstate(), numpys)).encode() + (b"" if key is None else key.tobytes())
 
 
 @dataclass(frozen=True, kw_only=True)
