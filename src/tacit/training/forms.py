@@ -13,7 +13,8 @@ loop       everything else, runs with hooks, and on CPUs models so large that on
 
 On a CPU, steps of tiny models become straight programs (:mod:`tacit.training.straight`) after a few rounds, in the loop
 too. So do those of models with attention, whose clients train one after another on each core, by native attention
-(:mod:`tacit.training.native.attention`); those that look at one place of a text compute no others behind their last
+(:mod:`tacit.training.native.attention`), and those of recurrent networks, by native calls alone
+(:mod:`tacit.training.native.steps`); those that look at one place of a text compute no others behind their last
 attention, from the first step on (:mod:`tacit.training.narrow`). On a GPU that one client nearly keeps busy, a few
 train side by side, each by operations of its own, as branches of a captured graph.
 
