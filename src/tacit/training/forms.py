@@ -93,6 +93,7 @@ _MIXED = 64  # examples of the batch by which it is found out if a model mixes t
 _LOOKED_THROUGH, _KINDS = 256, 8  # labels, for some that differ
 _ODD = 2  # clients per core; with more of them no core is idle for long
 _HANDFUL = 1e-3  # seconds of a client, below which laying out its batches alone would tell
+_TRIFLE, _CROWD = 1.5e-5, 16  # the same, below which so many per core had better share calls: 1.2 times as fast
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -630,7 +631,9 @@ class _Choice:
         """Return whether a form is one of native kernels for one client after another, and faster than others."""
         if form == "images":
             return self._images() >= _MOSTLY and self._images_pay
-        return form == "perceptron" and self._perceptron.pays
+        many = len(self._holdings.rows) >= _CROWD * self._workers
+        trifles = many and self._longest * self._perceptron.seconds < _TRIFLE
+        return form == "perceptron" and self._perceptron.pays and not trifles
 
     def _why_alone(self, first: Form, loop: Cost) -> str:
         """Return why clients train one after another on a CPU, and nothing where many at once are faster."""
