@@ -311,3 +311,12 @@ def test_clients_of_a_moment_train_in_the_callers_thread() -> None:
             chunks = list(trainer._chunks(range(4)))
             trained.append(f"{len(chunks)} chunks, {trainer._on_all(range(4), chunks)} here")
     assert trained == ["2 chunks, 2 here", "4 chunks, 0 here"]
+
+
+def test_crowds_of_clients_with_a_step_or_two_share_calls() -> None:
+    module, chosen = nn.Linear(6, CLASSES), settings(batch_size=4)
+    few, crowd = (make_holdings((6,), [4] * count) for count in (8, 64))
+    assert Run(module, few, chosen, workers=2).form == "perceptron"
+    own = Run(module, crowd, chosen, workers=2)
+    assert own.form in ("lanes", "grouped")
+    own.equals(Run(module, crowd, chosen, form="perceptron", workers=2))
