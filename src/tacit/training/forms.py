@@ -93,7 +93,7 @@ _MIXED = 64  # examples of the batch by which it is found out if a model mixes t
 _LOOKED_THROUGH, _KINDS = 256, 8  # labels, for some that differ
 _ODD = 2  # clients per core; with more of them no core is idle for long
 _HANDFUL = 1e-3  # seconds of a client, below which laying out its batches alone would tell
-_TRIFLE, _CROWD = 1.5e-5, 16  # the same, below which so many per core had better share calls: 1.2 times as fast
+_TRIFLE, _CROWD = 1.5e-5, 16  # the same, below which so many per core had better share calls
 _FULL = "one client's operations keep a core busy: many clients at once would gain nothing"
 
 
@@ -224,7 +224,7 @@ class _Choice:
         state, held = own.start(self._own_layout.read(self._module), 1), self._holdings
         places = torch.linspace(0, len(held.labels) - 1, len(self._batch)).long()  # that differ, as far as they do
         features, labels = calm(held.features[places])[None], calm(held.labels[places])[None]
-        labels = labels if labels.is_floating_point() else labels.clamp(min=0)  # some leave examples out by that
+        labels = labels.clamp(min=0) if labels.dtype == torch.int64 else labels  # some leave examples out by that
         given = *state.parameters, features, labels, None, torch.zeros(1, dtype=torch.int64)
         return straight, straight.begin(*given)
 
@@ -748,7 +748,7 @@ class _Choice:
         own = [parameter for parameter in network.module.parameters() if parameter.requires_grad]
         try:
             with torch.no_grad(), Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
-                copy.deepcopy(self._mapped)(features[:1].clone())
+                copy.deepcopy(self._mapped)(features.clone())
             trainer.step(state, few, rows, None, keys, 0.0)
             with Unhooked():
                 network.outputs(state.parameters, features[rows], keys)
