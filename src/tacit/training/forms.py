@@ -27,18 +27,17 @@ import copy
 import functools
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import nn
 
 from tacit.errors import ConfigError
 from tacit.limits import cores, memory
+from tacit.training import habits
 from tacit.training.batchable import Attention, batchable, names_in
 from tacit.training.batches import Holdings
 from tacit.training.captured import ASIDE, CapturedTrainer
 from tacit.training.cohort import ChunkTrainer, CohortTrainer, as_workers, chunk_size, usual_chunk
-from tacit.training.cost import MAPPED, Cost, Met, cost_of
-from tacit.training.cpu import innermost
+from tacit.training.cost import MAPPED, Cost, cost_of
 from tacit.training.dropout import use_keys, watched_generators
 from tacit.training.grouped import GroupedNetwork
 from tacit.training.hooks import Hooks
@@ -46,24 +45,20 @@ from tacit.training.lanes.network import LANES, LaneTrainer, prefers_clients
 from tacit.training.lanes.network import check as check_lanes
 from tacit.training.loop import LoopTrainer
 from tacit.training.native import available, images, perceptron
-from tacit.training.native.attention import Natively
 from tacit.training.native.descent import Descent
 from tacit.training.native.recurrent import PART
 from tacit.training.parameters import (
     CHANGES,
-    REACHES_PAST,
     Parameters,
-    attributes_of,
     hooked_backwards,
-    reads,
 )
 from tacit.training.private.probe import calm
-from tacit.training.program import Convolution, NoProgram, Program, alike, check_alike, drops_anew, graph_of, trace
+from tacit.training.program import Convolution, NoProgram, Program, check_alike, drops_anew, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
 from tacit.training.stacked import Network, StackedTrainer, Straight
-from tacit.training.straight import StraightStep, state_of
-from tacit.training.vmapped import Unhooked, VmappedNetwork
+from tacit.training.straight import StraightStep
+from tacit.training.vmapped import VmappedNetwork
 
 Form = Literal["auto", "lanes", "images", "perceptron", "grouped", "vmap", "loop"]
 
@@ -89,8 +84,6 @@ _IDLE = "there are too few clients to keep all cores busy: the last ones train o
 _TOGETHER = 8  # clients of a straight program, before a second core has one of its own
 _LAID_OUT = 8  # clients of tiny models whose batches are laid out together
 _MIXES = "the loss of an example depends on the others beside it, who may be another client's"
-_MIXED = 64  # examples of the batch by which it is found out if a model mixes them
-_LOOKED_THROUGH, _KINDS = 256, 8  # labels, for some that differ
 _ODD = 2  # clients per core; with more of them no core is idle for long
 _HANDFUL = 1e-3  # seconds of a client, below which laying out its batches alone would tell
 _TRIFLE, _CROWD = 1.5e-5, 16  # the same, below which so many per core had better share calls
@@ -160,15 +153,6 @@ def _in_layers(module: nn.Module) -> nn.Module:
     """Return a model that is a single layer of torch's as a network of one layer, which has a rule as any other."""
     single = type(module).__module__.startswith("torch.nn") and not any(True for _ in module.children())
     return nn.Sequential(module) if single else module
-
-
-def _unlike(labels: torch.Tensor) -> list[int]:
-    """Return the places of a few labels that differ, as far as they do, each of them twice."""
-    places = torch.linspace(0, len(labels) - 1, min(len(labels), _LOOKED_THROUGH)).long().tolist()
-    kinds: dict[bytes, int] = {}
-    for place in places:
-        kinds.setdefault(labels[place].cpu().numpy().tobytes(), place)
-    return [*kinds.values()][:_KINDS] * 2
 
 
 class _Choice:
@@ -248,7 +232,7 @@ class _Choice:
     @property
     def _still(self) -> bool:
         """Whether a step on a CPU is the same whenever it is taken."""
-        return self._device.type == "cpu" and not self._draws and not self._loss_tried[1]
+        return self._device.type == "cpu" and not self._draws and not self._of_loss.changes
 
     @property
     def _recurs_natively(self) -> bool:
@@ -260,17 +244,8 @@ class _Choice:
     @functools.cached_property
     def _attends(self) -> bool:
         """Whether native kernels can compute attention in the model, one client after another."""
-        if self._device.type != "cpu" or self._draws or not available():
-            return False
-        module = copy.deepcopy(self._mapped)
-        trained = [own for own in module.parameters() if own.requires_grad]
-        try:  # with gradients, as it trains: a mask that learns is not native, and there may be a view that doesn't fit
-            with Natively() as mode:
-                outputs = module(self._batch)
-            torch.autograd.grad(outputs.sum(), trained, allow_unused=True)
-        except Exception:  # somebody else's code, which trains as it is then
-            return False
-        return bool(mode.met)
+        can = self._device.type == "cpu" and not self._draws and available()
+        return can and habits.attends(self._mapped, self._batch)
 
     @property
     def _recurs(self) -> list[Recurrence]:
@@ -408,28 +383,7 @@ class _Choice:
         features = calm(self._holdings.features[:2])
         if self._device.type != "cpu" or not self._plain or self._draws or features.dim() != 4:
             return False
-        own, draw = copy.deepcopy(self._module), torch.Generator().manual_seed(0)
-        trained = [part for part in own.parameters() if part.requires_grad]
-        with torch.no_grad():
-            for part in trained:  # what begins with zeros hides what it is given
-                part.add_(0.1 * torch.randn(part.shape, generator=draw))
-
-        def computed(given: torch.Tensor) -> list[torch.Tensor | None]:
-            outputs = own(given)
-            return [outputs.detach(), *torch.autograd.grad(outputs.sum(), trained, allow_unused=True)]
-
-        try:
-            for batch in (features, self._batch):
-                with Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
-                    plain = computed(batch.clone())
-                image = plain[0] is not None and plain[0].dim() == 4  # a loss may ask for a view of it
-                if image or not met.convolves or met.normalises:
-                    return False
-                if not alike(plain, computed(innermost(batch.clone()))):
-                    return False
-        except Exception:  # somebody else's code, which trains as it is then: it may ask for a view that doesn't fit
-            return False
-        return True
+        return habits.bears_innermost(self._module, [features, self._batch])
 
     def _native_descent(self) -> Descent | None:
         """Return what takes many steps of one client's images in one call, where the loss allows it."""
@@ -507,81 +461,23 @@ class _Choice:
     @functools.cached_property
     def _draws(self) -> bool:
         """Whether a training pass of the loop's module, or the loss, draws random numbers: hooks are anybody's code."""
-        if not self._plain or self._loss_tried[2]:
-            return True
-        module = copy.deepcopy(self._module)
-        with torch.no_grad(), watched_generators(self._device) as drawn:
-            try:
-                module(calm(self._holdings.features[:2]))
-            except Exception:  # it is somebody else's code; what is wrong is said where it trains
-                return True
-            return drawn()
+        anybodys = not self._plain or self._of_loss.draws
+        return anybodys or habits.draws(self._module, calm(self._holdings.features[:2]))
 
     @functools.cached_property
     def _keeps(self) -> bool:
-        """Whether a training pass changes attributes of the loop's module, such as a counter or a cache.
-
-        Which buffers it has and in which mode its parts are count too. Some change on the second pass alone, in batches
-        that are not full, or on the way back; hooks are anybody's code.
-        """
-        if self._hooks.changed:
-            return True
-
-        def held() -> list[object]:
-            buffers = [
-                (part.training, *((n, b is None) for n, b in part._buffers.items())) for part in module.modules()
-            ]
-            return [*state_of(*attributes_of(module).values()), buffers]
-
-        module, full = copy.deepcopy(self._module), self._batch
-        before, trained = held(), [own for own in module.parameters() if own.requires_grad]
-        with watched_generators(self._device):
-            for batch in (full, full, full[:2], full[:1]):
-                try:
-                    outputs = module(batch.clone())  # with gradients, as it trains
-                    if batch is not full and isinstance(outputs, torch.Tensor) and outputs.requires_grad:
-                        torch.autograd.grad(outputs.sum(), trained, allow_unused=True)
-                except Exception:  # as above; batch norm takes no example alone
-                    if batch is full or len(batch) > 1:
-                        return True
-                if held() != before:
-                    return True
-        return False
+        """Whether a training pass changes what the loop's module holds: hooks are anybody's code."""
+        return self._hooks.changed or habits.keeps(self._module, self._batch)
 
     @functools.cached_property
-    def _loss_tried(self) -> tuple[bool, bool, bool]:
-        """Whether a loss is one of each example alone, whether a call changes what it holds, and if it draws numbers.
-
-        It is tried with outputs that are nobody's, between 0 and 1, as some losses take probabilities, and with labels
-        that the data have, each of them twice: an example's loss is the same whoever is beside it.
-        """
-        device = self._device
-        labels = calm(self._holdings.labels[_unlike(self._holdings.labels)])
-        count = len(labels)
-        try:
-            features = calm(self._holdings.features[[0] * count])
-            with torch.no_grad(), watched_generators(device):
-                shape = copy.deepcopy(self._module)(features).shape
-            outputs = torch.rand(shape, device=device, generator=torch.Generator(device).manual_seed(0))
-            with torch.no_grad(), watched_generators(device) as drawn:
-                held = state_of(self._loss)
-
-                def of(rows: list[int]) -> torch.Tensor:
-                    return self._loss(outputs[rows].clone(), labels[rows].clone())
-
-                whole, order = of(list(range(count))), list(range(count))[::-1]
-                pairs = [(whole[order], of(order)), (whole[:1], of([0]))]
-                pairs += [(whole[i : i + 2], of([i, i + 1])) for i in range(count - 1)]
-                apart = all(torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in pairs)
-                return apart, state_of(self._loss) != held, drawn()
-        except Exception:  # it is somebody else's code; what is wrong is said where it trains
-            return True, False, False
+    def _of_loss(self) -> habits.OfLoss:
+        return habits.of_loss(self._loss, self._module, self._holdings.features, self._holdings.labels)
 
     def _choose(self, asked: Form) -> Form:
         allowed: list[Form] = ["loop"]
-        apart, changes, _ = self._loss_tried
-        if self._plain and (changes or self._keeps or not apart):
-            self.reason = CHANGES if changes or self._keeps else _MIXES
+        changes = self._of_loss.changes or self._keeps
+        if self._plain and (changes or not self._of_loss.apart):
+            self.reason = CHANGES if changes else _MIXES
         elif self._plain:
             allowed = self._with_program()
             if (asked == "vmap" or not allowed) and self._can_vmap():
@@ -736,55 +632,10 @@ class _Choice:
         return images.share(self._program, [slot.shape for slot in self._mapped_layout.trained], tiles=tiles)
 
     def _can_vmap(self) -> bool:
-        """Try one step of two clients, and whether an example's output depends on the rest of its batch."""
         network = self._vmapped(natively=False)
-        trainer = self._stacked_of(network)
-        state = trainer.start(self._own_layout.read(self._module), 2)
-        # Calm, so that no number in somebody's data decides about the form, which is told.
-        features, labels = (calm(part[[0, -1]]) for part in (self._holdings.features, self._holdings.labels))
-        few = Holdings(features=features, labels=labels, rows=[np.arange(2)])
-        rows = torch.arange(2, device=self._device).repeat(2, 1)
-        keys = torch.zeros_like(rows[:, 0])
-        own = [parameter for parameter in network.module.parameters() if parameter.requires_grad]
-        try:
-            with torch.no_grad(), Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
-                copy.deepcopy(self._mapped)(features.clone())
-            trainer.step(state, few, rows, None, keys, 0.0)
-            with Unhooked():
-                network.outputs(state.parameters, features[rows], keys)
-            with torch.no_grad():
-                mixes = self._mixes(network, state.parameters)
-                held = state_of(network.module, state.parameters)
-                past = reads(own, lambda: network.outputs(state.parameters, features[rows], keys))
-        except Exception as error:  # whatever vmap can't do, in whatever words it says so
-            told = (str(error) or type(error).__name__).splitlines()[0]
-            self.reason = "; ".join(filter(None, (self.reason, f"vmap can't map it ({told})")))
-            return False
-        why = ""
-        if met.rescales:
-            why = "a table's gradient goes by how often a row is in a batch, and a batch may be padded"
-        elif mixes:
-            why = "its output for an example depends on the batch, and a batch may be padded"
-        elif past:
-            why = REACHES_PAST
-        elif state_of(network.module, state.parameters) != held:
-            why = CHANGES
+        start, trainer = self._own_layout.read(self._module), self._stacked_of(network)
+        size = self._settings.batch_size
+        why = habits.why_unmapped(self._mapped, start, network, trainer, self._holdings, size)
         if why and why not in self.reason:
             self.reason = "; ".join(filter(None, (self.reason, why)))
         return not why
-
-    def _mixes(self, network: VmappedNetwork, parameters: list[torch.Tensor]) -> bool:
-        """Return whether an output depends on the other examples of a batch, or on how many there are.
-
-        Parameters are moved, as they will be: what begins at zero would hide it.
-        """
-        draw = torch.Generator().manual_seed(0)
-        away = (torch.randn(part.shape, generator=draw, dtype=part.dtype, device="cpu") for part in parameters)
-        own = [part + 0.1 * step.to(part.device) for part, step in zip(parameters, away, strict=True)]
-        held, size = self._holdings.features, max(2, min(self._settings.batch_size, _MIXED))
-        places = torch.linspace(0, len(held) - 1, size, device=held.device).long()
-        examples = calm(held[places])
-        rows = (torch.arange(count, device=held.device).repeat(2, 1) for count in (size, size // 2, 1))
-        whole, *parts = (network.outputs(own, examples[some], torch.zeros_like(some[:, 0])) for some in rows)
-        pairs = [(whole[:, : part.shape[1]], part) for part in parts]
-        return not all(torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True) for one, other in pairs)
