@@ -19,7 +19,8 @@ from tacit.training.forms import Form, cohort_trainer
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
-from tacit.training.straight import Program, StraightStep, state_of
+from tacit.training.state import state_of
+from tacit.training.straight import Program, StraightStep
 from tests.training.common import Custom
 
 SIZES = [12, 12, 8, 6]

@@ -24,7 +24,7 @@ from tacit.training.private.probe import calm
 from tacit.training.program import alike
 from tacit.training.settings import Loss
 from tacit.training.stacked import StackedTrainer
-from tacit.training.straight import state_of
+from tacit.training.state import state_of
 from tacit.training.vmapped import Unhooked, VmappedNetwork
 
 _RESCALES = "a table's gradient goes by how often a row is in a batch, and a batch may be padded"

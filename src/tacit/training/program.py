@@ -27,7 +27,8 @@ from tacit.training.batchable import Attention
 from tacit.training.dropout import KeyedDropout, watched_generators
 from tacit.training.parameters import CHANGES, REACHES_PAST, Parameters, hooked
 from tacit.training.recurrence import Recurrence
-from tacit.training.straight import FOLLOWING, state_of
+from tacit.training.state import state_of
+from tacit.training.straight import FOLLOWING
 
 Pair = tuple[int, int]
 

@@ -19,18 +19,14 @@ same wherever it is stopped and resumed, so such a program is made before the fi
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.jit._fuser import optimized_execution
@@ -39,7 +35,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.training.narrow import narrowed
 from tacit.training.native.steps import NativeSteps, native_steps
-from tacit.training.parameters import OF_TORCH, PLAIN, hooked
+from tacit.training.parameters import hooked
+from tacit.training.state import state_of
 
 Given = tuple[Tensor | None, ...]
 Step = Callable[..., list[Tensor]]
@@ -49,12 +46,6 @@ _USES = 16  # steps of a shape before a program is made for it
 _MOST_PROGRAMS, _MOST_SHAPES = 8, 64  # a ragged federation has many shapes
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}  # another name for their input
 _CLOSE = 1e-3  # of the largest number; in a batch of a few dozen, sums in another order differ by less than 1e-5
-_LIBRARIES = {"torch", "numpy"}  # whose functions and classes stay as they are
-_MOST_CODE = 256  # functions and classes that are looked into; a library of somebody's has thousands
-_LARGE_ARRAY = 1 << 16  # bytes
-_KNOWN_BY_VALUE = {*PLAIN, type(None), bytes, torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Size}
-_OF_CLASSES = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__", "__qualname__"}
-_OF_CLASSES |= {"__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__"}
 _ASKS = {"item", "tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__"}
 _ASKS |= {"__bool__", "__int__", "__float__", "__index__", "__complex__"}
 
@@ -427,129 +418,3 @@ def _written(value: Any) -> str:
     if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
         return str(value)
     return repr(value)
-
-
-def state_of(*roots: Any, written: bool = True) -> list[Any]:
-    """Return what somebody's code and values go by that may change from one call to the next.
-
-    These are the numbers, texts and arrays in attributes, closures and the globals that functions name, however deep,
-    the functions and classes themselves, generators' states, which tensors there are and, if ``written``, how often
-    each was written to. Code of torch and NumPy is not looked into, nor what is in arrays of more than 64 kB.
-
-    >>> weight = {"now": 1.0}
-    >>> loss = lambda outputs, labels: weight["now"] * (outputs - labels).square()
-    >>> before = state_of(loss)
-    >>> before == state_of(loss)
-    True
-    >>> weight["now"] = 2.0
-    >>> before == state_of(loss)
-    False
-    """
-    found: list[Any] = []
-    seen: dict[int, tuple[int, Any]] = {}
-    waiting, code = deque(roots), 0
-    while waiting:
-        value = waiting.popleft()
-        if value is None or type(value) in _KNOWN_BY_VALUE:
-            found.append(value)
-        elif id(value) in seen:
-            found.append(("seen", seen[id(value)][0]))
-        else:
-            seen[id(value)] = len(seen), value
-            is_code = isinstance(value, FunctionType | type)
-            code += is_code
-            told = _told(value, written=written)
-            found += told
-            if (not told or is_code) and not _of_a_library(value) and (code <= _MOST_CODE or not is_code):
-                parts = _parts_of(value)
-                found.append(len(parts))
-                waiting += parts
-    return found
-
-
-def _told(value: Any, *, written: bool) -> list[Any]:  # noqa: PLR0911 - a table of rules
-    """Return what is to be known of code, and of a value that is not looked into; nothing of others."""
-    if isinstance(value, FunctionType):
-        return [value.__code__]
-    if isinstance(value, Tensor):
-        return [_Itself(value), value._version if written else 0]
-    if isinstance(value, np.ndarray | np.generic):
-        return [value.tobytes() if value.nbytes <= _LARGE_ARRAY and value.dtype != object else _Itself(value)]
-    if isinstance(value, torch.Generator):
-        return [value.get_state().numpy().tobytes()]
-    if isinstance(value, np.random.Generator):
-        return [repr(value.bit_generator.state)]
-    if isinstance(value, np.random.RandomState):
-        return [repr(value.get_state(legacy=False))]
-    if isinstance(value, dict | list | tuple | set | frozenset | deque):
-        columns = [tuple(value.keys()), tuple(value.values())] if isinstance(value, dict) else [tuple(value)]
-        return [("all", *columns)] if all(_KNOWN_BY_VALUE.issuperset(map(type, own)) for own in columns) else []
-    itself = isinstance(value, type | ModuleType | BuiltinFunctionType) or _of_a_library(value)
-    return [_Itself(value)] if itself else []
-
-
-@dataclass(frozen=True, eq=False)
-class _Itself:
-    """Equal to the same object alone, which it keeps: its number would be given to another once it is gone."""
-
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.value is other.value
-
-    __hash__ = None  # type: ignore[assignment]  # nobody looks it up
-
-
-def _of_a_library(value: Any) -> bool:
-    own = getattr(value if isinstance(value, FunctionType | type) else type(value), "__module__", None) or ""
-    return own.partition(".")[0] in _LIBRARIES and not isinstance(value, nn.Module)
-
-
-def _parts_of(value: Any) -> list[Any]:  # noqa: PLR0911 - a table of rules
-    """Return what a value is made of."""
-    if isinstance(value, dict | list | tuple | set | frozenset | deque):
-        return [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
-    if isinstance(value, functools.partial | MethodType):
-        names = ("func", "args", "keywords", "__self__", "__func__")
-        return [getattr(value, name) for name in names if hasattr(value, name)]
-    if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
-        return [*cells, *_globals_of(value), value.__defaults__, value.__kwdefaults__]
-    if isinstance(value, staticmethod | classmethod):
-        return [value.__func__]
-    if isinstance(value, property):
-        return [value.fget]
-    if isinstance(value, type):
-        return [own for name, own in vars(value).items() if name not in _OF_CLASSES]
-    own = vars(value) if hasattr(value, "__dict__") else {}
-    parts = [part for name, part in own.items() if name not in OF_TORCH or type(part) in PLAIN]
-    if isinstance(value, nn.Module):
-        parts += [*value._parameters.values(), *value._buffers.values(), *value._modules.values()]
-    slots = {name for kind in type(value).__mro__ for name in _slots(kind)}
-    parts += [getattr(value, name) for name in sorted(slots) if hasattr(value, name)]
-    return [*parts, *(kind for kind in type(value).__mro__ if not _of_a_library(kind) and kind is not object)]
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    own = vars(kind).get("__slots__", ())
-    return (own,) if isinstance(own, str) else tuple(own)
-
-
-def _globals_of(function: FunctionType) -> Iterator[Any]:
-    """Yield the globals that a function names, and of modules among them what it names of these."""
-    names = list(_named_in(function.__code__))
-    for name in names:
-        if name not in function.__globals__:
-            continue
-        value = function.__globals__[name]
-        yield value
-        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _LIBRARIES:
-            yield from (vars(value)[own] for own in names if own in vars(value))
-
-
-def _named_in(code: CodeType) -> Iterator[str]:
-    """Yield the names that code uses and are not local to it, and those of functions that it makes."""
-    yield from code.co_names
-    for own in code.co_consts:
-        if isinstance(own, CodeType):
-            yield from _named_in(own)
