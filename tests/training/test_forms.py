@@ -174,7 +174,7 @@ OUTSIDE = {  # what no program may claim, with a word of the reason
     "inputs that are written over": (
         lambda: Custom(lambda m, x: m.a(x.add_(1.0)), a=nn.Linear(4, 3)),
         (4,),
-        "can't be followed",
+        "add_",
     ),
 }
 ONLY_LOOP = {

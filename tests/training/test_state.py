@@ -232,6 +232,23 @@ def changes_by_what_it_sees(own: Any, values: Tensor) -> Any:
     return values * (2.0 if own.seen else 1.0)
 
 
+def notes_what_stands_out(own: Any, values: Tensor) -> Any:
+    most = values.detach().abs().max()
+    if float(most) > float(own.most[0]):
+        if isinstance(own.most[0], Tensor):
+            own.most[0].copy_(most)
+        else:
+            own.most[0] = float(most)
+    return values / own.most[0]
+
+
+def notes_it_past_versions(own: Any, values: Tensor) -> Any:
+    most = values.detach().abs().max()
+    if float(most) > float(own.most):
+        own.most.data.copy_(most)
+    return values / own.most
+
+
 def puts_a_norm_aside(own: Any, values: Tensor) -> Any:
     if len(values) < 4:
         own.norm.eval()
@@ -277,6 +294,10 @@ LEAVING: list[tuple[Leaves, dict[str, Callable[[], object]]]] = [
     (changes_on_the_way_back, {"counts": lambda: [1.0]}),
     (changes_when_ragged, {"seen": lambda: False}),
     (changes_by_what_it_sees, {"seen": lambda: False}),
+    (notes_what_stands_out, {"most": lambda: [1.8]}),
+    (notes_what_stands_out, {"most": lambda: {0: 1.8}}),
+    (notes_what_stands_out, {"most": lambda: [torch.tensor(1.8)]}),
+    (notes_it_past_versions, {"most": lambda: torch.tensor(1.8)}),
     (puts_a_norm_aside, {}),
     (listens_to_a_weight, {}),
     (notes_on_a_weight, {}),

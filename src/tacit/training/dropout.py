@@ -23,21 +23,22 @@ class KeyedDropout(nn.Module):
 
     key: Tensor
 
-    def __init__(self, *, probability: float, per_channel: bool, site: int) -> None:
+    def __init__(self, *, probability: float, per_channel: bool, site: int, inplace: bool = False) -> None:
         super().__init__()
         self.probability = probability
-        self.p, self.inplace = probability, False  # as those layers have; attention of Hugging Face's models reads p
+        self.p, self.inplace = probability, inplace  # as those layers have; attention of Hugging Face's models reads p
         self.per_channel = per_channel
         self.site = site
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
-    def forward(self, values: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name that torch's layers give it
         """Drop elements (or whole channels) and scale the rest by 1/(1-p)."""
         if not self.training or self.probability == 0.0:
-            return values
-        shape = values.shape[:2] + (1,) * (values.dim() - 2) if self.per_channel else values.shape
-        index = torch.arange(shape.numel(), device=values.device).view(shape)
-        return values * scaled_mask(self.key, index, self.site, self.probability)
+            return input
+        shape = input.shape[:2] + (1,) * (input.dim() - 2) if self.per_channel else input.shape
+        index = torch.arange(shape.numel(), device=input.device).view(shape)
+        mask = scaled_mask(self.key, index, self.site, self.probability)
+        return input.mul_(mask) if self.inplace else input * mask
 
 
 def scaled_mask(key: Tensor, index: Tensor, site: int, probability: float) -> Tensor:
@@ -55,7 +56,8 @@ def use_keys(module: nn.Module) -> None:
         for name, child in list(parent._modules.items()):  # a layer under two names is listed twice here
             if isinstance(child, (nn.Dropout, *_PER_CHANNEL)):
                 per_channel = isinstance(child, _PER_CHANNEL)
-                setattr(parent, name, KeyedDropout(probability=child.p, per_channel=per_channel, site=site))
+                keyed = KeyedDropout(probability=child.p, per_channel=per_channel, site=site, inplace=child.inplace)
+                setattr(parent, name, keyed)
                 site += 1
 
 

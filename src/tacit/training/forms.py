@@ -83,7 +83,6 @@ _SPILLS = "what many clients hold at once would not fit a CPU's cache, and one c
 _IDLE = "there are too few clients to keep all cores busy: the last ones train on all of them"
 _TOGETHER = 8  # clients of a straight program, before a second core has one of its own
 _LAID_OUT = 8  # clients of tiny models whose batches are laid out together
-_MIXES = "the loss of an example depends on the others beside it, who may be another client's"
 _ODD = 2  # clients per core; with more of them no core is idle for long
 _HANDFUL = 1e-3  # seconds of a client, below which laying out its batches alone would tell
 _TRIFLE, _CROWD = 1.5e-5, 16  # the same, below which so many per core had better share calls
@@ -454,8 +453,8 @@ class _Choice:
             reason = str(error)
         if traced is not None and (program is not None or (drops_anew(traced) and pure)):
             self._mapped, drops = traced, drops or drops_anew(traced)
-        if drops:  # their masks are to be the same in all forms
-            self._module, self._own_layout = self._mapped, self._mapped_layout
+        if drops and habits.computes(self._mapped, calm(self._holdings.features[:2])):
+            self._module, self._own_layout = self._mapped, self._mapped_layout  # masks are the same in all forms then
         return program, reason
 
     @functools.cached_property
@@ -476,8 +475,8 @@ class _Choice:
     def _choose(self, asked: Form) -> Form:
         allowed: list[Form] = ["loop"]
         changes = self._of_loss.changes or self._keeps
-        if self._plain and (changes or not self._of_loss.apart):
-            self.reason = CHANGES if changes else _MIXES
+        if self._plain and (changes or self._of_loss.why_alone):
+            self.reason = CHANGES if changes else self._of_loss.why_alone
         elif self._plain:
             allowed = self._with_program()
             if (asked == "vmap" or not allowed) and self._can_vmap():

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
 from tacit.training.batches import Holdings
 from tacit.training.cost import Met
@@ -22,28 +23,29 @@ from tacit.training.native.attention import Natively
 from tacit.training.parameters import CHANGES, REACHES_PAST, attributes_of, reads
 from tacit.training.private.probe import calm
 from tacit.training.program import alike
-from tacit.training.settings import Loss
+from tacit.training.settings import Loss, is_apart
 from tacit.training.stacked import StackedTrainer
 from tacit.training.state import state_of
 from tacit.training.vmapped import Unhooked, VmappedNetwork
 
 _RESCALES = "a table's gradient goes by how often a row is in a batch, and a batch may be padded"
-_MIXES = "its output for an example depends on the batch, and a batch may be padded"
-_MIXED = 64  # examples of the batch by which it is found out if a model mixes them
+_MIXES = "what it computes of an example depends on the batch, and a batch may be padded"
+_MIXES_LOSSES = "the loss of an example depends on the others beside it, and a batch may be padded"
+_MIXED, _PULLED = 64, 8  # examples of the batch by which it is found out if a model mixes them, or their gradients
 _LOOKED_THROUGH, _KINDS = 256, 8  # labels, for some that differ
 
 
 class OfLoss(NamedTuple):
     """What a loss does."""
 
-    apart: bool
-    """Whether an example's loss is the same whoever is beside it."""
-
-    changes: bool
+    changes: bool = False
     """Whether a call changes what it holds."""
 
-    draws: bool
+    draws: bool = False
     """Whether it draws random numbers."""
+
+    why_alone: str = ""
+    """Why it can't be asked about many clients at once, if it can't."""
 
 
 def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> OfLoss:
@@ -55,30 +57,67 @@ def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> 
     count = len(labels)
     try:
         with torch.no_grad(), watched_generators(device):
-            shape = copy.deepcopy(module)(calm(features[[0] * count])).shape
-        outputs = torch.rand(shape, device=device, generator=torch.Generator(device).manual_seed(0))
-        with torch.no_grad(), watched_generators(device) as drawn:
+            shape = copy.deepcopy(module)(calm(features[:2])).shape
+        outputs = torch.rand((count, *shape[1:]), device=device, generator=torch.Generator(device).manual_seed(0))
+
+        def of(rows: list[int]) -> tuple[Tensor, Tensor]:
+            """Return losses, and the gradients of their sum."""
+            with torch.enable_grad():
+                given = outputs[rows].requires_grad_()
+                losses = loss(given.clone(), labels[rows].clone())
+                (pulled,) = torch.autograd.grad(losses.sum() + 0.0 * given.sum(), given)
+            return losses.detach(), pulled
+
+        def apart(rows: list[int]) -> bool:
+            return alike([own[rows] for own in whole], of(rows))
+
+        with watched_generators(device) as drawn:
             held = state_of(loss)
-
-            def of(rows: list[int]) -> Tensor:
-                return loss(outputs[rows].clone(), labels[rows].clone())
-
-            whole, order = of(list(range(count))), list(range(count))[::-1]
-            pairs = [(whole[order], of(order)), (whole[:1], of([0]))]
-            pairs += [(whole[i : i + 2], of([i, i + 1])) for i in range(count - 1)]
-            apart = all(torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in pairs)
-            return OfLoss(apart=apart, changes=state_of(loss) != held, draws=drawn())
+            whole = of(list(range(count)))
+            kept = all(map(apart, [list(range(count))[::-1], [0], *([i, i + 1] for i in range(count - 1))]))
+            why = "" if kept else _MIXES_LOSSES
+            why = why or ("" if is_apart(loss) else _why_unmapped(loss, outputs, labels, whole[0]))
+            return OfLoss(changes=state_of(loss) != held, draws=drawn(), why_alone=why)
     except Exception:  # what is wrong is said where it trains
-        return OfLoss(apart=True, changes=False, draws=False)
+        return OfLoss()
+
+
+def _why_unmapped(loss: Loss, outputs: Tensor, labels: Tensor, whole: Tensor) -> str:
+    """Return why two clients' losses can't be mapped by vmap, and nothing where they can."""
+    try:
+        with torch.no_grad():
+            found = vmap(loss, randomness="error")(*(own.view(2, -1, *own.shape[1:]) for own in (outputs, labels)))
+        return "" if alike([whole], [found.reshape(whole.shape)]) else _MIXES_LOSSES
+    except Exception as error:
+        return f"vmap can't map its loss ({_first_line(error)})"
 
 
 def _unlike(labels: Tensor) -> list[int]:
-    """Return the places of a few labels that differ, as far as they do, each of them twice."""
+    """Return the places of a few labels that differ, as far as they do, each of them twice.
+
+    Among them are those that stand out: that hold the least, the most, the smallest sum, ...
+    """
     places = torch.linspace(0, len(labels) - 1, min(len(labels), _LOOKED_THROUGH)).long().tolist()
     kinds: dict[bytes, int] = {}
     for place in places:
         kinds.setdefault(labels[place].cpu().numpy().tobytes(), place)
-    return [*kinds.values()][:_KINDS] * 2
+    rows = labels.reshape(len(labels), -1)
+    rows = rows.double() if rows.is_floating_point() else rows.long()
+    told = (rows.amin(1), rows.amax(1), rows.sum(1), (rows == rows.min()).sum(1)) if rows.numel() else ()
+    ends = [int(end) for own in told for end in (own.argmin(), own.argmax())]
+    for place in ends:
+        kinds.setdefault(labels[place].cpu().numpy().tobytes(), place)
+    return [*dict.fromkeys([*ends, *[*kinds.values()][:_KINDS]])] * 2
+
+
+def computes(module: nn.Module, features: Tensor) -> bool:
+    """Return whether a training pass of a model comes to an end."""
+    try:
+        with torch.no_grad(), watched_generators(features.device):
+            copy.deepcopy(module)(features)
+    except Exception:
+        return False
+    return True
 
 
 def draws(module: nn.Module, features: Tensor) -> bool:
@@ -139,7 +178,7 @@ def bears_innermost(module: nn.Module, batches: Sequence[Tensor]) -> bool:
         for part in trained:  # what begins with zeros hides what it is given
             part.add_(0.1 * torch.randn(part.shape, generator=draw))
 
-    def computed(given: Tensor) -> list[Tensor | None]:
+    def computed(given: Tensor) -> list[Any]:
         outputs = own(given)
         return [outputs.detach(), *torch.autograd.grad(outputs.sum(), trained, allow_unused=True)]
 
@@ -147,10 +186,11 @@ def bears_innermost(module: nn.Module, batches: Sequence[Tensor]) -> bool:
         for batch in batches:
             with Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
                 plain = computed(batch.clone())
-            image = plain[0] is not None and plain[0].dim() == 4  # a loss may ask for a view of it
+            image = plain[0].dim() == 4  # a loss may ask for a view of it
             if image or not met.convolves or met.normalises:
                 return False
-            if not alike(plain, computed(innermost(batch.clone()))):
+            turned = computed(innermost(batch.clone()))
+            if plain[0].stride() != turned[0].stride() or not alike(plain, turned):  # it may ask for a view, as above
                 return False
     except Exception:  # it may ask for a view that doesn't fit
         return False
@@ -182,37 +222,64 @@ def why_unmapped(
         trainer.step(state, few, rows, None, keys, 0.0)
         with Unhooked():
             network.outputs(state.parameters, features[rows], keys)
+        mixes = _mixes(network, state.parameters, holdings.features, size)
         with torch.no_grad():
-            mixes = _mixes(network, state.parameters, holdings.features, size)
             held = state_of(network.module, state.parameters)
             past = reads(_trained(network.module), lambda: network.outputs(state.parameters, features[rows], keys))
     except Exception as error:  # whatever vmap can't do, in whatever words it says so
-        return f"vmap can't map it ({(str(error) or type(error).__name__).splitlines()[0]})"
+        return f"vmap can't map it ({_first_line(error)})"
     if met.rescales:
         return _RESCALES
-    if mixes:
-        return _MIXES
-    if past:
-        return REACHES_PAST
+    if mixes or past:
+        return mixes or REACHES_PAST
     return CHANGES if state_of(network.module, state.parameters) != held else ""
 
 
-def _mixes(network: VmappedNetwork, parameters: list[Tensor], features: Tensor, size: int) -> bool:
-    """Return whether an output depends on the other examples of a batch, or on how many there are.
+def _mixes(network: VmappedNetwork, parameters: list[Tensor], features: Tensor, size: int) -> str:
+    """Return whether what is computed of an example, or how it moves the model, depends on the rest of its batch.
 
-    Parameters are moved, as they will be: what begins at zero would hide it.
+    Or on how many there are, or on whether clients are mapped. Parameters are moved, as they will be: what begins at
+    zero would hide it.
     """
     draw = torch.Generator().manual_seed(0)
     away = (torch.randn(part.shape, generator=draw, dtype=part.dtype, device="cpu") for part in parameters)
-    own = [part + 0.1 * step.to(part.device) for part, step in zip(parameters, away, strict=True)]
+    own = [part.detach() + 0.1 * step.to(part.device) for part, step in zip(parameters, away, strict=True)]
     size = max(2, min(size, _MIXED))
     places = torch.linspace(0, len(features) - 1, size, device=features.device).long()
     examples = calm(features[places])
-    rows = (torch.arange(count, device=features.device).repeat(2, 1) for count in (size, size // 2, 1))
-    whole, *parts = (network.outputs(own, examples[some], torch.zeros_like(some[:, 0])) for some in rows)
-    pairs = [(whole[:, : part.shape[1]], part) for part in parts]
-    return not all(torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True) for one, other in pairs)
+
+    def outputs(count: int, clients: int = 2) -> Tensor:
+        some = examples[:count].expand(clients, *examples[:count].shape).clone()  # a model may write to it
+        return network.outputs([part[:clients] for part in own], some, some.new_zeros(clients, dtype=torch.int64))
+
+    with torch.no_grad():
+        whole = outputs(size)
+        if not all(alike([whole[:, :count]], [outputs(count)]) for count in (size // 2, 1)):
+            return _MIXES
+    own, size = [part.requires_grad_() for part in own], min(size, _PULLED)
+    pull = torch.randn(whole[:, :size].shape, generator=draw, device="cpu").to(whole)
+    whole = outputs(size)
+
+    def behind(found: Tensor, count: int) -> list[Tensor | None]:
+        """Return the outputs of the first examples, and gradients that pull them somewhere."""
+        clients = len(found)
+        part = found[:, :count]
+        gradients = torch.autograd.grad(
+            (part * pull[:clients, :count]).sum(), own, retain_graph=True, allow_unused=True
+        )
+        return [part.detach(), *(own if own is None else own[:clients] for own in gradients)]
+
+    for count in (size // 2, 1):
+        if not alike(behind(whole, count), behind(outputs(count), count)):
+            return _MIXES
+    alone = outputs(size, clients=1)
+    mapped = [part if part is None else part[:1] for part in behind(whole, size)]
+    return "" if alike(behind(alone, size), mapped) else "vmap maps it to something else"
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:
     return [own for own in module.parameters() if own.requires_grad]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

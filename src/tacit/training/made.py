@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, is_, itemgetter
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -20,9 +21,12 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.training.dropout import KeyedDropout
 from tacit.training.parameters import OF_TORCH, attributes_of
+from tacit.training.state import KNOWN_BY_VALUE, Itself, state_of
 
 _AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 20}  # numbers of a checksum; on a CPU they stay in its cache
 _MARKS = attrgetter("requires_grad", "_backward_hooks")
+_STILL = KNOWN_BY_VALUE | {FunctionType, BuiltinFunctionType, type}
+_LOOKED_AT = 1 << 16  # numbers of a tensor in an attribute, of which more than its version is looked at
 _TELLING = {"training", "_parameters", "_buffers", "_modules"}
 
 
@@ -71,7 +75,9 @@ class AsMade:
     Args:
         module: the module.
         sent: the tensors of its layout, which whoever trains writes.
-        keeps: whether passes change what attributes hold inside; they are copied anew for every client then.
+        keeps: whether passes are known to change what attributes hold inside; they are copied anew for every client
+            then. Else they are looked at before every client, and copied anew once they have changed: some change for
+            some examples only.
     """
 
     def __init__(self, module: nn.Module, sent: Sequence[Tensor], *, keeps: bool = False) -> None:
@@ -89,7 +95,9 @@ class AsMade:
         whole = (b for b in module.buffers() if not (b.is_floating_point() or b.is_complex() or id(b) in known))
         self._whole = [(buffer, buffer.clone()) for buffer in whole]
         self._shared = {id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())}
-        self._begins = copy.deepcopy(attributes_of(module), dict(self._shared)) if keeps else {}
+        attributes = attributes_of(module)
+        self._inside = None if keeps else _Inside(attributes, self._shared.values())
+        self._begins = copy.deepcopy(attributes, dict(self._shared)) if keeps or self._inside else {}
 
     def begin(self) -> None:
         """Put back what passes of the client before have left in the module and is no part of the model."""
@@ -99,7 +107,9 @@ class AsMade:
         for buffer, before in self._whole:  # a version would not tell: it stays when .data is written to
             if not torch.equal(buffer, before):
                 buffer.copy_(before)
-        if self._begins:  # a copy takes its time
+        if self._inside is not None and self._inside.changed():
+            self._inside = None
+        if self._inside is None:  # a copy takes its time
             for part, own in copy.deepcopy(self._begins, dict(self._shared)).items():
                 vars(part).update(own)
 
@@ -122,6 +132,46 @@ class AsMade:
         """Settle, and refuse what :class:`Frozen` refuses."""
         self.settle()
         self._frozen.check()
+
+
+class _Inside:
+    """What lists, tables, tensors and other objects in a module's attributes hold; false where there are none.
+
+    Args:
+        attributes: of each part.
+        shared: parts, parameters and buffers, which others look after.
+    """
+
+    def __init__(self, attributes: Mapping[nn.Module, Mapping[str, Any]], shared: Collection[Any]) -> None:
+        known = {id(part) for part in shared}
+        every = (own for part in attributes.values() for own in part.values())
+        self._held = [own for own in every if not (_stays(own) or id(own) in known)]
+        self._before = state_of(*self._held, written=False)
+        memory = {own.untyped_storage()._cdata for own in shared if isinstance(own, Tensor) and _strided(own)}
+        tensors = (own.value for own in self._before if isinstance(own, Itself) and isinstance(own.value, Tensor))
+        free = (own for own in tensors if not (_strided(own) and own.untyped_storage()._cdata in memory))
+        self._tensors = [(own, own._version, checksum(own)) for own in free if id(own) not in known]
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def changed(self) -> bool:
+        """Return whether any of it is another than it was; of large tensors a version tells, if not all."""
+        if not self._held:
+            return False
+        for tensor, version, before in self._tensors:
+            if tensor._version != version or (tensor.numel() <= _LOOKED_AT and checksum(tensor) != before):
+                return True
+        return state_of(*self._held, written=False) != self._before
+
+
+def _stays(value: Any) -> bool:
+    """Return whether nothing in a value can change."""
+    return type(value) in _STILL or (type(value) is tuple and all(map(_stays, value)))
+
+
+def _strided(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided
 
 
 class _Table:

@@ -307,11 +307,11 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
         if settings is None:
             continue
         name = f"keyed_dropout_{site}"
-        traced.add_submodule(name, KeyedDropout(probability=settings[0], per_channel=settings[1], site=site))
+        traced.add_submodule(name, KeyedDropout(**settings, site=site))
         if node.op == "call_function" or traced.get_submodule(str(node.target)).site != site:
             traced.meta["drops"] = True
         with graph.inserting_after(node):
-            replacement = graph.call_module(name, (node.args[0],))
+            replacement = graph.call_module(name, (node.args[0] if node.args else node.kwargs["input"],))
         node.replace_all_uses_with(replacement)
         graph.erase_node(node)
         site += 1
@@ -431,14 +431,17 @@ def drops_anew(traced: fx.GraphModule) -> bool:
     return bool(traced.meta.get("drops"))
 
 
-def _dropout_settings(traced: fx.GraphModule, node: fx.Node) -> tuple[float, bool] | None:
-    """Return probability and kind of a dropout call that is on, None for any other node."""
+def _dropout_settings(traced: fx.GraphModule, node: fx.Node) -> dict[str, Any] | None:
+    """Return what a dropout call that is on does, None for any other node."""
     if node.op == "call_module":
         layer = traced.get_submodule(str(node.target))
-        return (layer.probability, layer.per_channel) if isinstance(layer, KeyedDropout) else None
+        names = ("probability", "per_channel", "inplace")
+        return {name: getattr(layer, name) for name in names} if isinstance(layer, KeyedDropout) else None
     if node.op == "call_function" and node.target in _DROPOUTS:
-        options: dict[str, Any] = dict(zip(("p", "training"), node.args[1:], strict=False)) | node.kwargs
-        return (options.get("p", 0.5), _DROPOUTS[node.target]) if options.get("training", True) else None
+        options = dict(zip(("p", "training", "inplace"), node.args[1:], strict=False)) | node.kwargs
+        probability, inplace = options.get("p", 0.5), options.get("inplace", False)
+        settings = {"probability": probability, "per_channel": _DROPOUTS[node.target], "inplace": inplace}
+        return settings if options.get("training", True) else None
     return None
 
 
@@ -455,8 +458,10 @@ def trace(traced: fx.GraphModule, layout: Parameters, example: Tensor) -> Progra
     batch = example.expand(_EXAMPLES, *example.shape)
     try:
         with torch.no_grad(), _put_back(traced):
-            traced(batch)  # ShapeProp prints a traceback of its own where this fails
-            ShapeProp(traced).propagate(batch)
+            fx.Interpreter(traced).run(
+                batch.clone()
+            )  # a module, and ShapeProp, would print a traceback where this fails
+            ShapeProp(traced).propagate(batch.clone())
     except Exception as error:
         raise NoProgram(f"its shapes can't be followed ({_first_line(error)})") from error
     slots = {slot.name: number for number, slot in enumerate(layout.trained)}

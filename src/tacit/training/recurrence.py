@@ -291,11 +291,11 @@ class Recurrence(nn.Module):
     def flatten_parameters(self) -> None:
         """Do nothing: it is for cuDNN, which is not used."""
 
-    def forward(self, values: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:  # noqa: A002 - torch's names
         """Return the states of the last layer at all steps, and all layers' last ones, as torch's layers do."""
-        if not isinstance(values, Tensor) or values.dim() != 3:
+        if not isinstance(input, Tensor) or input.dim() != 3:
             raise NotInPartsError("a recurrent layer of packed or single sequences has no rule")
-        values = values if self.batch_first else values.transpose(0, 1)
+        values = input if self.batch_first else input.transpose(0, 1)
         zeros = torch.zeros(len(values), self.hidden_size, device=values.device, dtype=values.dtype)
         lasts: list[Tensor] = []
         cells: list[Tensor] = []
@@ -303,7 +303,7 @@ class Recurrence(nn.Module):
             ways = []
             for way in range(self._ways):
                 place = number * self._ways + way
-                hidden, cell = self._first(state, place, zeros)
+                hidden, cell = self._first(hx, place, zeros)
                 states, last = self._steps(place, values.flip(1) if way else values, hidden, cell)
                 lasts.append(states[:, -1])
                 cells.append(last)

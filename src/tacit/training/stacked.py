@@ -13,12 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from tacit.training.batches import Holdings, Schedule, schedule
 from tacit.training.cohort import Chunk, Moved, Trained, on_host
 from tacit.training.made import Frozen
 from tacit.training.parameters import Parameters
-from tacit.training.settings import LocalTraining, Loss
+from tacit.training.settings import LocalTraining, Loss, is_apart
 
 
 class Network(Protocol):
@@ -97,7 +98,7 @@ class StackedTrainer:
         self._places = [(slice(slot.start, slot.start + slot.size), slot.shape) for slot in layout.trained]
         self._settings = settings
         self._adam = not settings.is_sgd
-        self._loss = loss
+        self._loss, self._apart = loss, is_apart(loss)
         self._alone: Stack | None = None  # of one client on a CPU, written over by the next
         self._descends = straight is not None and settings.descends
 
@@ -207,16 +208,23 @@ class StackedTrainer:
         """Return the clients' mean losses and their gradients, given parameters, features, labels, counts and keys."""
         parts: Any = given
         *parameters, features, labels, counts, keys = parts
-        clients, width = labels.shape[:2]
+        width = labels.shape[1]
         parameters = [p if p.requires_grad else p.detach().requires_grad_() for p in parameters]
         outputs = self.network.outputs(parameters, features, keys)
-        each = self._loss(outputs.flatten(0, 1), labels.flatten(0, 1)).view(clients, width)
+        each = self._each(outputs, labels)
         if counts is None:
             losses = each.mean(1)
         else:
             real = torch.arange(width, device=labels.device)[None, :] < counts[:, None]
             losses = torch.where(real, each, 0.0).sum(1) / counts.clamp(min=1)
         return [losses.detach(), *gradients_of(losses, parameters, torch.ones_like(losses))]
+
+    def _each(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each example; somebody's loss sees those of one client, so that it can't mix clients."""
+        if self._apart or len(labels) == 1:
+            return self._loss(outputs.flatten(0, 1), labels.flatten(0, 1)).view(labels.shape[:2])
+        each: Tensor = vmap(self._loss, randomness="error")(outputs, labels)
+        return each.reshape(labels.shape[:2])
 
     def _move(self, state: Stack, gradients: list[Tensor], active: Tensor | None, rate: float | Tensor) -> None:
         """Move the models; gradients stay as they are, as two parameters may have one and the same tensor."""

@@ -18,7 +18,7 @@ from tacit.training.parameters import OF_TORCH, PLAIN
 _LIBRARIES = {"torch", "numpy"}  # whose functions and classes stay as they are
 _MOST_CODE = 256  # functions and classes that are looked into; a library of somebody's has thousands
 _LARGE_ARRAY = 1 << 16  # bytes
-_KNOWN_BY_VALUE = {*PLAIN, type(None), bytes, torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Size}
+KNOWN_BY_VALUE = {*PLAIN, type(None), bytes, torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Size}
 _OF_CLASSES = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__", "__qualname__"}
 _OF_CLASSES |= {"__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__"}
 
@@ -44,7 +44,7 @@ def state_of(*roots: Any, written: bool = True) -> list[Any]:
     waiting, code = deque(roots), 0
     while waiting:
         value = waiting.popleft()
-        if value is None or type(value) in _KNOWN_BY_VALUE:
+        if value is None or type(value) in KNOWN_BY_VALUE:
             found.append(value)
         elif id(value) in seen:
             found.append(("seen", seen[id(value)][0]))
@@ -66,9 +66,9 @@ def _told(value: Any, *, written: bool) -> list[Any]:  # noqa: PLR0911 - a table
     if isinstance(value, FunctionType):
         return [value.__code__]
     if isinstance(value, Tensor):
-        return [_Itself(value), value._version if written else 0]
+        return [Itself(value), value._version if written else 0]
     if isinstance(value, np.ndarray | np.generic):
-        return [value.tobytes() if value.nbytes <= _LARGE_ARRAY and value.dtype != object else _Itself(value)]
+        return [value.tobytes() if value.nbytes <= _LARGE_ARRAY and value.dtype != object else Itself(value)]
     if isinstance(value, torch.Generator):
         return [value.get_state().numpy().tobytes()]
     if isinstance(value, np.random.Generator):
@@ -77,19 +77,19 @@ def _told(value: Any, *, written: bool) -> list[Any]:  # noqa: PLR0911 - a table
         return [repr(value.get_state(legacy=False))]
     if isinstance(value, dict | list | tuple | set | frozenset | deque):
         columns = [tuple(value.keys()), tuple(value.values())] if isinstance(value, dict) else [tuple(value)]
-        return [("all", *columns)] if all(_KNOWN_BY_VALUE.issuperset(map(type, own)) for own in columns) else []
+        return [("all", *columns)] if all(KNOWN_BY_VALUE.issuperset(map(type, own)) for own in columns) else []
     itself = isinstance(value, type | ModuleType | BuiltinFunctionType) or _of_a_library(value)
-    return [_Itself(value)] if itself else []
+    return [Itself(value)] if itself else []
 
 
 @dataclass(frozen=True, eq=False)
-class _Itself:
+class Itself:
     """Equal to the same object alone, which it keeps: its number would be given to another once it is gone."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.value is other.value
+        return isinstance(other, Itself) and self.value is other.value
 
     __hash__ = None  # type: ignore[assignment]  # nobody looks it up
 

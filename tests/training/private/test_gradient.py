@@ -889,3 +889,50 @@ def test_a_captured_step_gives_what_the_step_gives(case: Case) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 def test_what_a_graph_can_not_do_is_computed_plainly() -> None:
     plainly("cuda")
+
+
+def test_a_model_may_write_to_its_examples() -> None:
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, CLASSES))
+    features, labels = torch.randn(8, 6), torch.arange(8) % CLASSES
+    ours = PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=1.0), example=(features, labels))
+    sums, _ = ours.sums(features.clone(), labels)
+    plain = PrivateGradient(
+        model=nn.Sequential(nn.ReLU(), model[1]),
+        loss=cross_entropy,
+        clipping=Clipping(bound=1.0),
+        example=(features, labels),
+    )
+    for own, other in zip(sums, plain.sums(features, labels)[0], strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def test_a_mapped_pass_leaves_no_number_of_its_own_in_the_model() -> None:
+    class Counts(nn.Module):
+        calls: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.out = nn.Linear(6, 6), nn.Linear(6, CLASSES)
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls = self.calls + 1
+            output: Tensor = self.out(torch.tanh(F.linear(x, self.first.weight)))
+            return output
+
+    model, few = Counts(), (torch.randn(8, 6), torch.arange(8) % CLASSES)
+    with pytest.raises(ConfigError, match="puts another tensor in the place of the buffer 'calls'"):
+        PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=1.0), example=few)
+    assert int(model.calls) == int(model.calls.clone())
+
+
+def test_a_loss_may_ask_for_a_view_of_outputs_that_lie_as_the_images_do() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 2, 3, padding=1), nn.Flatten(2))
+    features = torch.randn(8, 3, 8, 8)
+    labels = (features[:, :2] > 0).float().flatten(1)
+
+    def viewed(outputs: Tensor, labels: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs.view(len(labels), -1), labels, reduction="none").mean(1)
+
+    ours = PrivateGradient(model=model, loss=viewed, clipping=Clipping(bound=1.0), example=(features, labels))
+    assert ours.sums(features, labels)[0][0].any()

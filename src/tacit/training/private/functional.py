@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from tacit.training.batchable import Explicit, batchable, names_in, pairs, places_in
@@ -94,14 +96,40 @@ class Functional:
         detached = {name: p.detach() for name, p in self._trained.items()}
         for own, original in self._modes:
             own.training = original.training
-        with Explicit():
+        with Explicit(), self._left_as_they_are():
             gradients, losses = self._mapped(detached, features, labels)
         return [gradients[name].detach() for name in self._trained], losses.detach()
+
+    @contextmanager
+    def _left_as_they_are(self) -> Iterator[None]:
+        """Put back where a mapped pass left a value of its own in the model: it means nothing afterwards.
+
+        Raises:
+            NoRule: it is in the place of a buffer, which is the model's.
+        """
+        before = [(part, dict(vars(part)), dict(part._buffers)) for part in self._model.modules()]
+        replaced = ""
+        try:
+            yield
+        finally:
+            for part, attributes, buffers in before:
+                for name in [name for name, own in vars(part).items() if _is_mapped(own)]:
+                    del vars(part)[name]
+                    vars(part).update({name: attributes[name]} if name in attributes else {})
+                for name in [name for name, own in part._buffers.items() if _is_mapped(own)]:
+                    part._buffers[name] = buffers.get(name)
+                    replaced = name
+        if replaced:
+            raise NoRule(f"a pass puts another tensor in the place of the buffer {replaced!r}")
 
     def _one(self, parameters: dict[str, Tensor], features: Tensor, label: Tensor) -> Tensor:
         state = {place: parameters[name] for place, name in self._places}
         outputs = functional_call(self._model, state, (features[None],), tie_weights=False)
         return self._loss(outputs, label[None]).sum()
+
+
+def _is_mapped(value: Any) -> bool:
+    return isinstance(value, Tensor) and is_functorch_wrapped_tensor(value)
 
 
 def _by_layer(names: list[str]) -> list[list[int]]:

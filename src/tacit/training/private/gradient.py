@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -145,7 +145,8 @@ class PrivateGradient:
     def _bears_last(self, features: Tensor, *, natively: bool = False) -> bool:
         """Return whether the model computes images with their channels innermost: a view of them may not be possible.
 
-        That it computes what it is given, in the order of its axes, is known.
+        Nor may one of its outputs be to a loss, where they lie in another order then. That it computes what it is
+        given, in the order of its axes, is known.
         """
         laid_out = innermost(features)
         if laid_out is features and not natively:
@@ -153,7 +154,10 @@ class PrivateGradient:
         for training in (False, True):
             try:
                 with seeded(features.device, 0), torch.no_grad(), Natively() if natively else nullcontext():
-                    self._copy(training)(laid_out)
+                    outputs = self._copy(training)(laid_out.clone())
+                with seeded(features.device, 0), torch.no_grad():
+                    if _strides(outputs) != _strides(self._copy(training)(features.clone())):
+                        return False
             except OutOfOrderError:  # is found again in the first pass
                 continue
             except RuntimeError:
@@ -185,7 +189,7 @@ class PrivateGradient:
         own = copied(batchable(self._model))
         if self.form == "book-keeping" and any(isinstance(part, Recurrence) and part.native for part in own.modules()):
             return False  # what native kernels compute is one call, and no program's
-        return cost_of(own, features[:1].expand(_USUAL, *features.shape[1:])).tiny
+        return cost_of(own, features[:1].expand(_USUAL, *features.shape[1:]).clone()).tiny  # a model may write to it
 
     def _try_book_keeping(self, features: Tensor, labels: Tensor) -> None:
         """Compare book-keeping with autograd on a few examples: a weight that is used outside its layer shows here.
@@ -272,6 +276,10 @@ class PrivateGradient:
                 "attention and norms, or take branches on the data out of it."
             ) from error
         return form
+
+
+def _strides(outputs: Any) -> Any:
+    return outputs.stride() if isinstance(outputs, Tensor) else None
 
 
 def _alike(found: Sequence[Tensor], right: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
