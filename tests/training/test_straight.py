@@ -380,6 +380,16 @@ def test_whatever_a_loss_goes_by_is_noticed_where_it_changes(change: Callable[[A
     assert state_of(loss) != before
 
 
+def test_of_all_that_code_can_reach_the_nearest_is_looked_into() -> None:
+    loss: Any = Kept()
+    loss.weights = {"a": {"b": 1.0}}
+    loss.examples = [[(number, [number])] for number in range(100_000)]
+    before = state_of(loss)
+    assert len(before) < 300_000  # of 500,000
+    loss.weights["a"]["b"] = 2.0
+    assert state_of(loss) != before
+
+
 def test_much_code_hides_no_number() -> None:
     many = type("Many", (), {f"f{number}": lambda _: None for number in range(300)})
     loss: Any = many()

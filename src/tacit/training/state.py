@@ -17,6 +17,7 @@ from tacit.training.parameters import OF_TORCH, PLAIN
 
 _LIBRARIES = {"torch", "numpy"}  # whose functions and classes stay as they are
 _MOST_CODE = 256  # functions and classes that are looked into; a library of somebody's has thousands
+_MOST_VALUES = 1 << 14  # the same, the nearest first; code may reach all that a process holds
 _LARGE_ARRAY = 1 << 16  # bytes
 KNOWN_BY_VALUE = {*PLAIN, type(None), bytes, torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Size}
 _OF_CLASSES = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__", "__qualname__"}
@@ -28,7 +29,8 @@ def state_of(*roots: Any, written: bool = True) -> list[Any]:
 
     These are the numbers, texts and arrays in attributes, closures and the globals that functions name, however deep,
     the functions and classes themselves, generators' states, which tensors there are and, if ``written``, how often
-    each was written to. Code of torch and NumPy is not looked into, nor what is in arrays of more than 64 kB.
+    each was written to. Code of torch and NumPy is not looked into, nor what is in arrays of more than 64 kB. Of more
+    than 16,384 values only the nearest are looked into.
 
     >>> weight = {"now": 1.0}
     >>> loss = lambda outputs, labels: weight["now"] * (outputs - labels).square()
@@ -54,7 +56,8 @@ def state_of(*roots: Any, written: bool = True) -> list[Any]:
             code += is_code
             told = _told(value, written=written)
             found += told
-            if (not told or is_code) and not _of_a_library(value) and (code <= _MOST_CODE or not is_code):
+            near = len(seen) <= _MOST_VALUES and (code <= _MOST_CODE or not is_code)
+            if (not told or is_code) and near and not _of_a_library(value):
                 parts = _parts_of(value)
                 found.append(len(parts))
                 waiting += parts
