@@ -148,3 +148,35 @@ def test_a_model_that_has_no_copy_is_refused() -> None:
     module.generator = (number for number in range(3))  # type: ignore[assignment]  # nobody can copy it
     with pytest.raises(ConfigError, match=r"The model \(Linear\) can't be copied \(cannot pickle 'generator' object\)"):
         check_fit(module, cross_entropy, FEATURES, LABELS)
+
+
+@pytest.mark.parametrize("wrong", [10, -1])
+@pytest.mark.parametrize("columns", [3, 200])
+def test_a_number_for_which_a_table_has_no_row_is_told_before_training(wrong: int, columns: int) -> None:
+    words = torch.randint(0, 10, (500, columns), generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(4 * columns, 3))
+    labels = torch.zeros(500, dtype=torch.int64)
+    check_fit(model, cross_entropy, words, labels)
+    words[377, 1] = wrong
+    with pytest.raises(ConfigError, match=rf"numbers run from {min(wrong, 0)} to {max(wrong, 9)}: index out of range"):
+        check_fit(model, cross_entropy, words, labels)
+
+
+def test_each_column_of_a_table_has_its_own_largest_number() -> None:
+    class Columns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = nn.ModuleList([nn.Embedding(rows, 2) for rows in (3, 50)])
+            self.out = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found = [table(x[:, number].long()) for number, table in enumerate(self.tables)]
+            return self.out(torch.cat(found, 1))  # type: ignore[no-any-return]  # torch gives it no types
+
+    draw = torch.Generator().manual_seed(0)
+    columns = torch.stack([torch.randint(0, rows, (500,), generator=draw) for rows in (3, 50)], 1).float()
+    labels = torch.zeros(500, dtype=torch.int64)
+    check_fit(Columns(), cross_entropy, columns, labels)
+    columns[123, 0] = 3.0  # the second has room for it
+    with pytest.raises(ConfigError, match=r"can't take all examples of the training data"):
+        check_fit(Columns(), cross_entropy, columns, labels)

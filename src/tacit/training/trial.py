@@ -18,6 +18,7 @@ from tacit.training.private.probe import in_full_precision, seeded
 from tacit.training.settings import Loss, cross_entropy, gives_logits
 
 _TRIED, _AT_A_TIME = 256, 8  # examples
+_COLUMNS = 128  # numbers of an example whose extremes are looked for one by one: those of a table, or of a short text
 _FLOATS = " Whole numbers stay whole, as an embedding needs them: give features as floats, such as x.astype('float32')."
 
 
@@ -60,6 +61,46 @@ def check_fit(
             f"Expected the loss to return one number per example, shape {tuple(labels[few].shape[:1])}, "
             f"got {found}. Use reduction='none'."
         )
+    _check_extremes(own, features, whose)
+
+
+def _check_extremes(own: nn.Module, features: Tensor, whose: str) -> None:
+    """Refuse examples whose numbers a model has no place for: tokens beyond its vocabulary, for instance.
+
+    On a CPU, as a GPU that is asked for what a table doesn't hold is lost to the process.
+    """
+    looks_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in own.modules())
+    if features.is_complex() or not (looks_up or not features.is_floating_point()):
+        return
+    was_elsewhere = any(p.device.type != "cpu" for p in own.parameters())
+    own = own.cpu().eval()
+    for rows in torch.split(_extremes(features), _AT_A_TIME):
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                own(features[rows].cpu())
+        except Exception as error:  # the model may be somebody else's code
+            if was_elsewhere and not isinstance(error, IndexError):
+                return  # it may be one for that device alone
+            told = (str(error).splitlines() or [repr(error)])[0].rstrip(".")
+            raise ConfigError(
+                f"The model ({type(own).__name__}) can't take all examples of {whose}, whose numbers run from "
+                f"{features.min()} to {features.max()}: {told} ({type(error).__name__}). An nn.Embedding needs a row "
+                "for every whole number from 0 to the largest. Give it more rows, or leave out what has none."
+            ) from error
+
+
+def _extremes(features: Tensor) -> Tensor:
+    """Return the places of examples that hold the least and the most of each number, or of all where there are many.
+
+    >>> _extremes(torch.tensor([[1, 5], [0, 9], [7, 5], [3, 6]]))
+    tensor([0, 1, 2])
+    """
+    rows = features.reshape(len(features), -1)
+    if rows.shape[1] > _COLUMNS:
+        rows = torch.stack([rows.amin(1), rows.amax(1)], 1)
+    ends = torch.cat([rows.argmin(0), rows.argmax(0)]) if rows.numel() else torch.zeros(0, dtype=torch.int64)
+    places: Tensor = torch.unique(ends)
+    return places.cpu()
 
 
 def check_trains(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
