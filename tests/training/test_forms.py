@@ -23,6 +23,7 @@ from tacit.training.batches import Holdings
 from tacit.training.cohort import Moved
 from tacit.training.forms import Form, _Choice, cohort_trainer
 from tacit.training.hooks import Context, Hooks
+from tacit.training.outputs import give_tensors
 from tacit.training.parameters import Parameters
 from tacit.training.settings import cross_entropy, squared_error
 from tests.training.common import CLASSES, Custom, Handwritten, Residual, Run, key_of, make_holdings, settings
@@ -806,3 +807,19 @@ def test_tables_whose_gradient_goes_by_a_batch_train_alone() -> None:
     own = Run(module, holdings, settings(batch_size=8))
     assert "how often a row is in a batch" in own.reason
     own.equals(Run(module, holdings, settings(batch_size=8), form="loop"))
+
+
+@pytest.mark.parametrize(
+    ("listen", "said"),
+    [
+        (give_tensors, "the model returns its logits under a name"),
+        (lambda module, _: module.register_forward_hook(lambda *_: None), "the model has torch hooks"),
+    ],
+)
+def test_why_a_model_is_not_traced_is_told_as_it_is(listen: Any, said: str) -> None:
+    def compute(m: Any, x: Tensor) -> Any:
+        return {"logits": m.a(x)} if "logits" in said else m.a(x)
+
+    holdings, module = make_holdings((4,), [6, 2, 5, 6]), Custom(compute, a=nn.Linear(4, CLASSES))
+    listen(module, holdings.features)
+    assert said in Run(module, holdings, settings()).reason

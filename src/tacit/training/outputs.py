@@ -49,7 +49,16 @@ def give_tensors(module: nn.Module, features: Tensor) -> RemovableHandle | None:
     """Let a model return its logits from now on, where it returns something around them; return what ends that."""
     if not _wraps(module, features):
         return None
-    return module.register_forward_hook(lambda _module, _inputs, outputs: tensor_of(outputs))
+    return module.register_forward_hook(_unwrap)
+
+
+def unwraps(module: nn.Module) -> bool:
+    """Return whether a model returns its logits since :func:`give_tensors` let it."""
+    return _unwrap in module._forward_hooks.values()
+
+
+def _unwrap(_module: nn.Module, _inputs: Any, outputs: Any) -> Tensor:
+    return tensor_of(outputs)
 
 
 def copy_of(module: nn.Module, features: Tensor) -> nn.Module:

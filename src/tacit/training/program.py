@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from tacit.training.batchable import Attention
 from tacit.training.dropout import KeyedDropout, watched_generators
+from tacit.training.outputs import unwraps
 from tacit.training.parameters import CHANGES, REACHES_PAST, Parameters, hooked
 from tacit.training.recurrence import Recurrence
 from tacit.training.state import state_of
@@ -287,7 +288,7 @@ def _check_single(value: fx.Proxy) -> None:
 def graph_of(module: nn.Module) -> fx.GraphModule:
     """Trace ``module``, and give every dropout call a keyed layer of its own, ``F.dropout`` too."""
     if hooked([module]):  # tracing begins inside it
-        raise NoProgram("the model has torch hooks of its own")
+        raise NoProgram(f"the model {'returns its logits under a name' if unwraps(module) else 'has torch hooks'}")
     held, before = state_of(module), set(vars(module))
     with FOLLOWING, _put_back(module):
         try:
