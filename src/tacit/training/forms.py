@@ -52,7 +52,7 @@ from tacit.training.parameters import (
     Parameters,
     hooked_backwards,
 )
-from tacit.training.private.probe import calm
+from tacit.training.private.probe import calm, in_full_precision
 from tacit.training.program import Convolution, NoProgram, Program, check_alike, drops_anew, graph_of, trace
 from tacit.training.recurrence import Recurrence
 from tacit.training.settings import LocalTraining, Loss, cross_entropy
@@ -444,7 +444,8 @@ class _Choice:
             with watched_generators(self._device) as drawn:
                 followed = graph_of(self._mapped)
                 pure = not drawn()
-            check_alike(self._mapped, followed, calm(self._holdings.features[:2]))
+            with in_full_precision():
+                check_alike(self._mapped, followed, calm(self._holdings.features[:2]))
             traced = followed
             found = trace(traced, self._mapped_layout, self._holdings.features[0])
             images_out = bool(found.steps) and len(found.steps[-1].shape) == 3  # with channels of all clients

@@ -21,7 +21,7 @@ from tacit.training.cpu import innermost
 from tacit.training.dropout import watched_generators
 from tacit.training.native.attention import Natively
 from tacit.training.parameters import CHANGES, REACHES_PAST, attributes_of, reads
-from tacit.training.private.probe import calm
+from tacit.training.private.probe import calm, in_full_precision
 from tacit.training.program import alike
 from tacit.training.settings import Loss, is_apart
 from tacit.training.stacked import StackedTrainer
@@ -222,7 +222,8 @@ def why_unmapped(
         trainer.step(state, few, rows, None, keys, 0.0)
         with Unhooked():
             network.outputs(state.parameters, features[rows], keys)
-        mixes = _mixes(network, state.parameters, holdings.features, size)
+        with in_full_precision():
+            mixes = _mixes(network, state.parameters, holdings.features, size)
         with torch.no_grad():
             held = state_of(network.module, state.parameters)
             past = reads(_trained(network.module), lambda: network.outputs(state.parameters, features[rows], keys))
