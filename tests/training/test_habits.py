@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.checkpoint import checkpoint
 
 from tacit.errors import ConfigError
 from tacit.training import habits
@@ -92,6 +93,73 @@ def test_a_loss_that_can_not_be_mapped_trains_in_a_loop() -> None:
     run = Run(_perceptron(), make_holdings((6,), [8] * 9), settings(), loss=branches)
     assert run.form == "loop"
     assert "vmap can't map its loss" in run.reason
+
+
+def _listens(outputs: Tensor, labels: Tensor) -> Tensor:
+    if outputs.requires_grad:
+        outputs.register_hook(lambda own: 3.0 * own)  # type: ignore[no-untyped-call]  # torch gives it no types
+    return cross_entropy(outputs, labels)
+
+
+def _computes_again(outputs: Tensor, labels: Tensor) -> Tensor:
+    return checkpoint(cross_entropy, outputs, labels, use_reentrant=False)  # type: ignore[no-any-return]  # as torch says
+
+
+def _squeezes(outputs: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(outputs, labels).squeeze()
+
+
+def _beyond(outputs: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(outputs, labels) * (1.0 + (outputs.detach() > 1.0).float().mean())
+
+
+@pytest.mark.parametrize(
+    ("loss", "form"), [(_listens, "loop"), (_computes_again, "loop"), (_beyond, "loop"), (_squeezes, "grouped")]
+)
+def test_losses_of_all_kinds_train_as_in_a_loop(loss: Loss, form: str) -> None:
+    holdings = make_holdings((6,), [9] * 8)
+    run = Run(_perceptron(), holdings, settings(), loss=loss)
+    assert run.form == form
+    run.equals(Run(_perceptron(), holdings, settings(), loss=loss, form="loop"))
+
+
+def test_labels_are_looked_through_a_few_at_a_time_and_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(habits, "_AT_A_TIME", 64)
+    for kind in (torch.uint8, torch.bool, torch.int64, torch.float32, torch.bfloat16):
+        labels = torch.ones(5000, 7)
+        labels[4321, 3] = 0.0
+        assert 4321 in habits._unlike(labels.to(kind))
+    assert habits._unlike(torch.zeros(3, 0)) == [0, 0]
+
+
+def test_set_up_leaves_the_clients_data_as_they_are() -> None:
+    def writes(m: Any, x: Tensor) -> Tensor:
+        return m.out(m.table(x.clamp_(max=5)).flatten(1))  # type: ignore[no-any-return]  # torch gives it no types
+
+    module = Custom(writes, table=nn.Embedding(6, 4), out=nn.Linear(16, CLASSES))
+    holdings = make_holdings((4,), [8, 6, 9], words=9)
+    before = holdings.features.clone()
+    Run(module, holdings, settings())
+    assert torch.equal(holdings.features, before)
+
+
+def test_losses_that_are_nan_for_some_are_no_reason_to_end() -> None:
+    holdings = make_holdings((6,), [8, 6, 9], scale=300.0)
+    run = Run(_perceptron(lambda own: own), holdings, settings(lr=1e-6), loss=_by_logarithms)
+    assert run.form
+
+
+def _by_logarithms(outputs: Tensor, labels: Tensor) -> Tensor:
+    return F.nll_loss(outputs.softmax(1).log(), labels, reduction="none")
+
+
+def test_rounding_of_half_precision_is_no_reason_not_to_map() -> None:
+    def half(m: Any, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return m.b(torch.tanh(m.a(x))).float()  # type: ignore[no-any-return]  # as above
+
+    module = Custom(half, a=nn.Linear(16, 32), b=nn.Linear(32, CLASSES))
+    assert Run(module, make_holdings((16,), [9] * 8), settings(), form="vmap").form == "vmap"
 
 
 class _ByCount(torch.autograd.Function):

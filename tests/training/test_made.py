@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from array import array
+from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -82,3 +86,96 @@ def test_what_passes_leave_is_put_back() -> None:
     assert module[1].num_batches_tracked == 0
     np.testing.assert_array_equal(module.seen.numpy(), [0, 0])
     made.check()
+
+
+class _Locked:
+    """Something that can't be copied."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+
+
+class _Copies(Custom):
+    """Knows how it is copied, and not what it holds."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: own for name, own in vars(self).items() if name != "held"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, held=_Locked())
+
+
+HELD: dict[str, Callable[[], Any]] = {
+    "a column": lambda: torch.rand(6, 2)[:, 0],
+    "steps": lambda: torch.rand(12)[::2],
+    "one number in many places": lambda: torch.zeros(1).expand(6),
+    "quantised": lambda: [torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)],
+    "without memory": lambda: [torch.ones(3, device="meta")],
+    "conjugated": lambda: [torch.ones(2, dtype=torch.complex64).conj()],
+    "without zeros": lambda: [torch.eye(3).to_sparse()],
+    "lazy": lambda: [nn.LazyLinear(3)],
+    "a generator": lambda: random.Random(0),
+    "bytes": lambda: [bytearray(b"abc"), array("d", [1.0])],
+    "many words": lambda: {f"word {number}": number for number in range(70_000)},
+}
+
+
+@pytest.mark.parametrize("form", ["auto", "loop"])
+@pytest.mark.parametrize("make", HELD.values(), ids=HELD.keys())
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_module_may_hold_anything(make: Callable[[], Any], form: Any) -> None:
+    module = Custom(lambda m, x: m.out(torch.tanh(m.a(x))), a=nn.Linear(6, 8), out=nn.Linear(8, CLASSES))
+    module.held = make()
+    Run(module, make_holdings((6,), [9, 8, 7]), settings(), form=form)
+
+
+def test_a_module_may_know_how_it_is_copied() -> None:
+    module = _Copies(lambda m, x: m.out(x), out=nn.Linear(6, CLASSES))
+    module.held = _Locked()  # type: ignore[assignment]  # as above
+    Run(module, make_holdings((6,), [9, 8, 7]), settings(), form="loop")
+
+    def counts(m: Any, x: Tensor) -> Tensor:
+        m.held.calls = getattr(m.held, "calls", 0) + 1
+        return m.out(x)  # type: ignore[no-any-return]  # torch gives it no types
+
+    module = _Copies(counts, out=nn.Linear(6, CLASSES))
+    module.held = _Locked()  # type: ignore[assignment]  # as above
+    with pytest.raises(ConfigError, match=r"'held' can't be copied for every client"):
+        Run(module, make_holdings((6,), [9, 8, 7]), settings(), form="loop")
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_what_is_too_large_to_be_put_back_has_to_stay_as_it_is(table: bool) -> None:
+    def notes(m: Any, x: Tensor) -> Tensor:
+        if float(x.detach().abs().max()) > 50.0:
+            if table:
+                m.held[len(m.held)] = 0
+            else:
+                m.held[0] = 1.0
+        return m.out(x)  # type: ignore[no-any-return]  # as above
+
+    module = Custom(notes, out=nn.Linear(6, CLASSES))
+    module.held = dict.fromkeys(range(70_000), 0) if table else torch.zeros(70_000)  # type: ignore[assignment]  # it may
+    holdings = make_holdings((6,), [9, 8, 7])
+    Run(module, holdings, settings(), form="loop")
+    holdings.features[max(holdings.rows[0])] = 100.0  # not the first example, by which it would be noticed before
+    with pytest.raises(ConfigError, match="too large to be copied for every client"):
+        Run(module, holdings, settings(), form="loop")
+
+
+def test_a_view_of_a_buffer_stays_one() -> None:
+    def moves(m: Any, x: Tensor) -> Tensor:
+        if float(x.detach().abs().max()) > 50.0:
+            m.seen[0] += 1
+        with torch.no_grad():
+            m.stats[0] = 0.9 * m.stats[0] + 0.1 * x.mean(0)
+        return m.out(x - m.mean)  # type: ignore[no-any-return]  # as above
+
+    module = Custom(moves, out=nn.Linear(6, CLASSES))
+    module.register_buffer("stats", torch.zeros(2, 6))
+    module.mean, module.seen = module.stats[0], [0]  # type: ignore[assignment,index]  # as above
+    holdings = make_holdings((6,), [9, 8, 7])
+    holdings.features[max(holdings.rows[0])] = 100.0
+    run = Run(module, holdings, settings(), form="loop")
+    alone = Run(module, holdings, settings(), form="loop", clients=[2])
+    assert run.updates[2].tobytes() == alone.updates[2].tobytes()

@@ -7,7 +7,7 @@ numbers that are put back; where a trial fails, the answer is the one that leave
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +30,13 @@ from tacit.training.vmapped import Unhooked, VmappedNetwork
 
 _RESCALES = "a table's gradient goes by how often a row is in a batch, and a batch may be padded"
 _MIXES = "what it computes of an example depends on the batch, and a batch may be padded"
+_ELSE = "vmap maps it to something else"
 _MIXES_LOSSES = "the loss of an example depends on the others beside it, and a batch may be padded"
+_NEAR = {torch.float64: 1e-5, torch.float32: 1e-2}  # of norms
 _MIXED, _PULLED = 64, 8  # examples of the batch by which it is found out if a model mixes them, or their gradients
 _LOOKED_THROUGH, _KINDS = 256, 8  # labels, for some that differ
+_AT_A_TIME = 1 << 18  # numbers of labels that are looked at
+_LOGITS = 3.0  # times normal numbers
 
 
 class OfLoss(NamedTuple):
@@ -51,43 +55,65 @@ class OfLoss(NamedTuple):
 def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> OfLoss:
     """Try a loss with outputs that are nobody's, and with labels that the data have, each of them twice.
 
-    The outputs lie between 0 and 1, as some losses take probabilities.
+    The outputs lie between 0 and 1 first, as some losses take probabilities.
     """
-    device, labels = features.device, calm(labels[_unlike(labels)])
-    count = len(labels)
+    device, found = features.device, OfLoss()
     try:
+        labels = calm(labels[_unlike(labels)])
         with torch.no_grad(), watched_generators(device):
-            shape = copy.deepcopy(module)(calm(features[:2])).shape
-        outputs = torch.rand((count, *shape[1:]), device=device, generator=torch.Generator(device).manual_seed(0))
-
-        def of(rows: list[int]) -> tuple[Tensor, Tensor]:
-            """Return losses, and the gradients of their sum."""
-            with torch.enable_grad():
-                given = outputs[rows].requires_grad_()
-                losses = loss(given.clone(), labels[rows].clone())
-                (pulled,) = torch.autograd.grad(losses.sum() + 0.0 * given.sum(), given)
-            return losses.detach(), pulled
-
-        def apart(rows: list[int]) -> bool:
-            return alike([own[rows] for own in whole], of(rows))
-
-        with watched_generators(device) as drawn:
-            held = state_of(loss)
-            whole = of(list(range(count)))
-            kept = all(map(apart, [list(range(count))[::-1], [0], *([i, i + 1] for i in range(count - 1))]))
-            why = "" if kept else _MIXES_LOSSES
-            why = why or ("" if is_apart(loss) else _why_unmapped(loss, outputs, labels, whole[0]))
-            return OfLoss(changes=state_of(loss) != held, draws=drawn(), why_alone=why)
-    except Exception:  # what is wrong is said where it trains
-        return OfLoss()
+            shape = (len(labels), *copy.deepcopy(module)(calm(features[:2])).shape[1:])
+        draw = torch.Generator(device).manual_seed(0)
+        for outputs in (torch.rand(shape, device=device, generator=draw), _randn(shape, draw) * _LOGITS):
+            one = _of(loss, outputs, labels)
+            changes, draws = found.changes or one.changes, found.draws or one.draws
+            found = OfLoss(changes=changes, draws=draws, why_alone=found.why_alone or one.why_alone)
+    except Exception:  # what is wrong is said where it trains; some losses take probabilities only
+        return found
+    return found
 
 
-def _why_unmapped(loss: Loss, outputs: Tensor, labels: Tensor, whole: Tensor) -> str:
+def _randn(shape: Sequence[int], draw: torch.Generator) -> Tensor:
+    return torch.randn(shape, device=draw.device, generator=draw)
+
+
+def _of(loss: Loss, outputs: Tensor, labels: Tensor) -> OfLoss:
+    count = len(labels)
+
+    def of(rows: list[int]) -> tuple[Tensor, Tensor]:
+        """Return losses, and the gradients of their sum."""
+        return _pulled(lambda given: loss(given, labels[rows].clone()), outputs[rows])
+
+    def apart(rows: list[int]) -> bool:
+        return alike([own[rows] for own in whole], of(rows))
+
+    with watched_generators(labels.device) as drawn:
+        held = state_of(loss)
+        whole = of(list(range(count)))
+        kept = all(map(apart, [list(range(count))[::-1], [0], *([i, i + 1] for i in range(count - 1))]))
+        why = "" if kept else _MIXES_LOSSES
+        why = why or ("" if is_apart(loss) else _why_unmapped(loss, outputs, labels, whole))
+        return OfLoss(changes=state_of(loss) != held, draws=drawn(), why_alone=why)
+
+
+def _pulled(loss: Callable[[Tensor], Tensor], outputs: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        given = outputs.clone().requires_grad_()
+        losses = loss(given.clone())
+        (pulled,) = torch.autograd.grad(losses.sum() + 0.0 * given.sum(), given)
+    return losses.detach().reshape(len(outputs)), pulled
+
+
+def _why_unmapped(loss: Loss, outputs: Tensor, labels: Tensor, whole: tuple[Tensor, Tensor]) -> str:
     """Return why two clients' losses can't be mapped by vmap, and nothing where they can."""
+    clients = labels.view(2, -1, *labels.shape[1:])
+
+    def mapped(given: Tensor) -> Tensor:
+        found: Tensor = vmap(loss, randomness="error")(given.view(2, -1, *given.shape[1:]), clients.clone())
+        return found.reshape(len(given))
+
     try:
-        with torch.no_grad():
-            found = vmap(loss, randomness="error")(*(own.view(2, -1, *own.shape[1:]) for own in (outputs, labels)))
-        return "" if alike([whole], [found.reshape(whole.shape)]) else _MIXES_LOSSES
+        with Unhooked():
+            return "" if alike(whole, _pulled(mapped, outputs)) else _MIXES_LOSSES
     except Exception as error:
         return f"vmap can't map its loss ({_first_line(error)})"
 
@@ -100,14 +126,22 @@ def _unlike(labels: Tensor) -> list[int]:
     places = torch.linspace(0, len(labels) - 1, min(len(labels), _LOOKED_THROUGH)).long().tolist()
     kinds: dict[bytes, int] = {}
     for place in places:
-        kinds.setdefault(labels[place].cpu().numpy().tobytes(), place)
-    rows = labels.reshape(len(labels), -1)
-    rows = rows.double() if rows.is_floating_point() else rows.long()
-    told = (rows.amin(1), rows.amax(1), rows.sum(1), (rows == rows.min()).sum(1)) if rows.numel() else ()
-    ends = [int(end) for own in told for end in (own.argmin(), own.argmax())]
-    for place in ends:
-        kinds.setdefault(labels[place].cpu().numpy().tobytes(), place)
+        kinds.setdefault(labels[place].detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes(), place)
+    ends = _ends(labels.detach().reshape(len(labels), -1)) if labels.numel() else []
     return [*dict.fromkeys([*ends, *[*kinds.values()][:_KINDS]])] * 2
+
+
+def _ends(rows: Tensor) -> list[int]:
+    """Return the places of rows that stand out; a few rows at a time are converted."""
+    least, some = rows.min(), max(1, _AT_A_TIME // rows.shape[1])
+    wide = torch.float64 if rows.is_floating_point() else torch.int64
+    told = torch.empty(4, len(rows), dtype=wide, device=rows.device)
+    for start in range(0, len(rows), some):
+        own, place = rows[start : start + some], slice(start, start + some)
+        for line, one in enumerate((own.amin(1), own.amax(1), own.sum(1, dtype=wide), (own == least).sum(1))):
+            told[line, place] = one
+    ends: list[int] = torch.cat([told.argmin(1), told.argmax(1)]).tolist()
+    return ends
 
 
 def computes(module: nn.Module, features: Tensor) -> bool:
@@ -239,25 +273,40 @@ def why_unmapped(
 def _mixes(network: VmappedNetwork, parameters: list[Tensor], features: Tensor, size: int) -> str:
     """Return whether what is computed of an example, or how it moves the model, depends on the rest of its batch.
 
-    Or on how many there are, or on whether clients are mapped. Parameters are moved, as they will be: what begins at
-    zero would hide it.
+    Or on how many there are, or on whether clients are mapped. It is computed in double precision where the model
+    bears that, so that nothing else than rounding is taken for rounding, nor rounding for anything else. Layers that
+    are given numbers of both precisions may do what they like; then single precision has the say.
     """
     draw = torch.Generator().manual_seed(0)
+    places = torch.linspace(0, len(features) - 1, max(2, min(size, _MIXED)), device=features.device).long()
+    given = parameters, calm(features[places]), draw
+    try:
+        why = _differs(network, *given, precision=torch.float64)
+    except Exception:  # it has numbers of its own in single precision, or asks for them
+        why = _ELSE
+    return _differs(network, *given, precision=torch.float32) if why == _ELSE else why
+
+
+def _differs(
+    network: VmappedNetwork, parameters: list[Tensor], examples: Tensor, draw: torch.Generator, precision: torch.dtype
+) -> str:
+    """Return what :func:`_mixes` returns; parameters are moved, as they will be: what begins at zero would hide it."""
     away = (torch.randn(part.shape, generator=draw, dtype=part.dtype, device="cpu") for part in parameters)
-    own = [part.detach() + 0.1 * step.to(part.device) for part, step in zip(parameters, away, strict=True)]
-    size = max(2, min(size, _MIXED))
-    places = torch.linspace(0, len(features) - 1, size, device=features.device).long()
-    examples = calm(features[places])
+    own = [
+        (part.detach() + 0.1 * step.to(part.device)).to(precision) for part, step in zip(parameters, away, strict=True)
+    ]
+    examples = examples.to(precision) if examples.is_floating_point() else examples
+    near = _NEAR[precision]
 
     def outputs(count: int, clients: int = 2) -> Tensor:
         some = examples[:count].expand(clients, *examples[:count].shape).clone()  # a model may write to it
         return network.outputs([part[:clients] for part in own], some, some.new_zeros(clients, dtype=torch.int64))
 
     with torch.no_grad():
-        whole = outputs(size)
-        if not all(alike([whole[:, :count]], [outputs(count)]) for count in (size // 2, 1)):
+        whole = outputs(len(examples))
+        if not all(_near([whole[:, :count]], [outputs(count)], near) for count in (len(examples) // 2, 1)):
             return _MIXES
-    own, size = [part.requires_grad_() for part in own], min(size, _PULLED)
+    own, size = [part.requires_grad_() for part in own], min(len(examples), _PULLED)
     pull = torch.randn(whole[:, :size].shape, generator=draw, device="cpu").to(whole)
     whole = outputs(size)
 
@@ -265,17 +314,37 @@ def _mixes(network: VmappedNetwork, parameters: list[Tensor], features: Tensor, 
         """Return the outputs of the first examples, and gradients that pull them somewhere."""
         clients = len(found)
         part = found[:, :count]
-        gradients = torch.autograd.grad(
-            (part * pull[:clients, :count]).sum(), own, retain_graph=True, allow_unused=True
-        )
+        pulled = (part * pull[:clients, :count]).sum()
+        gradients = torch.autograd.grad(pulled, own, retain_graph=True, allow_unused=True)
         return [part.detach(), *(own if own is None else own[:clients] for own in gradients)]
 
     for count in (size // 2, 1):
-        if not alike(behind(whole, count), behind(outputs(count), count)):
+        if not _near(behind(whole, count), behind(outputs(count), count), near):
             return _MIXES
     alone = outputs(size, clients=1)
     mapped = [part if part is None else part[:1] for part in behind(whole, size)]
-    return "" if alike(behind(alone, size), mapped) else "vmap maps it to something else"
+    return "" if _near(behind(alone, size), mapped, near) else _ELSE
+
+
+def _near(ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None], share: float) -> bool:
+    """Return whether outputs, and gradients behind them, differ by no more than a share of their norms.
+
+    Of gradients by a share of that of all: what cancels, such as that of a bias before a norm, is rounding alone.
+    """
+    away, norms = [], []
+    for one, other in zip(ours, theirs, strict=True):
+        ends = [own for own in (one, other) if own is not None]
+        if not ends or not ends[0].numel():
+            continue
+        first, last = (torch.zeros_like(ends[0]) if own is None else own for own in (one, other))
+        if first.shape != last.shape or not torch.equal(first.isfinite(), last.isfinite()):
+            return False
+        told = first.isfinite()
+        away.append(((first - last).double() * told).nan_to_num().norm())
+        norms.append((first.double() * told).nan_to_num().norm())
+    most = max(map(float, norms[1:]), default=0.0)
+    pairs = enumerate(zip(away, norms, strict=True))
+    return all(float(gap) <= share * (float(norm) + (0.1 * most if number else 0.0)) for number, (gap, norm) in pairs)
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:

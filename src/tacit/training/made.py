@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.training.dropout import KeyedDropout
 from tacit.training.parameters import OF_TORCH, attributes_of
-from tacit.training.state import KNOWN_BY_VALUE, Itself, state_of
+from tacit.training.state import KNOWN_BY_VALUE, LARGE_ARRAY, Itself, state_of
 
 _AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 20}  # numbers of a checksum; on a CPU they stay in its cache
 _MARKS = attrgetter("requires_grad", "_backward_hooks")
@@ -95,9 +97,11 @@ class AsMade:
         whole = (b for b in module.buffers() if not (b.is_floating_point() or b.is_complex() or id(b) in known))
         self._whole = [(buffer, buffer.clone()) for buffer in whole]
         self._shared = {id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())}
-        attributes = attributes_of(module)
-        self._inside = None if keeps else _Inside(attributes, self._shared.values())
-        self._begins = copy.deepcopy(attributes, dict(self._shared)) if keeps or self._inside else {}
+        self._inside = _Inside(attributes_of(module), self._shared.values())
+        self._keeps = keeps
+        aside = [*self._inside.views, *(() if keeps else self._inside.large)]
+        self._shared |= {id(own): own for own in aside}
+        self._begins = self._copied(attributes_of(module)) if keeps or self._inside else {}
 
     def begin(self) -> None:
         """Put back what passes of the client before have left in the module and is no part of the model."""
@@ -107,11 +111,28 @@ class AsMade:
         for buffer, before in self._whole:  # a version would not tell: it stays when .data is written to
             if not torch.equal(buffer, before):
                 buffer.copy_(before)
-        if self._inside is not None and self._inside.changed():
-            self._inside = None
-        if self._inside is None:  # a copy takes its time
-            for part, own in copy.deepcopy(self._begins, dict(self._shared)).items():
+        self._keeps = self._keeps or self._inside.changed()
+        if self._keeps:  # a copy takes its time
+            for part, own in self._copied(self._begins).items():
                 vars(part).update(own)
+
+    def _copied(self, attributes: dict[nn.Module, dict[str, Any]]) -> dict[nn.Module, dict[str, Any]]:
+        """Return a copy of attributes that has the module's own parts, parameters and buffers, and views of these."""
+        found: dict[nn.Module, dict[str, Any]] = {}
+        memo = dict(self._shared)
+        for part, own in attributes.items():
+            found[part] = {}
+            for name, value in own.items():
+                try:
+                    found[part][name] = copy.deepcopy(value, memo)
+                except Exception as error:  # a lock, say; a module may know how it is copied, and not what it holds
+                    if self._keeps:
+                        raise ConfigError(
+                            f"A pass changes what {type(part).__name__} holds, and {name!r} can't be copied for every "
+                            f"client ({error}). Keep locks, files and the like out of the model."
+                        ) from error
+                    found[part][name] = value
+        return found
 
     def settle(self) -> None:
         """Copy a buffer that a pass put in the place of another to where that one was."""
@@ -140,6 +161,10 @@ class _Inside:
     Args:
         attributes: of each part.
         shared: parts, parameters and buffers, which others look after.
+
+    Attributes:
+        views: tensors in the memory of parameters and buffers.
+        large: tensors, arrays and tables that are not copied unless they are known to change.
     """
 
     def __init__(self, attributes: Mapping[nn.Module, Mapping[str, Any]], shared: Collection[Any]) -> None:
@@ -147,22 +172,42 @@ class _Inside:
         every = (own for part in attributes.values() for own in part.values())
         self._held = [own for own in every if not (_stays(own) or id(own) in known)]
         self._before = state_of(*self._held, written=False)
-        memory = {own.untyped_storage()._cdata for own in shared if isinstance(own, Tensor) and _strided(own)}
-        tensors = (own.value for own in self._before if isinstance(own, Itself) and isinstance(own.value, Tensor))
-        free = (own for own in tensors if not (_strided(own) and own.untyped_storage()._cdata in memory))
-        self._tensors = [(own, own._version, checksum(own)) for own in free if id(own) not in known]
+        memory = {_memory(own) for own in shared if isinstance(own, Tensor)} - {None}
+        met = [own.value for own in self._before if isinstance(own, Itself) and id(own.value) not in known]
+        tensors = [own for own in met if isinstance(own, Tensor)]
+        self.views = [own for own in tensors if _memory(own) in memory]
+        among = {id(own) for own in self.views}
+        free = [own for own in tensors if id(own) not in among and type(own) in (Tensor, nn.Parameter)]
+        small = [own for own in free if own.numel() <= _LOOKED_AT and not own.is_meta and not own.is_nested]
+        self._small = [(own, own._version, checksum(own)) for own in small]
+        among = {id(own) for own in small}
+        self._large = [(own, own._version) for own in free if id(own) not in among]
+        tables = [own for own in met if isinstance(own, dict | list | tuple | set | frozenset | deque)]
+        self._tables = [(own, len(own)) for own in tables]
+        arrays = [own for own in met if isinstance(own, np.ndarray) and own.nbytes > LARGE_ARRAY]
+        self.large = [*(own for own, _ in self._large), *tables, *arrays]
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def changed(self) -> bool:
-        """Return whether any of it is another than it was; of large tensors a version tells, if not all."""
-        if not self._held:
-            return False
-        for tensor, version, before in self._tensors:
-            if tensor._version != version or (tensor.numel() <= _LOOKED_AT and checksum(tensor) != before):
-                return True
-        return state_of(*self._held, written=False) != self._before
+        """Return whether any of it is another than it was.
+
+        Raises:
+            ConfigError: what is too large to be put back changed; of that a version tells, or how long it is.
+        """
+        large = next((own for own, version in self._large if own._version != version), None)
+        table = next((own for own, count in self._tables if len(own) != count), None)
+        if large is not None or table is not None:
+            what = f"a tensor of shape {tuple(large.shape)}" if large is not None else f"a {type(table).__name__}"
+            raise ConfigError(
+                f"A pass changed {what} that the model holds in an attribute and that is too large to be copied for "
+                "every client: what one leaves there would reach the next. Register a tensor as a buffer "
+                "(register_buffer), which is sent, or keep the forward pass from writing to it."
+            )
+        if any(own._version != version or checksum(own) != before for own, version, before in self._small):
+            return True
+        return bool(self._held) and state_of(*self._held, written=False) != self._before
 
 
 def _stays(value: Any) -> bool:
@@ -170,8 +215,12 @@ def _stays(value: Any) -> bool:
     return type(value) in _STILL or (type(value) is tuple and all(map(_stays, value)))
 
 
-def _strided(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided
+def _memory(tensor: Tensor) -> int | None:
+    """Return which memory a tensor lies in, as far as it can be told."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError, ValueError):  # it leaves out zeros, or has no numbers yet
+        return None
 
 
 class _Table:
@@ -233,7 +282,9 @@ def checksum(tensor: Tensor) -> list[int]:
     """
     if tensor.layout != torch.strided:
         return [own for part in _inside(tensor) for own in checksum(part)]
-    flat = tensor.detach().reshape(-1)
+    if tensor.is_quantized:
+        return checksum(tensor.int_repr())
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     size = flat.element_size()
     wide = not flat.numel() * size % 8 and not flat.storage_offset() * size % 8  # half as many, and none is converted
     whole = torch.int64 if wide else {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(size, torch.int64)

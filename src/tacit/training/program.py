@@ -379,17 +379,23 @@ def alike(ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None]) -> boo
 
     Gradients by a share of the largest of all: what cancels, such as that of a bias before a norm, is rounding alone.
     """
-    most = max((float(own.abs().max()) for own in ours[1:] if own is not None and own.numel()), default=0.0)
+    most = max((_largest(own) for own in ours[1:] if own is not None), default=0.0)
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         if one is None or other is None:
             rest = other if one is None else one
             if rest is not None and bool(rest.any()):
                 return False
             continue
-        share = 1e-4 * (most if number else float(one.abs().max()) if one.numel() else 0.0)
+        share = 1e-4 * (most if number else _largest(one))
         if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=share, equal_nan=True):
             return False
     return True
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return how large the largest of the finite numbers is."""
+    sizes = tensor.abs().nan_to_num(nan=0.0, posinf=0.0)
+    return float(sizes.max()) if sizes.numel() else 0.0
 
 
 class _Undropped(TorchFunctionMode):

@@ -221,8 +221,11 @@ class StackedTrainer:
 
     def _each(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each example; somebody's loss sees those of one client, so that it can't mix clients."""
-        if self._apart or len(labels) == 1:
+        if self._apart:
             return self._loss(outputs.flatten(0, 1), labels.flatten(0, 1)).view(labels.shape[:2])
+        outputs = outputs.contiguous()  # it may ask for a view
+        if len(labels) == 1:
+            return self._loss(outputs[0], labels[0]).view(labels.shape[:2])
         each: Tensor = vmap(self._loss, randomness="error")(outputs, labels)
         return each.reshape(labels.shape[:2])
 

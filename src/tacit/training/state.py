@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import random
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ from tacit.training.parameters import OF_TORCH, PLAIN
 _LIBRARIES = {"torch", "numpy"}  # whose functions and classes stay as they are
 _MOST_CODE = 256  # functions and classes that are looked into; a library of somebody's has thousands
 _MOST_VALUES = 1 << 14  # the same, the nearest first; code may reach all that a process holds
-_LARGE_ARRAY = 1 << 16  # bytes
+LARGE_ARRAY = 1 << 16  # bytes
+LARGE_TABLE = 1 << 16  # entries of a list or a table
 KNOWN_BY_VALUE = {*PLAIN, type(None), bytes, torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Size}
 _OF_CLASSES = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__", "__qualname__"}
 _OF_CLASSES |= {"__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__"}
@@ -29,8 +32,9 @@ def state_of(*roots: Any, written: bool = True) -> list[Any]:
 
     These are the numbers, texts and arrays in attributes, closures and the globals that functions name, however deep,
     the functions and classes themselves, generators' states, which tensors there are and, if ``written``, how often
-    each was written to. Code of torch and NumPy is not looked into, nor what is in arrays of more than 64 kB. Of more
-    than 16,384 values only the nearest are looked into.
+    each was written to. Code of torch and NumPy is not looked into, nor what is in arrays of more than 64 kB and in
+    tables of more than 65,536 entries, of which it is known how many there are. Of more than 16,384 values only the
+    nearest are looked into.
 
     >>> weight = {"now": 1.0}
     >>> loss = lambda outputs, labels: weight["now"] * (outputs - labels).square()
@@ -71,14 +75,20 @@ def _told(value: Any, *, written: bool) -> list[Any]:  # noqa: PLR0911 - a table
     if isinstance(value, Tensor):
         return [Itself(value), value._version if written else 0]
     if isinstance(value, np.ndarray | np.generic):
-        return [value.tobytes() if value.nbytes <= _LARGE_ARRAY and value.dtype != object else Itself(value)]
+        return [value.tobytes() if value.nbytes <= LARGE_ARRAY and value.dtype != object else Itself(value)]
     if isinstance(value, torch.Generator):
         return [value.get_state().numpy().tobytes()]
     if isinstance(value, np.random.Generator):
         return [repr(value.bit_generator.state)]
     if isinstance(value, np.random.RandomState):
         return [repr(value.get_state(legacy=False))]
+    if isinstance(value, random.Random):
+        return [value.getstate()]
+    if isinstance(value, bytearray | array):
+        return [bytes(value)]
     if isinstance(value, dict | list | tuple | set | frozenset | deque):
+        if len(value) > LARGE_TABLE:
+            return [Itself(value), len(value)]
         columns = [tuple(value.keys()), tuple(value.values())] if isinstance(value, dict) else [tuple(value)]
         return [("all", *columns)] if all(KNOWN_BY_VALUE.issuperset(map(type, own)) for own in columns) else []
     itself = isinstance(value, type | ModuleType | BuiltinFunctionType) or _of_a_library(value)

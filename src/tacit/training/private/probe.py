@@ -119,11 +119,13 @@ def _check(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> None:
 def calm(features: Tensor) -> Tensor:
     """Return features none of which is beyond 1,000, each example shrunk as a whole: the probe is about other things.
 
+    It is a copy, which a model may write to.
+
     >>> calm(torch.tensor([[2e38, -1e38], [3.0, 4.0]])).tolist()
     [[1000.0, -500.0], [3.0, 4.0]]
     """
-    if not features.is_floating_point():
-        return features
+    if not (features.is_floating_point() and features.numel()):
+        return features.detach().clone()
     wide = features.double().nan_to_num().reshape(len(features), -1)
     scale = (_CALM / wide.abs().amax(1, keepdim=True)).clamp(max=1.0)
     return (wide * scale).view(features.shape).to(features.dtype)
@@ -212,8 +214,8 @@ def _check_alone(model: nn.Module, batch: _Batch) -> None:
 def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
     trained = [p for p in model.parameters() if p.requires_grad]
     with seeded(batch.labels.device, seed), torch.enable_grad():
-        outputs = model(batch.features)
-        losses = loss(outputs, batch.labels)
+        outputs = model(batch.features.clone())
+        losses = loss(outputs, batch.labels.clone())
         if losses.shape != batch.labels.shape[:1]:
             raise ConfigError(
                 f"Expected the loss to return one number per example, shape {tuple(batch.labels.shape[:1])}, got "
