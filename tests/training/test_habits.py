@@ -291,3 +291,16 @@ def test_dropout_in_place_drops_what_others_see_too(dropped: Any, form: Any) -> 
     for update in run.updates.values():
         assert not update[:first].any()
         assert update[first:].any()
+
+
+def test_a_loss_of_ones_own_that_can_not_be_tried_trains_in_a_loop() -> None:
+    calls = []
+
+    def stumbles(outputs: Tensor, labels: Tensor) -> Tensor:
+        calls.append(0)
+        if len(calls) == 1:
+            raise RuntimeError("not yet")
+        return cross_entropy(outputs, labels)
+
+    run = Run(_perceptron(), make_holdings((6,), [9] * 8), settings(), loss=stumbles)
+    assert (run.form, run.reason) == ("loop", "its loss can't be tried (not yet)")

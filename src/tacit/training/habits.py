@@ -57,19 +57,21 @@ def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> 
 
     The outputs lie between 0 and 1 first, as some losses take probabilities.
     """
-    device, found = features.device, OfLoss()
+    device, draw, found = features.device, torch.Generator(features.device).manual_seed(0), list[OfLoss]()
     try:
         labels = calm(labels[_unlike(labels)])
         with torch.no_grad(), watched_generators(device):
             shape = (len(labels), *copy.deepcopy(module)(calm(features[:2])).shape[1:])
-        draw = torch.Generator(device).manual_seed(0)
-        for outputs in (torch.rand(shape, device=device, generator=draw), _randn(shape, draw) * _LOGITS):
-            one = _of(loss, outputs, labels)
-            changes, draws = found.changes or one.changes, found.draws or one.draws
-            found = OfLoss(changes=changes, draws=draws, why_alone=found.why_alone or one.why_alone)
-    except Exception:  # what is wrong is said where it trains; some losses take probabilities only
-        return found
-    return found
+        for outputs in (torch.rand(shape, device=device, generator=draw), _LOGITS * _randn(shape, draw)):
+            found.append(_of(loss, outputs, labels))
+    except Exception as error:  # what is wrong is said where it trains; some losses take probabilities only
+        if not (found or is_apart(loss)):
+            return OfLoss(why_alone=f"its loss can't be tried ({_first_line(error)})")
+    return OfLoss(
+        changes=any(own.changes for own in found),
+        draws=any(own.draws for own in found),
+        why_alone=next((own.why_alone for own in found if own.why_alone), ""),
+    )
 
 
 def _randn(shape: Sequence[int], draw: torch.Generator) -> Tensor:
