@@ -73,8 +73,8 @@ def test_a_models_forms_are_told_with_their_reasons() -> None:
     assert "DP-SGD clips by book-keeping" in shown
     words = ("--shape", "5", "--words", "9", "--classes", "3", "--examples", "4", "--json")
     found = json.loads(_run("model", "tests.training.private.common:TextOfOwn", *words))
-    assert (found["form"], found["private_form"]) == ("vmap", "functional")
-    assert "RMSNorm has no rule" in found["form_reason"]
+    assert (found["form"], found["form_reason"]) == ("vmap", "module RMSNorm has no rule")
+    assert found["private_form"] == "functional"
     assert "TextOfOwn (the model itself) has no rule" in found["private_reason"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 from array import array
 from collections import deque
 from collections.abc import Iterator
@@ -82,7 +81,7 @@ def _told(value: Any, *, written: bool) -> list[Any]:  # noqa: PLR0911 - a table
         return [repr(value.bit_generator.state)]
     if isinstance(value, np.random.RandomState):
         return [repr(value.get_state(legacy=False))]
-    if isinstance(value, random.Random):
+    if type(value).__module__ == "random":  # Python's own generators
         return [value.getstate()]
     if isinstance(value, bytearray | array):
         return [bytes(value)]
