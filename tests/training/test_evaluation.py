@@ -150,3 +150,18 @@ def test_losses_are_one_number_an_example() -> None:
     torch.testing.assert_close(squared_error(outputs, targets), (outputs - targets).square().mean(1))
     torch.testing.assert_close(squared_error(outputs[:, :1], labels), (outputs[:, 0] - labels).square())
     torch.testing.assert_close(squared_error(outputs[:, 0], labels), (outputs[:, 0] - labels).square())
+
+
+def test_a_model_may_write_to_the_examples_that_it_is_tested_with() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(6, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(x.sub_(0.5).mul_(2.0))  # type: ignore[no-any-return]  # torch gives it no types
+
+    module, (features, labels) = Writes(), _examples(600, (6,))
+    before = features.clone()
+    assert _score(module, features, labels) == _score(module, features, labels)
+    assert torch.equal(features, before)

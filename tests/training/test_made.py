@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from array import array
+from collections import deque
 from collections.abc import Callable
 from threading import Lock
 from typing import Any
@@ -14,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.training.batches import schedule
 from tacit.training.made import AsMade, Frozen
-from tests.training.common import CLASSES, Custom, Run, make_holdings, settings
+from tacit.training.settings import cross_entropy
+from tests.training.common import CLASSES, Custom, Run, key_of, make_holdings, settings
 
 FROZEN = r"is frozen, and training changed it"
 
@@ -179,3 +183,47 @@ def test_a_view_of_a_buffer_stays_one() -> None:
     run = Run(module, holdings, settings(), form="loop")
     alone = Run(module, holdings, settings(), form="loop", clients=[2])
     assert run.updates[2].tobytes() == alone.updates[2].tobytes()
+
+
+def test_what_is_large_is_looked_at_on_when_what_is_small_has_changed() -> None:
+    def notes(m: Any, x: Tensor) -> Tensor:
+        most = float(x.detach().abs().max())
+        if most > 50.0:
+            m.seen[0] = most
+        if most > 500.0:
+            m.bank[0] = most
+        return m.out(x)  # type: ignore[no-any-return]  # torch gives it no types
+
+    module = Custom(notes, out=nn.Linear(6, CLASSES))
+    module.seen, module.bank = [0.0], torch.zeros(70_000)  # type: ignore[assignment]  # it may
+    holdings = make_holdings((6,), [9, 8, 7, 8])
+    holdings.features[max(holdings.rows[0])] = 100.0
+    Run(module, holdings, settings(), form="loop")
+    holdings.features[max(holdings.rows[1])] = 900.0
+    with pytest.raises(ConfigError, match="too large to be copied for every client"):
+        Run(module, holdings, settings(), form="loop")
+
+
+def test_a_trace_leaves_nothing_in_the_module() -> None:
+    def keeps(m: Any, x: Tensor) -> Tensor:
+        hidden = torch.tanh(m.a(x))
+        m.recent.append(hidden.detach().mean(0))
+        m.nested["of"]["calls"] += 1
+        m.steps += 1
+        return m.out(hidden + sum(m.recent) * 0.01 * m.steps)  # type: ignore[no-any-return]  # as above
+
+    module = Custom(keeps, a=nn.Linear(6, 8), out=nn.Linear(8, CLASSES))
+    module.recent, module.nested = deque(maxlen=4), {"of": {"calls": 0}}  # type: ignore[assignment]  # as above
+    module.steps = torch.zeros(())
+    holdings = make_holdings((6,), [9, 8, 7])
+    run = Run(module, holdings, settings())
+    run.equals(Run(module, holdings, settings(), form="loop"), exactly=True)
+    own = copy.deepcopy(module).train()
+    descent = torch.optim.SGD(own.parameters(), lr=0.05)
+    plan = schedule(holdings, [1], np.array([key_of(1)], np.int64), epochs=1, batch_size=4)
+    for rows, count in zip(plan.rows[:, 0], plan.counts[:, 0].tolist(), strict=True):
+        descent.zero_grad()
+        cross_entropy(own(holdings.features[rows[:count]]), holdings.labels[rows[:count]]).mean().backward()  # type: ignore[no-untyped-call]  # as above
+        descent.step()
+    update = run.layout.read(own) - run.layout.read(module)
+    np.testing.assert_allclose(run.updates[1], update, rtol=1e-4, atol=1e-6)

@@ -162,6 +162,22 @@ def test_a_number_for_which_a_table_has_no_row_is_told_before_training(wrong: in
         check_fit(model, cross_entropy, words, labels)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.uint16, torch.bool, torch.int32, torch.float32])
+def test_models_that_take_no_example_alone_are_not_blamed_for_it(kind: torch.dtype) -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.norm = nn.Embedding(10, 4), nn.BatchNorm1d(4, track_running_stats=False)
+            self.out = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.norm(self.table(x.long()).mean(1)))  # type: ignore[no-any-return]  # torch gives no types
+
+    for count in (2, 48):
+        words = torch.randint(0, 2, (count, 5), generator=torch.Generator().manual_seed(count)).to(kind)
+        check_fit(Normed(), cross_entropy, words, torch.zeros(count, dtype=torch.int64))
+
+
 def test_each_column_of_a_table_has_its_own_largest_number() -> None:
     class Columns(nn.Module):
         def __init__(self) -> None:

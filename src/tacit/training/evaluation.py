@@ -136,7 +136,8 @@ class Evaluator:
         hooks.run("on_fit_start", context)
         hooks.run("on_epoch_start", context)
         for context.batch, start in enumerate(range(0, len(labels), _BATCH)):
-            context.features, context.labels = features[start : start + _BATCH], labels[start : start + _BATCH]
+            context.features = features[start : start + _BATCH].clone()
+            context.labels = labels[start : start + _BATCH].clone()
             hooks.run("on_batch_start", context)
             hooks.run("on_batch_forward", context)
             assert context.losses is not None
@@ -243,14 +244,17 @@ def _lay_out(module: nn.Module, order: torch.memory_format) -> None:
 
 
 def _outputs(module: nn.Module, features: Tensor) -> Tensor:
-    """Return a module's outputs; from one that takes views of images with these in the order of their axes."""
+    """Return a module's outputs; from one that takes views of images with these in the order of their axes.
+
+    It is given a copy, which it may write to.
+    """
     try:
-        outputs: Tensor = module(features)
+        outputs: Tensor = module(features.clone())
     except RuntimeError:
         if all(own.is_contiguous() for own in module.parameters()):
             raise
         _lay_out(module, torch.contiguous_format)
-        outputs = module(features)
+        outputs = module(features.clone())
     return outputs
 
 

@@ -442,10 +442,11 @@ class _Choice:
         program, reason, traced, pure = None, "", None, True
         try:
             with watched_generators(self._device) as drawn:
-                followed = graph_of(self._mapped)
+                own = copy.deepcopy(self._mapped)  # in which a trace may leave what stands for its values
+                followed = graph_of(own)
                 pure = not drawn()
             with in_full_precision():
-                check_alike(self._mapped, followed, calm(self._holdings.features[:2]))
+                check_alike(own, followed, calm(self._holdings.features[:2]))
             traced = followed
             found = trace(traced, self._mapped_layout, self._holdings.features[0])
             images_out = bool(found.steps) and len(found.steps[-1].shape) == 3  # with channels of all clients

@@ -98,7 +98,7 @@ class AsMade:
         self._whole = [(buffer, buffer.clone()) for buffer in whole]
         self._shared = {id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())}
         self._inside = _Inside(attributes_of(module), self._shared.values())
-        self._keeps = keeps
+        self._keeps, self._looks = keeps, not keeps
         aside = [*self._inside.views, *(() if keeps else self._inside.large)]
         self._shared |= {id(own): own for own in aside}
         self._begins = self._copied(attributes_of(module)) if keeps or self._inside else {}
@@ -111,7 +111,8 @@ class AsMade:
         for buffer, before in self._whole:  # a version would not tell: it stays when .data is written to
             if not torch.equal(buffer, before):
                 buffer.copy_(before)
-        self._keeps = self._keeps or self._inside.changed()
+        if self._looks:  # on, too, when copies are made: what is large is not among them
+            self._keeps |= self._inside.changed()
         if self._keeps:  # a copy takes its time
             for part, own in self._copied(self._begins).items():
                 vars(part).update(own)

@@ -87,7 +87,7 @@ def _pass_once(module: nn.Module, features: Tensor) -> None:
         for part in modes:
             part.training = False  # and not by eval(), which may do more
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module(features[:2].to(_device(module, features)))
+            module(features[:2].clone().to(_device(module, features)))
     finally:
         for part, training in modes.items():
             part.training = training
@@ -97,7 +97,7 @@ def _wraps(module: nn.Module, features: Tensor) -> bool:
     try:
         own = copy_of(module, features).eval()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = own(features[:2].to(_device(own, features)))
+            outputs = own(features[:2].clone().to(_device(own, features)))
     except Exception:  # what does not fit is said where model and loss are tried together
         return False
     return not isinstance(outputs, Tensor) and not isinstance(outputs, tuple | list) and outputs is not None

@@ -107,7 +107,10 @@ class Itself:
 
 
 def _of_a_library(value: Any) -> bool:
-    own = getattr(value if isinstance(value, FunctionType | type) else type(value), "__module__", None) or ""
+    is_code = isinstance(value, FunctionType | type)
+    own = getattr(value if is_code else type(value), "__module__", None) or ""
+    if own.partition(".")[0] == "tacit":
+        return is_code
     return own.partition(".")[0] in _LIBRARIES and not isinstance(value, nn.Module)
 
 

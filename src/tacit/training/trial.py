@@ -18,6 +18,7 @@ from tacit.training.private.probe import in_full_precision, seeded
 from tacit.training.settings import Loss, cross_entropy, gives_logits
 
 _TRIED, _AT_A_TIME = 256, 8  # examples
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which have no order in torch
 _COLUMNS = 128  # numbers of an example whose extremes are looked for one by one: those of a table, or of a short text
 _FLOATS = " Whole numbers stay whole, as an embedding needs them: give features as floats, such as x.astype('float32')."
 
@@ -39,7 +40,7 @@ def check_fit(
             still = Still(own, _sent(own), module)
             own.eval()
             still.begin()
-            outputs = tensor_of(own(features[few].to(device)))
+            outputs = tensor_of(own(features[few].clone().to(device)))
             still.check()
             if loss is cross_entropy and labels.dtype == torch.int64 and outputs.dim() == 2:
                 _check_labels(labels, outputs.shape[1], whose)
@@ -70,17 +71,17 @@ def _check_extremes(own: nn.Module, features: Tensor, whose: str) -> None:
     On a CPU, as a GPU that is asked for what a table doesn't hold is lost to the process.
     """
     looks_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in own.modules())
-    if features.is_complex() or not (looks_up or not features.is_floating_point()):
+    if features.is_complex() or features.dtype == torch.bool or not (looks_up or not features.is_floating_point()):
         return
-    was_elsewhere = any(p.device.type != "cpu" for p in own.parameters())
     own = own.cpu().eval()
-    for rows in torch.split(_extremes(features), _AT_A_TIME):
+    for rows in _extremes(features).split(_AT_A_TIME):  # type: ignore[no-untyped-call]  # torch gives it no types
+        batch = torch.cat([rows, rows.new_zeros(_AT_A_TIME - len(rows))])  # some models take no example alone
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                own(features[rows].cpu())
-        except Exception as error:  # the model may be somebody else's code
-            if was_elsewhere and not isinstance(error, IndexError):
-                return  # it may be one for that device alone
+                own(features[batch].cpu())
+        except Exception as error:  # the model may be somebody else's code, and bear other batches only
+            if not isinstance(error, IndexError) and "out of" not in str(error):
+                return
             told = (str(error).splitlines() or [repr(error)])[0].rstrip(".")
             raise ConfigError(
                 f"The model ({type(own).__name__}) can't take all examples of {whose}, whose numbers run from "
@@ -96,6 +97,7 @@ def _extremes(features: Tensor) -> Tensor:
     tensor([0, 1, 2])
     """
     rows = features.reshape(len(features), -1)
+    rows = rows.long() if rows.dtype in _UNSIGNED else rows
     if rows.shape[1] > _COLUMNS:
         rows = torch.stack([rows.amin(1), rows.amax(1)], 1)
     ends = torch.cat([rows.argmin(0), rows.argmax(0)]) if rows.numel() else torch.zeros(0, dtype=torch.int64)

@@ -189,7 +189,9 @@ class PrivateGradient:
         own = copied(batchable(self._model))
         if self.form == "book-keeping" and any(isinstance(part, Recurrence) and part.native for part in own.modules()):
             return False  # what native kernels compute is one call, and no program's
-        return cost_of(own, features[:1].expand(_USUAL, *features.shape[1:]).clone()).tiny  # a model may write to it
+        usual = features[:1].expand(_USUAL, *features.shape[1:]).clone()  # a model may write to it
+        with seeded(features.device, 0):
+            return cost_of(own, usual).tiny
 
     def _try_book_keeping(self, features: Tensor, labels: Tensor) -> None:
         """Compare book-keeping with autograd on a few examples: a weight that is used outside its layer shows here.
