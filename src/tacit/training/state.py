@@ -31,9 +31,9 @@ def state_of(*roots: Any, written: bool = True) -> list[Any]:
 
     These are the numbers, texts and arrays in attributes, closures and the globals that functions name, however deep,
     the functions and classes themselves, generators' states, which tensors there are and, if ``written``, how often
-    each was written to. Code of torch, NumPy and Tacit is not looked into, nor what is in arrays of more than 64 kB and in
-    tables of more than 65,536 entries, of which it is known how many there are. Of more than 16,384 values only the
-    nearest are looked into.
+    each was written to. Code of torch, NumPy and Tacit is not looked into, nor what is in arrays of more than 64 kB
+    and in tables of more than 65,536 entries, of which it is known how many there are. Of more than 16,384 values only
+    the nearest are looked into.
 
     >>> weight = {"now": 1.0}
     >>> loss = functools.partial(torch.mul, out=weight)
