@@ -62,7 +62,10 @@ def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> 
         labels = calm(labels[_unlike(labels)])
         with torch.no_grad(), watched_generators(device):
             shape = (len(labels), *copy.deepcopy(module)(calm(features[:2])).shape[1:])
-        for outputs in (torch.rand(shape, device=device, generator=draw), _LOGITS * _randn(shape, draw)):
+        for outputs in (
+            torch.rand(shape, device=device, generator=draw),
+            _LOGITS * torch.randn(shape, device=device, generator=draw),
+        ):
             found.append(_of(loss, outputs, labels))
     except Exception as error:  # what is wrong is said where it trains; some losses take probabilities only
         if not (found or is_apart(loss)):
@@ -72,10 +75,6 @@ def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> 
         draws=any(own.draws for own in found),
         why_alone=next((own.why_alone for own in found if own.why_alone), ""),
     )
-
-
-def _randn(shape: Sequence[int], draw: torch.Generator) -> Tensor:
-    return torch.randn(shape, device=draw.device, generator=draw)
 
 
 def _of(loss: Loss, outputs: Tensor, labels: Tensor) -> OfLoss:
@@ -273,9 +272,9 @@ def why_unmapped(
 
 
 def _mixes(network: VmappedNetwork, parameters: list[Tensor], features: Tensor, size: int) -> str:
-    """Return whether what is computed of an example, or how it moves the model, depends on the rest of its batch.
+    """Return why a model is not mapped whose gradient or output, of one example, depends on what is beside that.
 
-    Or on how many there are, or on whether clients are mapped. It is computed in double precision where the model
+    That may be the rest of its batch, how many there are, or another client under the map. It is computed in double precision where the model
     bears that, so that nothing else than rounding is taken for rounding, nor rounding for anything else. Layers that
     are given numbers of both precisions may do what they like; then single precision has the say.
     """
