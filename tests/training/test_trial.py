@@ -157,7 +157,10 @@ def test_a_number_for_which_a_table_has_no_row_is_told_before_training(wrong: in
     model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(4 * columns, 3))
     labels = torch.zeros(500, dtype=torch.int64)
     check_fit(model, cross_entropy, words, labels)
-    words[377, 1] = wrong
+    words[1, 1] = wrong  # among the first, which are tried with the loss
+    with pytest.raises(ConfigError, match=r"index out of range in self \(IndexError\). An nn.Embedding needs a row"):
+        check_fit(model, cross_entropy, words, labels)
+    words[1, 1], words[377, 1] = 0, wrong
     with pytest.raises(ConfigError, match=rf"numbers run from {min(wrong, 0)} to {max(wrong, 9)}: index out of range"):
         check_fit(model, cross_entropy, words, labels)
 

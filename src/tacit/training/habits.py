@@ -274,9 +274,10 @@ def why_unmapped(
 def _mixes(network: VmappedNetwork, parameters: list[Tensor], features: Tensor, size: int) -> str:
     """Return why a model is not mapped whose gradient or output, of one example, depends on what is beside that.
 
-    That may be the rest of its batch, how many there are, or another client under the map. It is computed in double precision where the model
-    bears that, so that nothing else than rounding is taken for rounding, nor rounding for anything else. Layers that
-    are given numbers of both precisions may do what they like; then single precision has the say.
+    That may be the rest of its batch, how many there are, or another client under the map. It is computed in double
+    precision where the model bears that, so that nothing else than rounding is taken for rounding, nor rounding for
+    anything else. Layers that are given numbers of both precisions may do what they like; then single precision has
+    the say.
     """
     draw = torch.Generator().manual_seed(0)
     places = torch.linspace(0, len(features) - 1, max(2, min(size, _MIXED)), device=features.device).long()

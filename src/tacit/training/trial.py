@@ -20,6 +20,10 @@ from tacit.training.settings import Loss, cross_entropy, gives_logits
 _TRIED, _AT_A_TIME = 256, 8  # examples
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which have no order in torch
 _COLUMNS = 128  # numbers of an example whose extremes are looked for one by one: those of a table, or of a short text
+_ROWS = (
+    " An nn.Embedding needs a row for every whole number from 0 to the largest. Give it more rows, or leave out what "
+    "has none."
+)
 _FLOATS = " Whole numbers stay whole, as an embedding needs them: give features as floats, such as x.astype('float32')."
 
 
@@ -55,6 +59,7 @@ def check_fit(
             f"labels of {labels.dtype}, as {whose} have: "
             f"{(str(error).splitlines() or [repr(error)])[0].rstrip('.')} ({type(error).__name__})."
             f"{_FLOATS if 'dtype' in str(error) and not features.is_floating_point() else ''}"
+            f"{_ROWS if isinstance(error, IndexError) else ''}"
         ) from error
     if not isinstance(losses, Tensor) or losses.shape != labels[few].shape[:1]:
         found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
@@ -85,8 +90,7 @@ def _check_extremes(own: nn.Module, features: Tensor, whose: str) -> None:
             told = (str(error).splitlines() or [repr(error)])[0].rstrip(".")
             raise ConfigError(
                 f"The model ({type(own).__name__}) can't take all examples of {whose}, whose numbers run from "
-                f"{features.min()} to {features.max()}: {told} ({type(error).__name__}). An nn.Embedding needs a row "
-                "for every whole number from 0 to the largest. Give it more rows, or leave out what has none."
+                f"{features.min()} to {features.max()}: {told} ({type(error).__name__}).{_ROWS}"
             ) from error
 
 
