@@ -165,3 +165,16 @@ def test_a_model_may_write_to_the_examples_that_it_is_tested_with() -> None:
     before = features.clone()
     assert _score(module, features, labels) == _score(module, features, labels)
     assert torch.equal(features, before)
+
+
+def test_a_loss_may_write_to_the_labels_that_a_model_is_tested_with() -> None:
+    def writes(outputs: Tensor, labels: Tensor) -> Tensor:
+        ignored = labels < 0
+        labels[ignored] = 0
+        return cross_entropy(outputs, labels) * ~ignored
+
+    module, (features, labels) = nn.Linear(6, 4), _examples(600, (6,))
+    labels[::3] = -1
+    before = labels.clone()
+    assert _score(module, features, labels, loss=writes) == _score(module, features, labels, loss=writes)
+    assert torch.equal(labels, before)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.training.outputs import as_tensors
 from tacit.training.settings import Loss, cross_entropy
-from tacit.training.trial import check_fit, check_trains
+from tacit.training.trial import check_fit, check_trains, lone_norms
 
 FEATURES = torch.randn(96, 4, generator=torch.Generator().manual_seed(0))
 LABELS = (FEATURES[:, 0] > 0).long()
@@ -179,6 +179,61 @@ def test_models_that_take_no_example_alone_are_not_blamed_for_it(kind: torch.dty
     for count in (2, 48):
         words = torch.randint(0, 2, (count, 5), generator=torch.Generator().manual_seed(count)).to(kind)
         check_fit(Normed(), cross_entropy, words, torch.zeros(count, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.uint16, torch.int32])
+def test_numbers_of_any_kind_are_told(kind: torch.dtype) -> None:
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table(x.long()).mean(1)  # type: ignore[no-any-return]  # torch gives it no types
+
+    words = torch.zeros(48, 5, dtype=torch.int64)
+    words[31, 2] = 200
+    with pytest.raises(ConfigError, match="numbers run from 0 to 200"):
+        check_fit(Looks(), cross_entropy, words.to(kind), torch.zeros(48, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory"), IndexError("index 7 is out of bounds")])
+def test_a_model_that_bears_smaller_batches_only_is_not_told_of_rows(error: Exception) -> None:
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) > 4:
+                raise error
+            return self.table(x).mean(1)  # type: ignore[no-any-return]  # as above
+
+    words = torch.randint(0, 10, (48, 5), generator=torch.Generator().manual_seed(0))
+    check_fit(Small(), cross_entropy, words, torch.zeros(48, dtype=torch.int64))
+
+
+def test_trials_leave_features_and_labels_as_they_are() -> None:
+    def writes(outputs: Tensor, labels: Tensor) -> Tensor:
+        labels[labels < 0] = 0
+        return cross_entropy(outputs, labels)
+
+    class Doubles(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.out = nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.norm(x.mul_(2.0)))  # type: ignore[no-any-return]  # as above
+
+    features, labels = torch.randn(48, 4), torch.full((48,), -100)
+    before = features.clone(), labels.clone()
+    model = Doubles()
+    check_fit(model, writes, features, labels)
+    check_trains(model, writes, features, labels)
+    lone_norms(model, features)
+    assert torch.equal(features, before[0])
+    assert torch.equal(labels, before[1])
 
 
 def test_each_column_of_a_table_has_its_own_largest_number() -> None:

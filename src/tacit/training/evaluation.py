@@ -128,7 +128,7 @@ class Evaluator:
         for start in range(0, len(labels), _BATCH):
             known = labels[start : start + _BATCH]
             outputs = _outputs(module, features[start : start + _BATCH])
-            yield outputs, self._loss(outputs, known), known
+            yield outputs, self._loss(outputs, known.clone()), known  # a loss may write to labels, too
 
     def _hooked(self, module: nn.Module, features: Tensor, labels: Tensor) -> Iterator[_Batch]:
         """Do the same with the hooks of a user around each step, who may change what is in the batch."""

@@ -18,6 +18,7 @@ from tacit.training.private.probe import in_full_precision, seeded
 from tacit.training.settings import Loss, cross_entropy, gives_logits
 
 _TRIED, _AT_A_TIME = 256, 8  # examples
+_BEYOND = ("out of range", "out of bounds")
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which have no order in torch
 _COLUMNS = 128  # numbers of an example whose extremes are looked for one by one: those of a table, or of a short text
 _ROWS = (
@@ -50,7 +51,7 @@ def check_fit(
                 _check_labels(labels, outputs.shape[1], whose)
             if gives_logits(loss):
                 _check_binary(labels, outputs, whose)
-            losses = loss(outputs, labels[few].to(device))
+            losses = loss(outputs, labels[few].clone().to(device))
     except TacitError:
         raise
     except Exception as error:  # the model and the loss may be somebody else's code
@@ -79,18 +80,21 @@ def _check_extremes(own: nn.Module, features: Tensor, whose: str) -> None:
     if features.is_complex() or features.dtype == torch.bool or not (looks_up or not features.is_floating_point()):
         return
     own = own.cpu().eval()
-    for rows in _extremes(features).split(_AT_A_TIME):  # type: ignore[no-untyped-call]  # torch gives it no types
-        batch = torch.cat([rows, rows.new_zeros(_AT_A_TIME - len(rows))])  # some models take no example alone
+    first, extremes = torch.zeros(_AT_A_TIME, dtype=torch.int64), _extremes(features)
+    for rows in (first, *(extremes[start : start + _AT_A_TIME] for start in range(0, len(extremes), _AT_A_TIME))):
+        batch = torch.cat([rows, first[len(rows) :]])  # some models take no example alone
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 own(features[batch].cpu())
         except Exception as error:  # the model may be somebody else's code, and bear other batches only
-            if not isinstance(error, IndexError) and "out of" not in str(error):
+            beyond = isinstance(error, IndexError) or any(words in str(error) for words in _BEYOND)
+            if rows is first or not beyond:
                 return
+            ends = _in_order(features)
             told = (str(error).splitlines() or [repr(error)])[0].rstrip(".")
             raise ConfigError(
                 f"The model ({type(own).__name__}) can't take all examples of {whose}, whose numbers run from "
-                f"{features.min()} to {features.max()}: {told} ({type(error).__name__}).{_ROWS}"
+                f"{ends.min()} to {ends.max()}: {told} ({type(error).__name__}).{_ROWS}"
             ) from error
 
 
@@ -100,13 +104,16 @@ def _extremes(features: Tensor) -> Tensor:
     >>> _extremes(torch.tensor([[1, 5], [0, 9], [7, 5], [3, 6]]))
     tensor([0, 1, 2])
     """
-    rows = features.reshape(len(features), -1)
-    rows = rows.long() if rows.dtype in _UNSIGNED else rows
+    rows = _in_order(features.reshape(len(features), -1))
     if rows.shape[1] > _COLUMNS:
         rows = torch.stack([rows.amin(1), rows.amax(1)], 1)
     ends = torch.cat([rows.argmin(0), rows.argmax(0)]) if rows.numel() else torch.zeros(0, dtype=torch.int64)
     places: Tensor = torch.unique(ends)
     return places.cpu()
+
+
+def _in_order(numbers: Tensor) -> Tensor:
+    return numbers.long() if numbers.dtype in _UNSIGNED else numbers
 
 
 def check_trains(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
@@ -232,7 +239,7 @@ def lone_norms(module: nn.Module, features: Tensor) -> list[nn.Module]:
     norms: list[nn.Module] = [part for part, other in pairs if isinstance(part, _BatchNorm) and other.training]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            own(features[:1].to(next(module.parameters()).device))
+            own(features[:1].clone().to(next(module.parameters()).device))
     except ValueError:
         return norms
     return []
