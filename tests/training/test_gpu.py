@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.randomness import Randomness
 from tacit.tasks.models import build
 from tacit.training import cost
 from tacit.training.batches import Holdings
@@ -18,10 +20,12 @@ from tacit.training.captured import CapturedTrainer, _streams, capture_stream
 from tacit.training.cohort import Moved
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
+from tacit.training.private.clients import PrivateClients
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.steps import _copying
-from tacit.training.settings import LocalTraining, cross_entropy
+from tacit.training.private.steps import PoissonBatches, _copying
+from tacit.training.settings import LocalTraining, Loss, cross_entropy
+from tacit_labs.bench.documented.models.zoo import ZOO
 
 pytestmark = [
     pytest.mark.gpu,
@@ -263,3 +267,95 @@ def test_noise_never_goes_to_the_gpu_on_a_stream_that_graphs_are_captured_on() -
     captured = {stream.cuda_stream for stream in (capture_stream(device), *_streams(device))}
     for _ in range(64):  # torch lends each of 32 streams out in turn
         assert _copying.__wrapped__(device).cuda_stream not in captured
+
+
+def focal(outputs: Tensor, labels: Tensor) -> Tensor:
+    each = cross_entropy(outputs, labels)
+    return each * (1.0 - torch.exp(-each)) ** 2
+
+
+def mixing(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss that would mix clients, were it shown several at once."""
+    return cross_entropy(outputs - outputs.mean(0), labels)
+
+
+def of_zoo(name: str, device: str, loss: Loss, *, form: Form = "auto") -> tuple[str, NDArray[np.float32]]:
+    """Train clients of unequal size for three rounds and return the form and the last updates."""
+    torch.manual_seed(3)
+    features, labels = ZOO[name].data(90)
+    module = ZOO[name].build()
+    holdings = Holdings(
+        features=features.to(device), labels=labels.to(device), rows=np.split(np.arange(90), [30, 60, 75])
+    )
+    trainer = cohort_trainer(module=module, holdings=holdings, settings=ONE_EPOCH, loss=loss, form=form)
+    model = trainer.layout.read(module).numpy()
+    updates = np.zeros((4, len(model)), np.float32)
+    for number in range(1, 4):
+        trainer.train(
+            model, [0, 1, 2, 3], np.arange(4) + 10 * number, number, lambda c, u, _: updates.__setitem__(c, u)
+        )
+    trainer.close()
+    return trainer.form, updates
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, focal, mixing])
+@pytest.mark.parametrize("name", [name for name in ZOO if name != "resnet18"])
+def test_models_nobody_tuned_for_and_losses_of_ones_own(name: str, loss: Loss) -> None:
+    form, found = of_zoo(name, "cuda", loss)
+    assert form == ("loop" if loss is mixing else "grouped" if name == "resnet8" else "vmap")
+    expected = of_zoo(name, "cpu", loss, form="loop")[1]
+    away = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    assert away.max() < 3e-2  # a rounding error may flip a rectifier
+
+
+class Remembering(nn.Module):
+    """Keeps something of a client's examples, where nobody who sends numbers would look."""
+
+    most: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.seen = nn.Linear(4, 2), {"most": torch.zeros(())}
+        self.register_buffer("most", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits, moved by what was seen before."""
+        self.seen["most"] = self.seen["most"].to(x.device) + x.detach().abs().amax()
+        self.most = self.most + 1
+        output: Tensor = self.layer(x) + self.seen["most"] + self.most
+        return output
+
+
+def of_three(clients: list[int], *, private: bool) -> NDArray[np.float32]:
+    """Train some of three clients, privately a model that keeps nothing, and return the update of the last."""
+    torch.manual_seed(0)
+    features, labels = torch.randn(30, 4), torch.randint(0, 2, (30,))
+    held = Holdings(features=features.cuda(), labels=labels.cuda(), rows=np.split(np.arange(30), [10, 20]))
+    settings = LocalTraining(epochs=1, batch_size=5, lr=0.1)
+    trainer: Any
+    if private:
+        trainer = PrivateClients(
+            module=nn.Linear(4, 2),
+            holdings=held,
+            settings=settings,
+            loss=focal,
+            clipping=Clipping(bound=1.0),
+            noise_multiplier=1.0,
+            batches=[PoissonBatches(examples=10, expected=5)] * 3,
+            steps=[2] * 3,
+            randomness=Randomness.of(seed=1),
+        )
+    else:
+        trainer = cohort_trainer(module=Remembering(), holdings=held, settings=settings, loss=focal)
+    found: dict[int, NDArray[np.float32]] = {}
+    model, keys = np.zeros(10, np.float32), np.array(clients, np.int64)
+    trainer.train(model, clients, keys, 1, lambda client, update, _: found.__setitem__(client, update.copy()))
+    trainer.close()
+    return found[clients[-1]]
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_clients_update_is_the_same_whoever_trains_before_it(private: bool) -> None:
+    alone = of_three([2], private=private)
+    assert np.abs(alone).max() > 0
+    assert np.array_equal(of_three([0, 1, 2], private=private), alone)
