@@ -25,6 +25,7 @@ from tacit.protocols.clear import ClearSum
 from tacit.randomness import Randomness
 from tacit.training.private import gradient
 from tacit.training.private.clipping import Clipping
+from tacit.training.private.comparison import Comparison
 from tacit.vectors import Vector, clipped
 from tacit.wire import Turn
 
@@ -196,7 +197,7 @@ def test_batch_norm_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused; let through, one example moves the gradients of all the others."""
     for check in ("check_normalisation", "check_examples_apart"):
         monkeypatch.setattr(gradient, check, lambda *_, **__: None)
-    monkeypatch.setattr(gradient.PrivateGradient, "_try_book_keeping", lambda *_: None)
+    monkeypatch.setattr(Comparison, "check_book_keeping", lambda *_: None)
     norm = nn.BatchNorm1d(16, affine=False, track_running_stats=False)
     subject = examples.subject(
         "mixed", _training(lambda: nn.Sequential(norm, nn.Linear(16, 2, bias=False))), randomness=Randomness.of(seed=1)

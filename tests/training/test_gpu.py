@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.randomness import Randomness
 from tacit.tasks.models import build
-from tacit.training import cost
+from tacit.training import cost, habits
 from tacit.training.batches import Holdings
 from tacit.training.captured import CapturedTrainer, _streams, capture_stream
 from tacit.training.cohort import Moved
 from tacit.training.evaluation import Evaluator
 from tacit.training.forms import Form, cohort_trainer
+from tacit.training.private.captured import _Graphs
 from tacit.training.private.clients import PrivateClients
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.gradient import PrivateGradient
@@ -164,7 +165,8 @@ class Counting(nn.Module):
         return scores
 
 
-def test_a_pass_that_counts_is_not_repeated_by_a_graph() -> None:
+def test_a_pass_that_counts_is_not_repeated_by_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(habits, "why_unmapped", lambda *_: "")  # which finds it sooner
     module = Counting()
     rows = np.split(np.arange(40), 2)
     holdings = Holdings(
@@ -179,6 +181,64 @@ def test_a_pass_that_counts_is_not_repeated_by_a_graph() -> None:
     assert isinstance(captured, CapturedTrainer)
     assert captured._fails
     assert not captured._captures
+    assert bool(torch.randn(3, device="cuda").any())  # nobody takes the capture to go on
+
+
+class Asking(nn.Module):
+    """Asks what it computes something, which no graph can repeat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm, self.out = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = self.norm(self.layer(x))
+        scores: Tensor = self.out(values if bool(values.detach().abs().amax() > 0.0) else -values)
+        return scores
+
+
+def summed(model: nn.Module, steps: int = 5) -> int:
+    """Sum gradients of the same examples so many times, and return how many graphs there are then."""
+    features, labels = torch.randn(16, 6).cuda(), torch.arange(16).cuda() % 3
+    own = PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=0.3), example=(features, labels))
+    assert own.form == "book-keeping"
+    for _ in range(steps):
+        found, plain = own.sums(features, labels)[0], own._form.sums(features, labels)[0]
+        for one, other in zip(found, plain, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert own._repeated is not None
+    return sum(len(state._captures) for state in own._repeated._states.values() if isinstance(state, _Graphs))
+
+
+def test_a_graph_that_can_not_be_is_no_burden_to_others() -> None:
+    torch.manual_seed(0)
+    assert summed(Asking().cuda()) == 0
+    assert bool(torch.randn(3, device="cuda").any())  # nobody takes the capture to go on
+    assert summed(nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Dropout(0.0), nn.Linear(8, 3)).cuda()) == 1
+
+
+def test_losses_that_somebody_keeps_are_no_burden_to_graphs() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3)).cuda()
+    kept = model(torch.randn(4, 6).cuda()).sum()
+    assert summed(model) == 1
+    kept.backward()
+    assert bool(torch.randn(3, device="cuda").any())
+
+
+@pytest.mark.parametrize("form", ["auto", "functional"])
+def test_deep_networks_are_compared_beyond_what_rounding_decides(form: Any) -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        features, labels = ZOO["resnet18"].data(6)
+        gradient = PrivateGradient(
+            model=ZOO["resnet18"].build().cuda(),
+            loss=cross_entropy,
+            clipping=Clipping(bound=1.0),
+            example=(features.cuda(), labels.cuda()),
+            form=form,
+        )
+        assert gradient.form == ("book-keeping" if form == "auto" else form)
 
 
 def test_a_model_that_fills_the_gpu_trains_by_client_in_one_graph() -> None:

@@ -82,6 +82,19 @@ def here(device: torch.device) -> torch.cuda.StreamContext:
     return torch.cuda.stream(torch.cuda.current_stream(device))
 
 
+def settle(device: torch.device) -> None:
+    """Let torch's generator know that a capture that failed is over, or nobody draws from it any more.
+
+    It takes note of the end of one that goes well: of a capture that is nobody's.
+    """
+    torch.cuda.synchronize(device)
+    nothing = torch.zeros(1, device=device)
+    graph = torch.cuda.CUDAGraph()
+    own = torch.cuda.graph(graph, stream=capture_stream(device), capture_error_mode="thread_local")
+    with here(device), no_garbage(), own:
+        nothing.add_(1.0)
+
+
 class CapturedTrainer:
     """Trains chunks of clients by replaying graphs; the same arithmetic as the trainer it captures."""
 
@@ -145,7 +158,7 @@ class CapturedTrainer:
         if capture is None:
             self._captures.clear()
             self._fails = True
-            torch.cuda.synchronize()
+            settle(model.device)
             return self._plainly(model, holdings, chunk)
         self._load(capture, model, plan, chunk.rate)
         for width in widths:

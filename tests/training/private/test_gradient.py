@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.grid import within
 from tacit.training.dropout import KeyedDropout, use_keys
-from tacit.training.private import book_keeping, captured, double, ghost_norms
+from tacit.training.private import book_keeping, captured, comparison, double, ghost_norms
+from tacit.training.private.book_keeping import NoRule, _Passed
 from tacit.training.private.captured import _Graphs
 from tacit.training.private.clipping import RULES, Clipping, Rule
+from tacit.training.private.comparison import Comparison
 from tacit.training.private.ghost_norms import gram_pays
 from tacit.training.private.gradient import Form, PrivateGradient
 from tacit.training.settings import cross_entropy, squared_error
@@ -298,7 +301,7 @@ def test_a_look_at_a_model_in_training_leaves_nothing_behind() -> None:
     ).build()
     asked = gradient(model, features, labels, form="book-keeping")
     before = torch.get_rng_state()
-    asked._try_book_keeping(features, labels)
+    asked._compared(features, labels).check_book_keeping()
     assert torch.equal(torch.get_rng_state(), before)
     assert model.passes == 0
     assert model.training
@@ -877,6 +880,39 @@ def test_the_first_steps_and_those_of_a_program_agree_bit_for_bit() -> None:
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_others_may_stand_in_the_place_of_parameters(case: Case) -> None:
+    """So that a graph meets leaves that nobody's losses depend on."""
+    model, features, labels = case.build()
+    form, own = gradient(model, features, labels, bound=0.3)._form, list(model.parameters())
+    kept = form.module(features)
+    expected = form.sums(features, labels)[0]
+    with captured._leaves_anew(form.module):
+        assert not {*map(id, form.module.parameters())} & {*map(id, own)}
+        found = form.sums(features, labels)[0]
+    assert [*map(id, model.parameters())] == [*map(id, own)]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    del kept
+
+
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_norms_leave_nothing_behind_that_only_the_collector_frees(kind: type[nn.LayerNorm | nn.RMSNorm]) -> None:
+    """What is left would keep parameters' gradients on the stream of an earlier pass, and its memory."""
+    model, features, labels = Case(
+        make=lambda: nn.Sequential(nn.Linear(5, 8), kind(8), nn.Linear(8, CLASSES)), features=(5,)
+    ).build()
+    form = gradient(model, features, labels, form="book-keeping")._form
+    gc.collect()
+    gc.disable()
+    try:
+        form.sums(features, labels)
+        left = [found for found in gc.get_objects() if type(found) is _Passed]
+    finally:
+        gc.enable()
+    assert not left
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.usefixtures("_precise")
@@ -936,3 +972,55 @@ def test_a_loss_may_ask_for_a_view_of_outputs_that_lie_as_the_images_do() -> Non
 
     ours = PrivateGradient(model=model, loss=viewed, clipping=Clipping(bound=1.0), example=(features, labels))
     assert ours.sums(features, labels)[0][0].any()
+
+
+@pytest.mark.parametrize("form", ["book-keeping", "functional"])
+def test_what_rounding_decides_in_a_deep_network_is_compared_beyond_rounding(
+    form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rectifiers that two kernels disagree about are no weight that is used outside its layer."""
+
+    def rounds(layer: nn.GroupNorm, value: Tensor) -> Tensor:  # as a kernel may that adds up in another order
+        output = F.group_norm(value, layer.num_groups, layer.weight, layer.bias, layer.eps)
+        return output + (1e-5 * torch.cos(1e3 * output.detach()) if value.dtype == torch.float32 else 0.0)
+
+    torch.manual_seed(0)
+    parts: list[nn.Module] = [nn.Conv2d(3, 8, 3, padding=1)]
+    for _ in range(8):
+        parts += [nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)]
+    model = nn.Sequential(*parts, nn.Flatten(), nn.Linear(8 * 16 * 16, CLASSES))
+    features, labels = torch.randn(6, 3, 16, 16), torch.arange(6) % CLASSES
+    plain = comparison._Few._by_autograd
+    monkeypatch.setattr(comparison._Few, "_by_autograd", lambda *given: _otherwise(rounds, plain, given))
+    asked = Comparison(model=model, loss=cross_entropy, features=features, labels=labels, lay_out=lambda own: own)
+    few = asked._own
+    compare = few.check_book_keeping if form == "book-keeping" else few.check_mapped
+    assert not compare()
+    (asked.check_book_keeping if form == "book-keeping" else asked.check_mapped)()
+
+
+def _otherwise(rounds: Any, plain: Any, given: Any) -> Any:
+    """Compute gradients with group norms that round otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.GroupNorm, "forward", rounds)
+        return plain(*given)
+
+
+def test_a_share_of_a_weight_that_is_used_outside_its_layer_shows_beyond_rounding() -> None:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.out = nn.Linear(6, 6), nn.Linear(6, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            values = self.first(x) + 0.02 * F.linear(x, self.first.weight)
+            output: Tensor = self.out(torch.tanh(values))
+            return output
+
+    torch.manual_seed(0)
+    model, features, labels = Beside(), torch.randn(6, 6), torch.arange(6) % CLASSES
+    asked = Comparison(model=model, loss=cross_entropy, features=features, labels=labels, lay_out=lambda own: own)
+    assert not asked._own.check_book_keeping()  # no more than a rectifier might do
+    with pytest.raises(NoRule, match="outside its layer"):
+        asked.check_book_keeping()
+    assert gradient(model, features, labels).form == "functional"

@@ -61,23 +61,27 @@ _SMALL = 0.25  # gradients of so many numbers are small beside those that a step
 
 
 class BookKeeping:
-    """Sums clipped per-example gradients of a model whose every trained layer has a rule."""
+    """Sums clipped per-example gradients of a model whose every trained layer has a rule.
+
+    Attributes:
+        module: what passes go through: the model, or what it consists of, with its own parameters.
+    """
 
     name = "book-keeping"
 
     def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
         """Look for a rule for every layer; :class:`NoRule` says which has none."""
-        self._model = batchable(model)
+        self.module = batchable(model)
         self._loss = loss
         self._clipping = clipping
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._units = _units(self._model)
+        self._units = _units(self.module)
         self._layers = [layer for unit in self._units for layer in unit.layers]
         # Of a call of a norm gradients are told, of another layer's its input and the gradient of its output.
         self._told = [sum(trains(layer)) if isinstance(layer, NORMS) else 2 for layer in self._layers]
         places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
         self._places = [[places[id(p)] for p in unit.parameters] for unit in self._units]
-        self._modes = pairs(self._model, model)
+        self._modes = pairs(self.module, model)
         self._heard: dict[nn.Module, list[_Heard]] = {}
         self._joints = Joints()
         self.natively = False  # whether native kernels compute images' layers in the passes
@@ -107,7 +111,7 @@ class BookKeeping:
     def unheard(self) -> nn.Module:
         """Return the model that passes go through, in the model's own modes, as autograd would differentiate it."""
         self._as_the_model(listens=False)
-        return self._model
+        return self.module
 
     def passed(self, features: Tensor, labels: Tensor) -> list[Tensor]:
         """Return what a forward and a backward pass tell: each example's loss, and what each layer met, call by call.
@@ -155,7 +159,7 @@ class BookKeeping:
         try:
             with torch.enable_grad():
                 with images.Natively() if self.natively else nullcontext():
-                    outputs = self._model(features)
+                    outputs = self.module(features)
                 losses = self._loss(outputs, labels)
                 total = losses.sum()
         finally:
@@ -292,7 +296,9 @@ class _Scaled:
 class _Passed:
     """A call of a norm: its gradients are formed when the backward pass comes by, and its input is let go.
 
-    A model may take backward passes of its own on the way forward; they come by before the one that counts begins.
+    A model may take backward passes of its own on the way forward; they come by before the one that counts begins. What
+    listens and what it listens to hold each other until a gradient was heard: as long as that lives, autograd computes
+    with the parameter on the stream on which it once did, and no graph can be captured on another.
     """
 
     def __init__(self, layer: nn.Module, value: Tensor, edge: GradientEdge) -> None:
@@ -300,11 +306,11 @@ class _Passed:
         self.targets = [get_gradient_edge(trained(layer)[0])]
         self._layer = layer
         self._value: Tensor | None = value
-        self._node, self._place = edge.node, edge.output_nr
+        self._node: Any = edge.node
+        self._place = edge.output_nr
         self._begun = False
         self.given: tuple[Tensor, ...] = ()
-        if not images.is_norm(edge.node):
-            edge.node.register_prehook(self)
+        self._listens = None if images.is_norm(edge.node) else edge.node.register_prehook(self)
 
     def begin(self) -> None:
         """Listen from now on."""
@@ -328,6 +334,9 @@ class _Passed:
             rows = images.formed(self._node)
             self.given = tuple(own for own, asked in zip(rows, trains(self._layer), strict=False) if asked)
             self._value = None
+        if self._listens is not None:
+            self._listens.remove()
+        self._node = self._listens = None
 
 
 _Heard = _Kept | _Scaled | _Passed

@@ -13,14 +13,15 @@ from a generator of the host, or that asks what it computes something, is comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from tacit.training.captured import capture_stream, here, no_garbage
+from tacit.training.captured import capture_stream, here, no_garbage, settle
 from tacit.training.dropout import watched_generators
 from tacit.training.parameters import held_by, hooked
 from tacit.training.private.double import blind
@@ -37,6 +38,11 @@ _FINEST = 8  # rooms are multiples of this, and of an eighth of the power of two
 
 class Form(Protocol):
     """What sums clipped gradients."""
+
+    @property
+    def module(self) -> nn.Module:
+        """What passes go through."""
+        ...
 
     def sums(
         self, features: Tensor, labels: Tensor, real: Tensor | None = None
@@ -96,7 +102,7 @@ class _Graphs:
     """CUDA graphs of a form's sums, one per shape."""
 
     def __init__(self, form: Form, model: nn.Module) -> None:
-        del model  # a graph is captured with the model's own tensors
+        del model  # a graph is captured with the model's own memory
         self._form = form
         self._seen: dict[tuple[Any, ...], int] = {}
         self._captures: dict[tuple[Any, ...], _Capture] = {}
@@ -139,7 +145,7 @@ class _Graphs:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         try:
-            with watched_generators(torch.device("cpu")) as drawn:
+            with watched_generators(torch.device("cpu")) as drawn, _leaves_anew(self._form.module):
                 stream.wait_stream(torch.cuda.current_stream(device))
                 with torch.random.fork_rng([device]), torch.cuda.stream(stream):
                     for _ in range(_WARM_UPS):
@@ -149,11 +155,11 @@ class _Graphs:
                     return None
             # Other threads may draw noise into pinned memory meanwhile: that is none of this graph's business.
             own = torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local")
-            with here(device), blind(), no_garbage(), own:
+            with here(device), blind(), no_garbage(), _leaves_anew(self._form.module), own:
                 sums, losses, doubtful = self._form.sums(features, labels, real)
                 total = torch.cat([own.reshape(-1) for own in sums])
         except RuntimeError:  # a step that asks the device something while it computes, or too little memory for it
-            torch.cuda.synchronize(device)
+            settle(device)
             return None
         return _Capture(
             graph=graph,
@@ -163,6 +169,24 @@ class _Graphs:
             losses=losses,
             doubtful=doubtful,
         )
+
+
+@contextmanager
+def _leaves_anew(module: nn.Module) -> Iterator[None]:
+    """While it is on, others with the same memory stand in the place of a module's parameters.
+
+    Autograd adds up a parameter's gradient on the stream on which it first met it, for as long as anybody keeps a loss
+    that depends on it; none of a graph's streams may wait for that.
+    """
+    own = {p: nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in module.parameters()}
+    places = [(part._parameters, name, p) for part in module.modules() for name, p in part._parameters.items()]
+    try:
+        for held, name, parameter in places:
+            held[name] = None if parameter is None else own[parameter]
+        yield
+    finally:
+        for held, name, parameter in places:
+            held[name] = parameter
 
 
 class _Programs:

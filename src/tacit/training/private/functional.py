@@ -22,22 +22,26 @@ from tacit.training.settings import Loss
 
 
 class Functional:
-    """Sums clipped per-example gradients of any model that ``vmap`` can map; memory grows with batch times model."""
+    """Sums clipped per-example gradients of any model that ``vmap`` can map; memory grows with batch times model.
+
+    Attributes:
+        module: what is mapped: the model, or what it consists of.
+    """
 
     name = "functional"
 
     def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
-        self._model = batchable(model)
-        for part in self._model.modules():
+        self.module = batchable(model)
+        for part in self.module.modules():
             if isinstance(part, Hidden):
                 part.unrolled = True
-        self._modes = pairs(self._model, model)
+        self._modes = pairs(self.module, model)
         self._loss = loss
         self._clipping = clipping
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        names = names_in(self._model, model, [name for name, _ in named])
+        names = names_in(self.module, model, [name for name, _ in named])
         self._trained = dict(zip(names, (p for _, p in named), strict=True))
-        self._places = [(place, names[number]) for place, number in places_in(self._model, names)]
+        self._places = [(place, names[number]) for place, number in places_in(self.module, names)]
         self._groups = _by_layer([name for name, _ in named])
         self._joints = Joints()
         self._mapped: Callable[..., Any] = vmap(grad_and_value(self._one), in_dims=(None, 0, 0), randomness="different")
@@ -75,7 +79,7 @@ class Functional:
         given = {name: p.detach().requires_grad_() for name, p in self._trained.items()}
         state = {place: given[name] for place, name in self._places}
         with torch.enable_grad(), Explicit():
-            outputs = functional_call(self._model, state, (features,), tie_weights=False)
+            outputs = functional_call(self.module, state, (features,), tie_weights=False)
         if reaches_past(outputs, given.values()):
             raise NoRule(REACHES_PAST)
 
@@ -107,7 +111,7 @@ class Functional:
         Raises:
             NoRule: it is in the place of a buffer, which is the model's.
         """
-        before = [(part, dict(vars(part)), dict(part._buffers)) for part in self._model.modules()]
+        before = [(part, dict(vars(part)), dict(part._buffers)) for part in self.module.modules()]
         replaced = ""
         try:
             yield
@@ -124,7 +128,7 @@ class Functional:
 
     def _one(self, parameters: dict[str, Tensor], features: Tensor, label: Tensor) -> Tensor:
         state = {place: parameters[name] for place, name in self._places}
-        outputs = functional_call(self._model, state, (features[None],), tie_weights=False)
+        outputs = functional_call(self.module, state, (features[None],), tie_weights=False)
         return self._loss(outputs, label[None]).sum()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, TypeVar
 
@@ -13,13 +13,14 @@ from tacit.errors import ConfigError
 from tacit.training.batchable import batchable
 from tacit.training.cost import cost_of
 from tacit.training.cpu import innermost
-from tacit.training.private.book_keeping import OUTSIDE, BookKeeping, NoRule
+from tacit.training.private.book_keeping import BookKeeping, NoRule
 from tacit.training.private.captured import Repeated
 from tacit.training.private.clipping import Clipping
+from tacit.training.private.comparison import DTYPES, Comparison
 from tacit.training.private.functional import Functional
 from tacit.training.private.images import Natively, OutOfOrderError, suits
 from tacit.training.private.normalisation import check_normalisation
-from tacit.training.private.probe import calm, check_examples_apart, copied, in_full_precision, seeded
+from tacit.training.private.probe import alias, calm, check_examples_apart, copied, seeded
 from tacit.training.recurrence import NotInPartsError, Recurrence
 from tacit.training.settings import Loss
 
@@ -30,8 +31,6 @@ FORMS: tuple[Form, ...] = ("auto", "book-keeping", "functional")
 _FEW, _USUAL = 6, 64  # examples that are looked at, and of a usual batch
 _FITS_A_CACHE = 256  # examples; a step of 2,048 images in parts of 256 took 0.55 times a whole one on a CPU
 _FORMED, _FEWEST = 1 << 26, 32  # numbers of gradients that are formed on a GPU at once, and examples that keep it busy
-_WIDE = Clipping(bound=1e150)  # clips nothing
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class PrivateGradient:
@@ -69,7 +68,7 @@ class PrivateGradient:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ConfigError(f"Expected a model with parameters to train, {type(model).__name__} has none.")
-        wide = [p.dtype for p in self.parameters if p.dtype not in _DTYPES]
+        wide = [p.dtype for p in self.parameters if p.dtype not in DTYPES]
         if wide:
             raise ConfigError(
                 f"Expected parameters of float32 or less, got {wide[0]}: norms are computed in double precision, where "
@@ -90,8 +89,7 @@ class PrivateGradient:
         if form != "functional":
             try:
                 self._form = BookKeeping(model, loss, clipping)
-                with in_full_precision():
-                    self._try_book_keeping(features, labels)
+                self._compared(features, labels).check_book_keeping()
             except (NoRule, NotInPartsError) as error:
                 if form == "book-keeping":
                     raise ConfigError(f"Book-keeping does not fit this model: {error}. Use form='auto'.") from error
@@ -154,9 +152,9 @@ class PrivateGradient:
         for training in (False, True):
             try:
                 with seeded(features.device, 0), torch.no_grad(), Natively() if natively else nullcontext():
-                    outputs = self._copy(training)(laid_out.clone())
+                    outputs = alias(self._model, training=training)(laid_out.clone())
                 with seeded(features.device, 0), torch.no_grad():
-                    if not _lie_alike(outputs, self._copy(training)(features.clone())):
+                    if not _lie_alike(outputs, alias(self._model, training=training)(features.clone())):
                         return False
             except OutOfOrderError:  # is found again in the first pass
                 continue
@@ -193,96 +191,8 @@ class PrivateGradient:
         with seeded(features.device, 0):
             return cost_of(own, usual).tiny
 
-    def _try_book_keeping(self, features: Tensor, labels: Tensor) -> None:
-        """Compare book-keeping with autograd on a few examples: a weight that is used outside its layer shows here.
-
-        In evaluation mode, in training mode, and as the model is: what it does in one of them it need not do in
-        another. Copies that share its parameters are tried, so that nothing that passes leave behind is the model's.
-        """
-        modes = {part.training for part in self._model.modules()}
-        with _without_zeros(self._model):
-            for training in (False, True) if len(modes) == 1 else (False, True, None):
-                self._compare(training, features, labels)
-
-    def _compare(self, training: bool | None, features: Tensor, labels: Tensor) -> None:
-        """Compare in one mode, with the same random numbers for both.
-
-        In evaluation mode autograd has the model's own layers; others in their place drop at random in another order.
-        """
-        together, own, other = (BookKeeping(self._copy(training), self._loss, _WIDE) for _ in range(3))
-        plain = self._copy(training) if training is False else other.unheard()
-        laid_out, device = self._lay_out(features), labels.device
-        with seeded(device, 0):
-            norms = together.norms(laid_out, labels)
-        alone = torch.full_like(norms, torch.nan)
-        for i in range(len(labels)):
-            with seeded(device, i):
-                found = own.sums(laid_out[i : i + 1], labels[i : i + 1])[0]
-            with seeded(device, i):
-                right = self._by_autograd(plain, features[i : i + 1], labels[i : i + 1])
-            alone[i] = torch.stack([gradient.square().sum() for gradient in right]).sum().sqrt()
-            if alone[i].isfinite() and not _alike(found, right, self.parameters):
-                raise NoRule(OUTSIDE)
-        known = alone.isfinite()
-        if training is False and known.any():  # in another mode a batch may draw other numbers than its examples
-            norms, alone = norms[known], alone[known]
-            if not torch.allclose(norms, alone, rtol=1e-3, atol=1e-5 * float(alone.max())):
-                raise NoRule(OUTSIDE)
-        self._check_order(training, laid_out, labels)
-
-    def _check_order(self, training: bool | None, laid_out: Tensor, labels: Tensor) -> None:
-        """Look whether layers see examples in the order of the batch, whatever a model draws.
-
-        Where they don't, an example's gradient would be clipped by the norm of another's. No gradient comes to examples
-        whose losses are left out; halves by the bits of an example's number tell any two apart.
-        """
-        numbers = torch.arange(len(labels), device=labels.device)
-        kept = numbers >= 0
-        some = BookKeeping(
-            self._copy(training), lambda outputs, given: torch.where(kept, self._loss(outputs, given), 0.0), _WIDE
-        )
-        for bit in range((len(labels) - 1).bit_length()):
-            kept = (numbers >> bit) % 2 == bit % 2
-            with seeded(labels.device, bit):
-                norms = some.norms(laid_out, labels)
-            if bool((norms[~kept] > 0.0).any()):
-                raise NoRule("a layer sees the examples in another order than that of the batch")
-
-    def _copy(self, training: bool | None) -> nn.Module:
-        """Return a copy with the model's own parameters, in one mode or, if None, as it is."""
-        model = copied(self._model, keep=self._model.parameters())
-        for part in model.modules():
-            part.training = part.training if training is None else training
-        return model
-
-    def _by_autograd(self, model: nn.Module, features: Tensor, labels: Tensor) -> list[Tensor]:
-        with torch.enable_grad():
-            loss = self._loss(model(features), labels).sum()
-            if not loss.requires_grad:  # it leaves out all that trains
-                return [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters]
-            found = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-        return [gradient.double() for gradient in found]
-
-    def _check_mapped(self, features: Tensor, labels: Tensor) -> None:
-        """Compare with autograd in evaluation mode, where mostly nothing is drawn: not all rules of a map are right."""
-        mapped = Functional(self._copy(training=False), self._loss, _WIDE)
-        with in_full_precision(), _without_zeros(self._model):
-            found, once, again = (
-                self._summed(run, features, labels, seed) for run, seed in ((mapped, 0), (None, 0), (None, 1))
-            )
-        if _alike(once, again, self.parameters) and not _alike(found, once, self.parameters):
-            raise NoRule("a map over examples computes something else")
-
-    def _summed(self, mapped: Functional | None, features: Tensor, labels: Tensor, seed: int) -> list[Tensor]:
-        """Return the sum of a few examples' gradients, by autograd one by one where it isn't mapped."""
-        with seeded(labels.device, seed):
-            if mapped is not None:
-                return mapped.sums(features.clone(), labels)[0]
-            singles = (  # each by a copy of its own, as passes may count
-                self._by_autograd(self._copy(training=False), features[i : i + 1].clone(), labels[i : i + 1])
-                for i in range(len(labels))
-            )
-            return [torch.stack(parts).sum(0) for parts in zip(*singles, strict=True)]
+    def _compared(self, features: Tensor, labels: Tensor) -> Comparison:
+        return Comparison(model=self._model, loss=self._loss, features=features, labels=labels, lay_out=self._lay_out)
 
     def _functional(self, features: Tensor, labels: Tensor) -> Functional:
         form = Functional(self._model, self._loss, self._clipping)
@@ -290,7 +200,7 @@ class PrivateGradient:
             with torch.random.fork_rng(devices=[]):
                 form.norms(features, labels)
                 form.check_reached(features[:1])
-                self._check_mapped(features, labels)
+                self._compared(features, labels).check_mapped()
         except Exception as error:  # whatever vmap can't do, in whatever words it says so
             told = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             why = f" ({self.reason})" if self.reason else ""
@@ -307,36 +217,6 @@ def _lie_alike(one: Any, other: Any) -> bool:
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
         return True
     return one.stride() == other.stride() and torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
-
-
-def _alike(found: Sequence[Tensor], right: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
-    """Return whether gradients differ by rounding only, of whatever size they are: each by a share of its own norm.
-
-    What cancels, such as the gradient of a bias before a norm, is as wrong as what it is made of: by a share of all.
-    """
-    whole = torch.stack([gradient.square().sum() for gradient in right]).sum().sqrt()
-    for own, same, parameter in zip(found, right, parameters, strict=True):
-        rounding = torch.finfo(parameter.dtype).eps
-        share, beside = max(1e-3, 16.0 * rounding), max(1e-5, rounding)
-        if not (own - same).norm() <= share * same.norm() + beside * whole:
-            return False
-    return True
-
-
-@contextmanager
-def _without_zeros(model: nn.Module) -> Iterator[None]:
-    """While it is on, parameters that are all zeros are small numbers: a last layer of zeros would hide the others."""
-    generator = torch.Generator().manual_seed(0)
-    zeros = [p for p in model.parameters() if p.dtype in _DTYPES and not bool(p.any())]
-    try:
-        with torch.no_grad():
-            for parameter in zeros:
-                parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter in zeros:
-                parameter.zero_()
 
 
 def _channels_first(features: Tensor) -> Tensor:

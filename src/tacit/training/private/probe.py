@@ -334,6 +334,14 @@ def copied(model: nn.Module, keep: Iterable[Tensor] = ()) -> nn.Module:
         ) from error
 
 
+def alias(model: nn.Module, *, training: bool | None) -> nn.Module:
+    """Return a copy with the model's own parameters, in one mode or, if None, as it is."""
+    own = copied(model, keep=model.parameters())
+    for part in own.modules():
+        part.training = part.training if training is None else training
+    return own
+
+
 def _kept(model: nn.Module) -> dict[str, Any]:
     """Return every number, text and array that the model holds, by name: its own, not copies."""
     return {**dict(model.named_parameters()), **dict(_values(model))}
