@@ -365,7 +365,7 @@ class _Choice:
 
     def _loop(self, straight: StraightStep | None) -> LoopTrainer:
         return LoopTrainer(
-            module=copy.deepcopy(self._module),
+            module=copy.deepcopy(self._module).to(self._device),  # recurrent layers' weights in one piece, for cuDNN
             layout=self._own_layout,
             settings=self._settings,
             loss=self._loss,

@@ -163,7 +163,8 @@ class Loop:
     """One client after another, without Tacit."""
 
     def __init__(self, module: nn.Module, features: Tensor, labels: Tensor, cohort: Cohort) -> None:
-        self._module = copy.deepcopy(module).train()
+        own = next(module.parameters())
+        self._module = copy.deepcopy(module).to(own.device).train()  # weights in one piece again, for cuDNN
         self._parameters = list(self._module.parameters())
         self._start = [p.detach().clone() for p in self._parameters]
         self._features, self._labels, self._batch = features, labels, cohort.batch
