@@ -61,7 +61,7 @@ def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> 
     try:
         labels = calm(labels[_unlike(labels)])
         with torch.no_grad(), watched_generators(device):
-            shape = (len(labels), *copy.deepcopy(module)(calm(features[:2])).shape[1:])
+            shape = (len(labels), *_copied(module)(calm(features[:2])).shape[1:])
         for outputs in (
             torch.rand(shape, device=device, generator=draw),
             _LOGITS * torch.randn(shape, device=device, generator=draw),
@@ -149,7 +149,7 @@ def computes(module: nn.Module, features: Tensor) -> bool:
     """Return whether a training pass of a model comes to an end."""
     try:
         with torch.no_grad(), watched_generators(features.device):
-            copy.deepcopy(module)(features)
+            _copied(module)(features)
     except Exception:
         return False
     return True
@@ -157,7 +157,7 @@ def computes(module: nn.Module, features: Tensor) -> bool:
 
 def draws(module: nn.Module, features: Tensor) -> bool:
     """Return whether a training pass of a model draws random numbers."""
-    own = copy.deepcopy(module)
+    own = _copied(module)
     with torch.no_grad(), watched_generators(features.device) as drawn:
         try:
             own(features)
@@ -177,7 +177,7 @@ def keeps(module: nn.Module, batch: Tensor) -> bool:
         buffers = [(part.training, *((n, b is None) for n, b in part._buffers.items())) for part in own.modules()]
         return [*state_of(*attributes_of(own).values()), buffers]
 
-    own = copy.deepcopy(module)
+    own = _copied(module)
     before, trained = held(), _trained(own)
     with watched_generators(batch.device):
         for some in (batch, batch, batch[:2], batch[:1]):
@@ -195,7 +195,7 @@ def keeps(module: nn.Module, batch: Tensor) -> bool:
 
 def attends(module: nn.Module, batch: Tensor) -> bool:
     """Return whether native kernels can compute attention in a model."""
-    own = copy.deepcopy(module)
+    own = _copied(module)
     try:  # with gradients, as it trains: a mask that learns is not native, and there may be a view that doesn't fit
         with Natively() as mode:
             outputs = own(batch)
@@ -207,7 +207,7 @@ def attends(module: nn.Module, batch: Tensor) -> bool:
 
 def bears_innermost(module: nn.Module, batches: Sequence[Tensor]) -> bool:
     """Return whether a model computes the same of images whose channels lie innermost on a CPU, and faster."""
-    own, draw = copy.deepcopy(module), torch.Generator().manual_seed(0)
+    own, draw = _copied(module), torch.Generator().manual_seed(0)
     trained = _trained(own)
     with torch.no_grad():
         for part in trained:  # what begins with zeros hides what it is given
@@ -253,7 +253,7 @@ def why_unmapped(
     keys = torch.zeros_like(rows[:, 0])
     try:
         with torch.no_grad(), Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
-            copy.deepcopy(module)(features.clone())
+            _copied(module)(features.clone())
         trainer.step(state, few, rows, None, keys, 0.0)
         with Unhooked():
             network.outputs(state.parameters, features[rows], keys)
@@ -347,6 +347,13 @@ def _near(ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None], share:
     most = max(map(float, norms[1:]), default=0.0)
     pairs = enumerate(zip(away, norms, strict=True))
     return all(float(gap) <= share * (float(norm) + (0.1 * most if number else 0.0)) for number, (gap, norm) in pairs)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Return a copy in which recurrent layers hold their weights in one piece, as cuDNN asks for."""
+    held = next((own for own in (*module.parameters(), *module.buffers())), None)
+    own = copy.deepcopy(module)
+    return own if held is None else own.to(held.device)
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:

@@ -208,15 +208,17 @@ def _close(
 
 @contextmanager
 def _without_zeros(model: nn.Module) -> Iterator[None]:
-    """While it is on, parameters that are all zeros are small numbers: a last layer of zeros would hide the others."""
+    """While it is on, parameters that are all zeros are small numbers: a last layer of zeros would hide the others.
+
+    They are zeros again afterwards, and autograd, which counts what is written, takes no note of it: somebody may
+    still differentiate a loss.
+    """
     generator = torch.Generator().manual_seed(0)
-    zeros = [p for p in model.parameters() if p.dtype in DTYPES and not bool(p.any())]
+    zeros = [p.data for p in model.parameters() if p.dtype in DTYPES and not bool(p.any())]
     try:
-        with torch.no_grad():
-            for parameter in zeros:
-                parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
+        for own in zeros:
+            own.copy_(0.02 * torch.randn(own.shape, generator=generator))
         yield
     finally:
-        with torch.no_grad():
-            for parameter in zeros:
-                parameter.zero_()
+        for own in zeros:
+            own.zero_()
