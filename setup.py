@@ -60,7 +60,7 @@ def native(name: str, *sources: str, depends: list[str] | None = None, options: 
 setup(
     ext_modules=[
         # Square roots set no errno, and numbers trap nowhere: loops over them become vectors.
-        native("tacit._noise", "src/tacit/_noise.c", options=["-fno-math-errno", "-fno-trapping-math"]),
+        native("tacit._noise", "src/tacit/_noise.c", options=["-pthread", "-fno-math-errno", "-fno-trapping-math"]),
         # Two are compiled for OpenMP and not linked with any: PyTorch has loaded its own.
         native(
             "tacit.training.private._rows",

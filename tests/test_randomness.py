@@ -275,6 +275,21 @@ def test_noise_on_a_grid_is_whole_and_of_the_right_size(
             assert abs(noise.var() / std**2 - 1.0) < 1.5 * few
 
 
+@built
+@pytest.mark.parametrize("threads", [-3, 0, 1, 2, 5, 1000])
+def test_threads_take_every_number_once(threads: int) -> None:
+    """Rounding a second time would change nothing, but noise a second time would: its size tells."""
+    count = 9 * (1 << 16) + 5
+    numbers, divided = np.full(count, 1e6), np.zeros(count, np.float32)
+    _native().on_grid(numbers, 2.0, 2.0**-20, False, 2.0, divided, threads)
+    noise = numbers - 1e6
+    assert np.array_equal(divided, (numbers / 2.0).astype(np.float32))
+    assert len(np.unique(noise)) > 0.9 * count
+    for part in np.array_split(noise, 36):
+        assert abs(part.std() / 2.0 - 1.0) < 0.06
+    _native().on_grid(np.empty(0), 2.0, 1.0, True, 1.0, None, threads)
+
+
 def test_a_simulations_noise_on_a_grid_is_that_of_its_numbers() -> None:
     root, count, step = Randomness.of(seed=5), (1 << 20) + 9, 2.0**-7
     before = np.linspace(-1.0, 1.0, count)
@@ -335,9 +350,9 @@ def test_native_noise_refuses_what_it_can_not_fill() -> None:
     with pytest.raises(BufferError):
         _native().random(b"read only")
     with pytest.raises(ValueError, match="multiple of 8 bytes, got 9"):
-        _native().on_grid(bytearray(9), 1.0, 1.0, False, 1.0, None)
+        _native().on_grid(bytearray(9), 1.0, 1.0, False, 1.0, None, 1)
     with pytest.raises(ValueError, match="room for as many numbers, half of 24 bytes"):
-        _native().on_grid(np.empty(3), 1.0, 1.0, False, 1.0, np.empty(4, np.float32))
+        _native().on_grid(np.empty(3), 1.0, 1.0, False, 1.0, np.empty(4, np.float32), 1)
     with pytest.raises(ValueError, match="contiguous"):
         _native().normal(np.empty((4, 4))[:, :2])
     for bits, numbers in ((4, 3), (6, 2), (1710, 2050)):

@@ -21,6 +21,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -242,13 +244,71 @@ EVERY_LEVEL static void divide(const double *numbers, ptrdiff_t count, double ov
         into[i] = (float)(numbers[i] / over);
 }
 
+#define SHARE (1 << 16) /* numbers that a thread takes at a time */
+#define MOST_THREADS 256
+
+/* Numbers that meet their noise: threads take shares of them until none is left, or one of them fails. */
+typedef struct {
+    double *numbers, std, step, over;
+    float *into; /* or NULL */
+    ptrdiff_t count, taken;
+    int alone, failed; /* failed: an error of the system's, or 0 */
+} meeting;
+
+typedef struct {
+    meeting *own;
+    spare *state;
+    pthread_t thread;
+} hand;
+
+static void *meet_shares(void *given)
+{
+    hand *mine = given;
+    meeting *own = mine->own;
+    uint64_t bits[WORDS];
+    double standard[2 * PAIRS];
+    for (;;) {
+        ptrdiff_t at = __atomic_fetch_add(&own->taken, SHARE, __ATOMIC_RELAXED);
+        ptrdiff_t end = at + SHARE < own->count ? at + SHARE : own->count;
+        if (at >= own->count || __atomic_load_n(&own->failed, __ATOMIC_RELAXED))
+            return NULL;
+        while (at < end) {
+            ptrdiff_t count = end - at < 2 * PAIRS ? end - at : 2 * PAIRS;
+            if (draw_words(mine->state, bits, (count + 1) / 2 * 2)) {
+                __atomic_store_n(&own->failed, errno ? errno : EIO, __ATOMIC_RELAXED);
+                return NULL;
+            }
+            normals(bits, standard, count);
+            meet(own->numbers + at, standard, count, own->std, own->step, own->alone);
+            if (own->into != NULL)
+                divide(own->numbers + at, count, own->over, own->into + at);
+            at += count;
+        }
+    }
+}
+
+/* Meet all shares with so many threads, or fewer where the system has no more; this one is one of them. */
+static void meet_all(hand *hands, int threads)
+{
+    int begun = 1;
+    sigset_t all, before; /* signals are for the interpreter's own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (begun < threads && pthread_create(&hands[begun].thread, NULL, meet_shares, &hands[begun]) == 0)
+        begun++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    meet_shares(&hands[0]);
+    while (--begun > 0)
+        pthread_join(hands[begun].thread, NULL);
+}
+
 static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *given, *divided;
     Py_buffer out, room = {.buf = NULL};
-    double std, step, over;
-    int alone;
-    if (!PyArg_ParseTuple(args, "OddpdO", &given, &std, &step, &alone, &over, &divided))
+    meeting own = {.taken = 0};
+    int threads;
+    if (!PyArg_ParseTuple(args, "OddpdOi", &given, &own.std, &own.step, &own.alone, &own.over, &divided, &threads))
         return NULL;
     if (buffer_of(given, &out, PyBUF_WRITABLE, sizeof(double)) < 0)
         return NULL;
@@ -261,32 +321,25 @@ static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
         PyBuffer_Release(&room);
         return PyErr_Format(PyExc_ValueError, "expected room for as many numbers, half of %zd bytes", out.len);
     }
-    float *into = room.buf;
-    spare *own = taken();
-    int failed = 0;
+    own.numbers = out.buf;
+    own.into = room.buf;
+    own.count = out.len / (ptrdiff_t)sizeof(double);
+    ptrdiff_t shares = (own.count + SHARE - 1) / SHARE;
+    threads = threads < shares ? threads : (int)shares;
+    threads = threads < 1 ? 1 : threads < MOST_THREADS ? threads : MOST_THREADS;
+    hand hands[MOST_THREADS];
+    for (int i = 0; i < threads; i++)
+        hands[i] = (hand){.own = &own, .state = taken()};
     Py_BEGIN_ALLOW_THREADS
-    uint64_t bits[WORDS];
-    double standard[2 * PAIRS], *place = out.buf;
-    for (ptrdiff_t left = out.len / (ptrdiff_t)sizeof(double); left > 0 && !failed;) {
-        ptrdiff_t count = left < 2 * PAIRS ? left : 2 * PAIRS;
-        failed = draw_words(own, bits, (count + 1) / 2 * 2);
-        if (!failed) {
-            normals(bits, standard, count);
-            meet(place, standard, count, std, step, alone);
-            if (into != NULL) {
-                divide(place, count, over, into);
-                into += count;
-            }
-        }
-        place += count;
-        left -= count;
-    }
+    meet_all(hands, threads);
     Py_END_ALLOW_THREADS
-    given_back(own);
+    for (int i = 0; i < threads; i++)
+        given_back(hands[i].state);
     PyBuffer_Release(&out);
     if (room.buf != NULL)
         PyBuffer_Release(&room);
-    return failed ? PyErr_SetFromErrno(PyExc_OSError) : Py_NewRef(Py_None);
+    errno = own.failed;
+    return own.failed ? PyErr_SetFromErrno(PyExc_OSError) : Py_NewRef(Py_None);
 }
 
 static PyObject *of_bits(PyObject *Py_UNUSED(module), PyObject *args)
@@ -340,8 +393,8 @@ static PyMethodDef methods[] = {
     {"random", random_bytes, METH_O, "random(out): fill a buffer with bytes of the system's generator"},
     {"normal", normal, METH_O, "normal(out): fill a buffer of doubles with standard normal numbers"},
     {"on_grid", on_grid, METH_VARARGS,
-     "on_grid(numbers, std, step, alone, over, into): add noise of a standard deviation, both rounded to multiples of a "
-     "step; into, if not None, takes what comes out, divided, as float32"},
+     "on_grid(numbers, std, step, alone, over, into, threads): add noise of a standard deviation, both rounded to "
+     "multiples of a step; into, if not None, takes what comes out, divided, as float32"},
     {"of_bits", of_bits, METH_VARARGS, "of_bits(bits, out): the normal numbers that bits make"},
     {"mapped", is_mapped, METH_NOARGS, "mapped(): whether the kernel's generator is mapped into the process"},
     {NULL, NULL, 0, NULL},

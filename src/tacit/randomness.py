@@ -161,6 +161,7 @@ class Randomness:
         alone: bool = False,
         over: float = 1.0,
         into: NDArray[np.float32] | None = None,
+        threads: int | None = None,
     ) -> None:
         """Add such noise of a standard deviation to numbers in place, both rounded to multiples of ``step``.
 
@@ -172,14 +173,12 @@ class Randomness:
             alone: write the noise alone.
             over: a divisor for
             into: where what comes out goes too, divided, while a cache holds it.
+            threads: how many draw at the same time, where a vector is long; one per core if None.
         """
         if _native is not None and not self.simulation:
-
-            def draw(start: int, stop: int) -> None:
-                room = None if into is None else into[start:stop]
-                _native.on_grid(numbers[start:stop], std, step, alone, over, room)
-
-            _on_all_cores(len(numbers), _SHARE, draw)
+            # A core takes longer for a share than a thread takes to begin.
+            most = min(threads or cores(), -(-len(numbers) // _SHARE))
+            _native.on_grid(numbers, std, step, alone, over, into, max(1, most))
             return
 
         def use(start: int, part: NDArray[np.float64]) -> None:

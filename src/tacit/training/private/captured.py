@@ -130,11 +130,12 @@ class _Graphs:
         for place, part in zip(capture.inputs, given, strict=True):
             place.copy_(part)
         capture.graph.replay()
-        if capture.doubtful is not None and bool(capture.doubtful):
-            return None
         parts = torch.split(capture.total, [shape.numel() for shape in capture.shapes])
         sums = [part.view(shape) for part, shape in zip(parts, capture.shapes, strict=True)]
-        return sums, capture.losses.clone()
+        losses = capture.losses.clone()
+        if capture.doubtful is not None and bool(capture.doubtful):  # last: who looks waits for the GPU
+            return None
+        return sums, losses
 
     def _captured(self, given: Sequence[Tensor]) -> _Capture | None:
         """Capture a graph; None where there can't be one."""

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError
 from tacit.grid import Grid
+from tacit.limits import cores
 from tacit.randomness import Randomness
 from tacit.training import cpu
 from tacit.training.optimizers import Sgd
@@ -35,6 +36,7 @@ from tacit.training.private.joint import unflattened
 
 _ahead = ThreadPoolExecutor(1, "tacit-noise")  # draws noise while a GPU computes
 _COPIED = 1 << 20  # numbers of noise that go to a GPU at a time
+_FOR_OTHERS = 8  # of so many cores one draws no noise beside a GPU: it calls what that computes
 _SENT = 1 << 24  # numbers at most that go there as soon as they are drawn, where there are more than those
 
 
@@ -203,6 +205,8 @@ class PrivateSteps:
             parameter.grad = own
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        if self._std > 0.0:
+            self._noise.begin(step + 1)
 
     def _empty(self) -> Tensor:
         """Return memory for a sum, whatever it holds."""
@@ -266,7 +270,8 @@ class StepNoise:
     """Normal vectors of one standard deviation, one for each step, in double precision and on the grid.
 
     They come from :meth:`tacit.randomness.Randomness.on_grid`: on a CPU while a cache holds both the noise and what it
-    is added to, beside a GPU a step ahead, which would wait for them.
+    is added to, beside a GPU a step ahead, which would wait for them: from the moment on at which it was told all of a
+    step, as whoever tells it needs a core too.
     """
 
     def __init__(self, *, size: int, std: float, grid: Grid, randomness: Randomness, device: torch.device) -> None:
@@ -302,14 +307,21 @@ class StepNoise:
             own.add_(part.to(self._device, non_blocking=True))
 
     def _drawn_ahead(self, step: int) -> tuple[Tensor, Tensor]:
-        ready = self._next[1] if self._next is not None and self._next[0] == step else _ahead.submit(self._draw, step)
-        self._next = (step + 1, _ahead.submit(self._draw, step + 1))
-        return ready.result()
+        ready, self._next = self._next, None
+        return ready[1].result() if ready is not None and ready[0] == step else self._draw(step)
+
+    def begin(self, step: int) -> None:
+        """Draw the noise of a step beside a GPU from now on: once it has been told all there is to compute."""
+        if self._device.type == "cuda":
+            self._next = step, _ahead.submit(self._draw, step)
 
     def _draw(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the noise of a step: what lies on the GPU already, or will soon, and the rest."""
         drawn = torch.empty(self._size, dtype=torch.float64, pin_memory=True)
-        self._randomness.on_grid(drawn.numpy(), "noise", step, std=self._std, step=self._step, alone=True)
+        threads = max(1, cores() - cores() // _FOR_OTHERS)
+        self._randomness.on_grid(
+            drawn.numpy(), "noise", step, std=self._std, step=self._step, alone=True, threads=threads
+        )
         first, rest = drawn.tensor_split([_SENT if self._size > _COPIED else 0])
         with torch.cuda.stream(_copying(self._device)):
             return first.to(self._device, non_blocking=True), rest
