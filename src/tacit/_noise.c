@@ -190,6 +190,18 @@ static int buffer_of(PyObject *given, Py_buffer *view, int flags, Py_ssize_t uni
     return -1;
 }
 
+/* The same of numbers of one kind: d or f, as the struct module names them. */
+static int numbers_of(PyObject *given, Py_buffer *view, const char *kind)
+{
+    if (buffer_of(given, view, PyBUF_WRITABLE | PyBUF_FORMAT, *kind == 'd' ? sizeof(double) : sizeof(float)) < 0)
+        return -1;
+    if (view->format != NULL && strcmp(view->format, kind) == 0)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "expected numbers of kind %s, got %s", kind, view->format ? view->format : "B");
+    PyBuffer_Release(view);
+    return -1;
+}
+
 static PyObject *random_bytes(PyObject *Py_UNUSED(module), PyObject *given)
 {
     Py_buffer out;
@@ -208,7 +220,7 @@ static PyObject *random_bytes(PyObject *Py_UNUSED(module), PyObject *given)
 static PyObject *normal(PyObject *Py_UNUSED(module), PyObject *given)
 {
     Py_buffer out;
-    if (buffer_of(given, &out, PyBUF_WRITABLE, sizeof(double)) < 0)
+    if (numbers_of(given, &out, "d") < 0)
         return NULL;
     spare *own = taken();
     int failed = 0;
@@ -310,9 +322,9 @@ static PyObject *on_grid(PyObject *Py_UNUSED(module), PyObject *args)
     int threads;
     if (!PyArg_ParseTuple(args, "OddpdOi", &given, &own.std, &own.step, &own.alone, &own.over, &divided, &threads))
         return NULL;
-    if (buffer_of(given, &out, PyBUF_WRITABLE, sizeof(double)) < 0)
+    if (numbers_of(given, &out, "d") < 0)
         return NULL;
-    if (divided != Py_None && buffer_of(divided, &room, PyBUF_WRITABLE, sizeof(float)) < 0) {
+    if (divided != Py_None && numbers_of(divided, &room, "f") < 0) {
         PyBuffer_Release(&out);
         return NULL;
     }

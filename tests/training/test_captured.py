@@ -30,15 +30,16 @@ def _trainer(module: nn.Module, features: torch.Tensor) -> tuple[StackedTrainer,
 
 
 @pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize("error", [RuntimeError, torch.cuda.OutOfMemoryError])
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, torch.cuda.OutOfMemoryError, KeyboardInterrupt])
 def test_without_a_graph_steps_are_taken_one_by_one(
-    apart: bool, error: type[RuntimeError], monkeypatch: pytest.MonkeyPatch
+    apart: bool, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise error("no room, or no graph")
 
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    settled: list[torch.device] = []
+    monkeypatch.setattr("tacit.training.captured.settle", settled.append)
     monkeypatch.setattr(CapturedTrainer, "_capture", fails)
     torch.manual_seed(0)
     module, features, labels = nn.Sequential(nn.Linear(3, 5)), torch.randn(15, 3), torch.arange(15) % 5
@@ -46,14 +47,17 @@ def test_without_a_graph_steps_are_taken_one_by_one(
     trainer, layout = _trainer(module, features)
     captured, model = CapturedTrainer(trainer, SETTINGS, apart=apart), layout.read(module)
     chunk = Chunk(clients=[0, 1, 2], keys=np.arange(3), rate=0.1, round_number=1)
-    if error is torch.cuda.OutOfMemoryError and not apart:
+    if error is KeyboardInterrupt or (error is torch.cuda.OutOfMemoryError and not apart):
         with pytest.raises(error):
             captured.train(model, holdings, chunk)
+        assert settled
+        assert not captured._fails
         return
     expected = _trainer(module, features)[0].train(model, holdings, chunk)
     for _ in range(2):
         found = captured.train(model, holdings, chunk)
         np.testing.assert_allclose(found.updates, expected.updates, rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-5)
+    assert len(settled) == 1
     assert captured._fails
     assert not captured._captures

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,11 +88,12 @@ def settle(device: torch.device) -> None:
     It takes note of the end of one that goes well: of a capture that is nobody's.
     """
     torch.cuda.synchronize(device)
-    nothing = torch.zeros(1, device=device)
     graph = torch.cuda.CUDAGraph()
     own = torch.cuda.graph(graph, stream=capture_stream(device), capture_error_mode="thread_local")
-    with here(device), no_garbage(), own:
-        nothing.add_(1.0)
+    with suppress(RuntimeError):  # there may be no memory even for this
+        nothing = torch.zeros(1, device=device)
+        with here(device), no_garbage(), own:
+            nothing.add_(1.0)
 
 
 class CapturedTrainer:
@@ -149,16 +150,13 @@ class CapturedTrainer:
             with _steady_kernels():
                 for width in {*widths} - capture.graphs.keys():
                     capture.graphs[width] = self._capture(capture, holdings, width, ragged=plan.ragged)
-        except torch.cuda.OutOfMemoryError:
-            if not self._apart:  # one after another they take less
-                raise
-            capture = None
-        except RuntimeError:  # a step that asks the device something while it computes, or counts
-            capture = None
-        if capture is None:
+        except BaseException as error:  # a step that asks the device something while it computes, or counts
             self._captures.clear()
-            self._fails = True
             settle(model.device)
+            full = isinstance(error, torch.cuda.OutOfMemoryError) and not self._apart  # one after another take less
+            if full or not isinstance(error, Exception):
+                raise
+            self._fails = True
             return self._plainly(model, holdings, chunk)
         self._load(capture, model, plan, chunk.rate)
         for width in widths:

@@ -1006,19 +1006,151 @@ def _otherwise(rounds: Any, plain: Any, given: Any) -> Any:
         return plain(*given)
 
 
+@pytest.mark.parametrize("form", ["auto", "functional"])
+@pytest.mark.parametrize("away", [0.0, 1.0], ids=["proximal", "decay"])
+def test_a_loss_that_depends_on_the_models_parameters_by_itself_is_refused(form: Form, away: float) -> None:
+    """A proximal term has no gradient where it begins, and later one that no form would see."""
+    torch.manual_seed(0)
+    model, features, labels = nn.Linear(6, CLASSES), torch.randn(6, 6), torch.arange(6) % CLASSES
+    start = [parameter.detach() - away for parameter in model.parameters()]
+    still = [parameter.clone() for parameter in start]
+
+    def loss(outputs: Tensor, given: Tensor) -> Tensor:
+        away = sum((own - was).square().sum() for own, was in zip(model.parameters(), still, strict=True))
+        return cross_entropy(outputs, given) + 1e-3 * away
+
+    with pytest.raises(ConfigError, match=r"depends on parameters of the model by itself.*weight_decay"):
+        PrivateGradient(model=model, loss=loss, clipping=Clipping(bound=1.0), example=(features, labels), form=form)
+
+
+class Beside(nn.Module):
+    """Adds something of its first layer's weight beside it; nothing where that is what it began with."""
+
+    def __init__(self, share: float = 0.02) -> None:
+        super().__init__()
+        self.first, self.out, self.share = nn.Linear(6, 6), nn.Linear(6, CLASSES), share
+        self.began = self.first.weight.detach().clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        away = (self.first.weight - self.began).square().sum()
+        output: Tensor = self.out(torch.tanh(self.first(x) + self.share * F.linear(x, self.first.weight)))
+        return output * (1.0 + away)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.0])
+def test_what_has_no_gradient_where_training_begins_is_compared_too(share: float) -> None:
+    torch.manual_seed(0)
+    model, features, labels = Beside(share), torch.randn(6, 6), torch.arange(6) % CLASSES
+    before = [own.detach().clone() for own in model.parameters()]
+    versions = [own._version for own in model.parameters()]
+    assert gradient(model, features, labels).form == "functional"
+    assert [own._version for own in model.parameters()] == versions
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_a_hook_with_a_closure_is_no_gradient_of_a_copy() -> None:
+    """In double precision nobody would notice that the hook has the parameters of another model."""
+    torch.manual_seed(0)
+    first = nn.Linear(6, 6)
+    model = nn.Sequential(first, nn.Tanh(), nn.Linear(6, CLASSES))
+    model[1].register_forward_hook(lambda _, __, output: output + 0.01 * first.bias)
+    few = torch.randn(6, 6), torch.arange(6) % CLASSES
+    with pytest.raises(ConfigError, match="outside its layer"):
+        PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=1.0), example=few, form="book-keeping")
+
+
+class Itself(nn.Module):
+    """A frozen part that all copies share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Itself:
+        return self
+
+
+def test_a_part_that_is_its_own_copy_stays_as_it_is() -> None:
+    torch.manual_seed(0)
+    part = Itself()
+    model = nn.Sequential(part, Beside())
+    assert gradient(model, torch.randn(6, 6), torch.arange(6) % CLASSES).form == "functional"
+    assert part.layer.weight.dtype == torch.float32
+    assert part.training
+
+
+def test_parameters_of_other_kinds_keep_their_places() -> None:
+    class Own(nn.Parameter):
+        pass
+
+    own: Any = nn.Linear(6, 6)
+    tagged: Any = nn.Linear(6, CLASSES)
+    model = nn.Sequential(own, nn.Linear(6, 6).requires_grad_(False), tagged)
+    own.weight = Own(own.weight.detach())
+    tagged.weight.scale = 0.5  # as some do
+    before = list(model.parameters())
+    with captured._leaves_anew(model):
+        stands_in = [one is not other for one, other in zip(model.parameters(), before, strict=True)]
+        assert tagged.weight.scale == 0.5
+    assert stands_in == [False, True, False, False, True, True]
+    assert all(one is other for one, other in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("where", ["forward", "loss", "backward"])
+def test_a_pass_that_fails_leaves_nothing_that_listens(where: str) -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor) -> Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+            raise OSError("no way back")
+
+    bad, model = False, nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, CLASSES))
+
+    def fails(_: nn.Module, __: Any, output: Tensor) -> Tensor:
+        if bad and where == "forward":
+            raise OSError("no way on")
+        return Fails.apply(output) if bad and where == "backward" else output  # type: ignore[no-untyped-call]  # torch's
+
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        if bad and where == "loss":
+            raise OSError("no loss")
+        return cross_entropy(outputs, labels)
+
+    features, labels = torch.randn(6, 6), torch.arange(6) % CLASSES
+    form = book_keeping.BookKeeping(model, loss, Clipping(bound=1.0))
+    model[2].register_forward_hook(fails)
+    right = form.sums(features, labels)[0]
+    bad = True
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(OSError, match="no "):
+            form.sums(features, labels)
+        assert not any(type(own) is _Passed and own._value is not None for own in gc.get_objects())
+    finally:
+        gc.enable()
+    bad = False
+    assert all(map(torch.equal, form.sums(features, labels)[0], right))
+
+
 def test_a_share_of_a_weight_that_is_used_outside_its_layer_shows_beyond_rounding() -> None:
-    class Beside(nn.Module):
+    class Sharing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.out = nn.Linear(6, 6), nn.Linear(6, CLASSES)
 
         def forward(self, x: Tensor) -> Tensor:
-            values = self.first(x) + 0.02 * F.linear(x, self.first.weight)
-            output: Tensor = self.out(torch.tanh(values))
+            output: Tensor = self.out(torch.tanh(self.first(x) + 0.01 * F.linear(x, self.first.weight)))
             return output
 
     torch.manual_seed(0)
-    model, features, labels = Beside(), torch.randn(6, 6), torch.arange(6) % CLASSES
+    model, features, labels = Sharing(), torch.randn(6, 6), torch.arange(6) % CLASSES
     asked = Comparison(model=model, loss=cross_entropy, features=features, labels=labels, lay_out=lambda own: own)
     assert not asked._own.check_book_keeping()  # no more than a rectifier might do
     with pytest.raises(NoRule, match="outside its layer"):

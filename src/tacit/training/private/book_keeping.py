@@ -83,6 +83,7 @@ class BookKeeping:
         self._places = [[places[id(p)] for p in unit.parameters] for unit in self._units]
         self._modes = pairs(self.module, model)
         self._heard: dict[nn.Module, list[_Heard]] = {}
+        self._passing: list[_Passed] = []
         self._joints = Joints()
         self.natively = False  # whether native kernels compute images' layers in the passes
 
@@ -134,12 +135,15 @@ class BookKeeping:
                     call.begin()
             if targets and total.requires_grad:
                 found = list(torch.autograd.grad(total, targets, allow_unused=True))
+            found.reverse()
+            for call in calls:
+                call.hear(*(found.pop() for _ in call.targets))
         finally:
             for norm in norms:
                 del vars(norm)["forward"]
-        found.reverse()
-        for call in calls:
-            call.hear(*(found.pop() for _ in call.targets))
+            for passed in self._passing:
+                passed.leave()
+            self._passing = []
         calls = [call for call in calls if call.given]
         heard = {layer: [call for call in own if call.given] for layer, own in heard.items()}
         silent = (unit for unit in self._units if not any(heard[layer] for layer in unit.layers))
@@ -243,8 +247,11 @@ class BookKeeping:
             return  # somebody has turned gradients off: this call has none
         # The edge is taken now: an operation in place on the output would move the tensor's own.
         edge = get_gradient_edge(output)
-        made = _Passed(layer, inputs[0].detach(), edge) if isinstance(layer, NORMS) else _Kept(inputs[0].detach(), edge)
-        self._heard[layer].append(made)
+        if isinstance(layer, NORMS):
+            self._passing.append(_Passed(layer, inputs[0].detach(), edge))
+            self._heard[layer].append(self._passing[-1])
+        else:
+            self._heard[layer].append(_Kept(inputs[0].detach(), edge))
 
     def _normalised(self, layer: nn.GroupNorm, *inputs: Any, **named: Any) -> Tensor:
         """Return a group norm's outputs, by a kernel of which each example's gradients come back where there is one."""
@@ -333,10 +340,12 @@ class _Passed:
         if images.is_norm(self._node):
             rows = images.formed(self._node)
             self.given = tuple(own for own, asked in zip(rows, trains(self._layer), strict=False) if asked)
-            self._value = None
+
+    def leave(self) -> None:
+        """Listen no more, and hold nothing of the pass."""
         if self._listens is not None:
             self._listens.remove()
-        self._node = self._listens = None
+        self._value = self._node = self._listens = None
 
 
 _Heard = _Kept | _Scaled | _Passed

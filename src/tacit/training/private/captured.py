@@ -14,7 +14,7 @@ from a generator of the host, or that asks what it computes something, is comput
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -139,29 +139,38 @@ class _Graphs:
 
     def _captured(self, given: Sequence[Tensor]) -> _Capture | None:
         """Capture a graph; None where there can't be one."""
+        # Others in the place of parameters only where it is needed: a model may look at which they are.
+        for stands_in in (nullcontext, _leaves_anew):
+            try:
+                with stands_in(self._form.module):
+                    return self._capture(given)
+            except BaseException as error:  # a step that asks the device something while it computes, or has no memory
+                self._pool = None
+                settle(given[0].device)
+                if not isinstance(error, Exception):
+                    raise
+        return None
+
+    def _capture(self, given: Sequence[Tensor]) -> _Capture | None:
         features, labels, real = inputs = tuple(part.clone() for part in given)
         graph = torch.cuda.CUDAGraph()
         device = features.device
         stream: Any = capture_stream(device)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        try:
-            with watched_generators(torch.device("cpu")) as drawn, _leaves_anew(self._form.module):
-                stream.wait_stream(torch.cuda.current_stream(device))
-                with torch.random.fork_rng([device]), torch.cuda.stream(stream):
-                    for _ in range(_WARM_UPS):
-                        self._form.sums(features, labels, real)
-                torch.cuda.current_stream(device).wait_stream(stream)
-                if drawn():  # what it drew would be the same in every replay
-                    return None
-            # Other threads may draw noise into pinned memory meanwhile: that is none of this graph's business.
-            own = torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local")
-            with here(device), blind(), no_garbage(), _leaves_anew(self._form.module), own:
-                sums, losses, doubtful = self._form.sums(features, labels, real)
-                total = torch.cat([own.reshape(-1) for own in sums])
-        except RuntimeError:  # a step that asks the device something while it computes, or too little memory for it
-            settle(device)
-            return None
+        with watched_generators(torch.device("cpu")) as drawn:
+            stream.wait_stream(torch.cuda.current_stream(device))
+            with torch.random.fork_rng([device]), torch.cuda.stream(stream):
+                for _ in range(_WARM_UPS):
+                    self._form.sums(features, labels, real)
+            torch.cuda.current_stream(device).wait_stream(stream)
+            if drawn():  # what it drew would be the same in every replay
+                return None
+        # Other threads may draw noise into pinned memory meanwhile: that is none of this graph's business.
+        own = torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local")
+        with here(device), blind(), no_garbage(), own:
+            sums, losses, doubtful = self._form.sums(features, labels, real)
+            total = torch.cat([own.reshape(-1) for own in sums])
         return _Capture(
             graph=graph,
             inputs=inputs,
@@ -179,15 +188,22 @@ def _leaves_anew(module: nn.Module) -> Iterator[None]:
     Autograd adds up a parameter's gradient on the stream on which it first met it, for as long as anybody keeps a loss
     that depends on it; none of a graph's streams may wait for that.
     """
-    own = {p: nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in module.parameters()}
-    places = [(part._parameters, name, p) for part in module.modules() for name, p in part._parameters.items()]
+    places = [
+        (part._parameters, name, own)
+        for part in module.modules()
+        for name, own in part._parameters.items()
+        if type(own) is nn.Parameter and own.requires_grad
+    ]
+    others = {id(own): nn.Parameter(own.detach()) for *_, own in places}
+    for *_, own in places:
+        vars(others[id(own)]).update(vars(own))  # some are tagged
     try:
-        for held, name, parameter in places:
-            held[name] = None if parameter is None else own[parameter]
+        for held, name, own in places:
+            held[name] = others[id(own)]
         yield
     finally:
-        for held, name, parameter in places:
-            held[name] = parameter
+        for held, name, own in places:
+            held[name] = own
 
 
 class _Programs:

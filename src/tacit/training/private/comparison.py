@@ -2,8 +2,11 @@
 
 Gradients may differ by rounding only. In a deep network rounding decides more than the last digits: of some hundred
 thousand numbers that a rectifier meets one lies so near zero that two kernels disagree about its sign, and the gradient
-of a layer differs by a hundredth. What differs by no more than that is compared once more in double precision, in which
-that does not happen, if the model can be computed in it.
+of a layer differs by some thousandths. What differs by no more than a few of those is compared once more in double
+precision, in which that does not happen, if the model can be computed in it.
+
+Meanwhile parameters are a little away from where they are: some gradients are zero there, as that of a penalty on what
+has been moved since, and would hide what is missing.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from tacit.errors import ConfigError
+from tacit.training.parameters import leaves, reaches_past
 from tacit.training.private.book_keeping import OUTSIDE, BookKeeping, NoRule
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
@@ -26,7 +31,8 @@ from tacit.training.settings import Loss
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _OTHERWISE = "a map over examples computes something else"
 _WIDE = Clipping(bound=1e150)  # clips nothing
-_NEAR, _NEAR_OF_ALL = 0.2, 0.02  # of a gradient's norm, and of that of all: what rectifiers do that rounding decides
+_NEAR, _NEAR_OF_ALL = 0.05, 0.01  # of a gradient's norm, and of that of all: what rectifiers do that rounding decides
+_AWAY = 0.02  # how far parameters are moved, as a share of each number; of those that are all zeros, numbers
 
 
 class Comparison:
@@ -58,8 +64,24 @@ class Comparison:
         """Raise NoRule where a map over examples computes something else: not all of its rules are right."""
         self._check(_Few.check_mapped)
 
+    def check_loss(self) -> None:
+        """Raise ConfigError where the loss depends on what trains by another way than through the outputs."""
+        own = self._own
+        trained = {id(parameter) for parameter in own.model.parameters() if parameter.requires_grad}
+        with seeded(own.labels.device, 0):
+            with torch.no_grad():
+                outputs = alias(own.model, training=None)(own.features.clone())
+            with torch.enable_grad():
+                losses = own.loss(outputs, own.labels.clone())
+        if any(id(leaf) in trained for leaf in leaves(losses)):
+            raise ConfigError(
+                "The loss depends on parameters of the model by itself, and not through the outputs alone: what comes "
+                "of that would be missing from the gradients that are clipped. Let it look at outputs and labels only; "
+                "a penalty on weights is the optimiser's (weight_decay), and a proximal term train.mu."
+            )
+
     def _check(self, compare: Callable[[_Few], bool]) -> None:
-        with in_full_precision(), _without_zeros(self._own.model):
+        with in_full_precision(), _moved(self._own.model):
             if not compare(self._own) and not _in_double(self._own, compare):
                 raise NoRule(OUTSIDE if compare is _Few.check_book_keeping else _OTHERWISE)
 
@@ -76,12 +98,26 @@ def _in_double(few: _Few, compare: Callable[[_Few], bool]) -> bool:
             tree_map_only(Tensor, lambda own: own.float() if own.is_floating_point() else own, outputs), labels
         )
 
+    own = copied(few.model)
+    if _memory(own) & _memory(few.model):  # it shares parts with its copies, and they would not be what they were
+        return False
     try:
-        return compare(_Few(copied(few.model).double(), loss, features, few.labels, few.lay_out))
+        return compare(_Few(own.double(), loss, features, few.labels, few.lay_out))
     except NoRule:
         raise
     except Exception:  # it has numbers of its own in single precision, or asks for them
         return False
+
+
+def _memory(model: nn.Module) -> set[int]:
+    """Return what tells whether two models share parts or numbers."""
+    tensors = (*model.parameters(), *model.buffers())
+    held = {own.untyped_storage().data_ptr() for own in tensors if own.layout == torch.strided and own.numel()}
+    return held | {id(own) for own in (*model.modules(), *tensors)}
+
+
+class _PastError(Exception):
+    """A copy's loss depends on something that trains and is not the copy's: a closure's, say."""
 
 
 class _Few:
@@ -96,6 +132,7 @@ class _Few:
     ) -> None:
         self.model, self.loss, self.features, self.labels, self.lay_out = model, loss, features, labels, lay_out
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._wide = any(p.dtype == torch.float64 for p in self._parameters)
 
     def check_book_keeping(self) -> bool:
         """Compare in all modes, with the same random numbers for both."""
@@ -174,6 +211,8 @@ class _Few:
     def _by_autograd(self, model: nn.Module, features: Tensor, labels: Tensor) -> list[Tensor]:
         with torch.enable_grad():
             loss = self.loss(model(features), labels).sum()
+            if self._wide and reaches_past(loss, self._parameters):
+                raise _PastError  # the copy's gradient is not all of it
             if not loss.requires_grad:  # it leaves out all that trains
                 return [torch.zeros_like(p, dtype=torch.float64) for p in self._parameters]
             found = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
@@ -207,18 +246,20 @@ def _close(
 
 
 @contextmanager
-def _without_zeros(model: nn.Module) -> Iterator[None]:
-    """While it is on, parameters that are all zeros are small numbers: a last layer of zeros would hide the others.
+def _moved(model: nn.Module) -> Iterator[None]:
+    """While it is on, parameters that train are a little away, and others that are all zeros are small numbers.
 
-    They are zeros again afterwards, and autograd, which counts what is written, takes no note of it: somebody may
+    They are as they were afterwards, and autograd, which counts what is written, takes no note of it: somebody may
     still differentiate a loss.
     """
-    generator = torch.Generator().manual_seed(0)
-    zeros = [p.data for p in model.parameters() if p.dtype in DTYPES and not bool(p.any())]
+    draw = torch.Generator().manual_seed(0)
+    moving = [p.data for p in model.parameters() if p.dtype in DTYPES and (p.requires_grad or not bool(p.any()))]
+    before = [(own, own.clone()) for own in moving if own.is_contiguous()]  # and no number lies where another does
     try:
-        for own in zeros:
-            own.copy_(0.02 * torch.randn(own.shape, generator=generator))
+        for own, was in before:
+            away = _AWAY * torch.randn(own.shape, generator=draw).to(own)
+            own.copy_(was * (1.0 + away) if bool(was.any()) else away)
         yield
     finally:
-        for own in zeros:
-            own.zero_()
+        for own, was in before:
+            own.copy_(was)

@@ -84,6 +84,7 @@ class PrivateGradient:
         self._clipping = clipping
         normalises = any(isinstance(part, nn.GroupNorm) for part in model.modules())
         self._lay_out = _channels_first if normalises or not self._bears_last(features) else innermost
+        self._compared(features, labels).check_loss()
         self.form, self.reason = "book-keeping", ""
         self._form: BookKeeping | Functional
         if form != "functional":

@@ -336,8 +336,8 @@ def copied(model: nn.Module, keep: Iterable[Tensor] = ()) -> nn.Module:
 
 def alias(model: nn.Module, *, training: bool | None) -> nn.Module:
     """Return a copy with the model's own parameters, in one mode or, if None, as it is."""
-    own = copied(model, keep=model.parameters())
-    for part in own.modules():
+    own, users = copied(model, keep=model.parameters()), set(model.modules())
+    for part in set(own.modules()) - users:  # a part that is its own copy stays as it is
         part.training = part.training if training is None else training
     return own
 
