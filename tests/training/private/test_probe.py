@@ -401,3 +401,44 @@ def test_the_converter_keeps_scale_and_shift(channels: int, groups: int) -> None
     assert norm.num_groups == groups
     assert norm.weight.tolist() == [3.0] * channels
     assert isinstance(model[0][0], nn.BatchNorm2d)  # type: ignore[index]  # the model itself stays
+
+
+class Rounding(nn.Module):
+    """Two layers in half precision, in which a share of the batch's mean may be mixed."""
+
+    def __init__(self, kind: torch.dtype, share: float, *, casts: bool) -> None:
+        super().__init__()
+        self.first, self.out, self.share = nn.Linear(4, 32), nn.Linear(32, 2), share
+        self.kind, self.casts = kind, casts
+        if not casts:
+            self.to(kind)
+
+    def forward(self, value: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=self.kind, enabled=self.casts):
+            hidden = torch.relu(self.first(value if self.casts else value.to(self.first.weight.dtype)))
+            output: Tensor = self.out(hidden + self.share * hidden.mean(0))
+        return output
+
+
+@pytest.mark.parametrize("casts", [False, True], ids=["parameters", "autocast"])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_rounding_in_half_precision_is_no_mixture(kind: torch.dtype, casts: bool) -> None:
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(outputs.float(), labels)
+
+    torch.manual_seed(0)
+    probe(Rounding(kind, 0.0, casts=casts), loss=loss)
+    for share in (1.0, 0.01):
+        with pytest.raises(ConfigError, match="mixes the examples"):
+            probe(Rounding(kind, share, casts=casts), loss=loss)
+
+
+def test_rounding_that_can_not_be_told_from_a_mixture_is_taken_for_one() -> None:
+    class Single(Rounding):
+        def forward(self, value: Tensor) -> Tensor:
+            assert self.first.weight.dtype == self.kind  # so that nothing can be computed in double precision
+            return super().forward(value)
+
+    torch.manual_seed(0)
+    with pytest.raises(ConfigError, match="mixes the examples"):
+        probe(Single(torch.bfloat16, 0.0, casts=False))

@@ -18,14 +18,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from tacit.errors import ConfigError
 from tacit.training.parameters import leaves, reaches_past
 from tacit.training.private.book_keeping import OUTSIDE, BookKeeping, NoRule
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
-from tacit.training.private.probe import alias, copied, in_full_precision, seeded
+from tacit.training.private.probe import alias, in_double, in_full_precision, seeded
 from tacit.training.settings import Loss
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -87,33 +86,17 @@ class Comparison:
 
 
 def _in_double(few: _Few, compare: Callable[[_Few], bool]) -> bool:
-    """Return what a comparison finds in double precision; of a model that can't be computed in it what it has found.
-
-    The loss is that of single precision: it may hold numbers of its own.
-    """
-    features = few.features.double() if few.features.is_floating_point() else few.features
-
-    def loss(outputs: Any, labels: Tensor) -> Tensor:
-        return few.loss(
-            tree_map_only(Tensor, lambda own: own.float() if own.is_floating_point() else own, outputs), labels
-        )
-
-    own = copied(few.model)
-    if _memory(own) & _memory(few.model):  # it shares parts with its copies, and they would not be what they were
+    """Return what a comparison finds in double precision; of a model that can't be computed in it what it has found."""
+    wide = in_double(few.model, few.loss, few.features)
+    if wide is None:
         return False
+    model, loss, features = wide
     try:
-        return compare(_Few(own.double(), loss, features, few.labels, few.lay_out))
+        return compare(_Few(model, loss, features, few.labels, few.lay_out))
     except NoRule:
         raise
     except Exception:  # it has numbers of its own in single precision, or asks for them
         return False
-
-
-def _memory(model: nn.Module) -> set[int]:
-    """Return what tells whether two models share parts or numbers."""
-    tensors = (*model.parameters(), *model.buffers())
-    held = {own.untyped_storage().data_ptr() for own in tensors if own.layout == torch.strided and own.numel()}
-    return held | {id(own) for own in (*model.modules(), *tensors)}
 
 
 class _PastError(Exception):

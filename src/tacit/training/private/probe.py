@@ -13,7 +13,8 @@ some of the examples for others. With :math:`x` and :math:`y` two halves of a ba
 It computes in full float32 precision (:func:`in_full_precision`): tensor cores cut off what they add up, by more than
 a mixture may be. A model that draws random numbers is tried with several seeds. What the probe can't see: a mixture
 that comes for other values, other batch sizes or later steps only, or in fewer than about one pass in eight; and data
-that are kept outside of the model and change no output.
+that are kept outside of the model and change no output. Models in half precision, by their parameters or by autocast,
+round by more than a mixture may be: what is no more than that is looked for again in double precision.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tacit.errors import ConfigError
 from tacit.randomness import borrowed_generators
@@ -38,11 +39,16 @@ _TORCHS_OWN = set(vars(nn.Module())) - {"_buffers"}
 _DEEPEST = 6  # how far into a model's own values state is looked for
 _SEEDS = 8
 _CALM = 1e3
+_NEAR = 0.05  # as far as half precision may be away
 _MIXES = (
     "mixes the examples of a batch: what is computed of an example changes with the others beside it, so that clipping "
     "each example's gradient bounds nothing. Use layers and losses that treat each example by itself, such as "
     "nn.GroupNorm or nn.LayerNorm for normalisation."
 )
+
+
+class _NearError(ConfigError):
+    """What the probe has found may be the rounding of half precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +80,46 @@ def check_examples_apart(model: nn.Module, loss: Loss, features: Tensor, labels:
         labels: theirs.
     """
     with in_full_precision():
+        try:
+            _check(model, loss, *_two_batches(features, labels))
+        except _NearError:
+            wide = in_double(model, loss, features)
+            if wide is None or not _is_apart(*wide, labels):
+                raise
+
+
+def _is_apart(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> bool:
+    """Return whether the probe finds nothing in double precision; of a model that can't be computed in it, no."""
+    try:
         _check(model, loss, *_two_batches(features, labels))
+    except Exception:  # it has numbers of its own in single precision, or asks for them
+        return False
+    return True
+
+
+def in_double(model: nn.Module, loss: Loss, features: Tensor) -> tuple[nn.Module, Loss, Tensor] | None:
+    """Return a copy of a model in double precision, with loss and features; None where it shares parts with copies.
+
+    The loss is that of single precision: it may hold numbers of its own.
+    """
+    own = copied(model)
+    if _memory(own) & _memory(model):  # they would not be what they were
+        return None
+
+    def single(value: Tensor) -> Tensor:
+        return value.float() if value.is_floating_point() else value
+
+    def narrow(outputs: Any, labels: Tensor) -> Tensor:
+        return loss(tree_map_only(Tensor, single, outputs), labels)
+
+    return own.double(), narrow, features.double() if features.is_floating_point() else features
+
+
+def _memory(model: nn.Module) -> set[int]:
+    """Return what tells whether two models share parts or numbers."""
+    tensors = (*model.parameters(), *model.buffers())
+    held = {own.untyped_storage().data_ptr() for own in tensors if own.layout == torch.strided and own.numel()}
+    return held | {id(own) for own in (*model.modules(), *tensors)}
 
 
 @contextmanager
@@ -193,11 +238,15 @@ def _check_rows(model: nn.Module, loss: Loss, batch: _Batch, other: _Batch) -> N
             exchanged = run(examples, seed)
             gradients.append(exchanged.gradient)
             if not _rows_alike(whole.rows, exchanged.rows, stays):
-                raise ConfigError(f"{_culprit(model, batch, examples, stays, seed)} {_MIXES}")
+                near = _rows_alike(whole.rows, exchanged.rows, stays, share=_NEAR)
+                raise _error(near)(f"{_culprit(model, batch, examples, stays, seed)} {_MIXES}")
         known = torch.stack(gradients).isfinite().all(0)
         mixture = (gradients[0] + gradients[1] - gradients[2] - gradients[3])[known]
-        if float(mixture.norm()) > 1e-4 * max(float(gradient[known].norm()) for gradient in gradients):
-            raise ConfigError(f"The backward pass of the model ({type(model).__name__}) or of its loss {_MIXES}")
+        size, most = float(mixture.norm()), max(float(gradient[known].norm()) for gradient in gradients)
+        if size > 1e-4 * most:
+            raise _error(size <= _NEAR * most)(
+                f"The backward pass of the model ({type(model).__name__}) or of its loss {_MIXES}"
+            )
 
 
 def _check_alone(model: nn.Module, batch: _Batch) -> None:
@@ -207,8 +256,13 @@ def _check_alone(model: nn.Module, batch: _Batch) -> None:
         alone = _outputs(model, batch.features[:1], 0)
     if not _close(values[0], values[1], 1e-3):
         return
-    if not _close([value[:1] for value in values[0]], alone, 1e-3):
-        raise ConfigError(f"The model ({type(model).__name__}) {_MIXES}")
+    first = [value[:1] for value in values[0]]
+    if not _close(first, alone, 1e-3):
+        raise _error(_close(first, alone, _NEAR))(f"The model ({type(model).__name__}) {_MIXES}")
+
+
+def _error(near: bool) -> type[ConfigError]:
+    return _NearError if near else ConfigError
 
 
 def _run(model: nn.Module, loss: Loss, batch: _Batch, *, seed: int) -> _Pass:
@@ -277,8 +331,8 @@ def _alike(one: _Pass, other: _Pass) -> bool:
     return _close(one.rows, other.rows, 1e-4)
 
 
-def _rows_alike(one: list[Tensor], other: list[Tensor], rows: Tensor) -> bool:
-    return _close([value[rows] for value in one], [value[rows] for value in other], 1e-4)
+def _rows_alike(one: list[Tensor], other: list[Tensor], rows: Tensor, share: float = 1e-4) -> bool:
+    return _close([value[rows] for value in one], [value[rows] for value in other], share)
 
 
 def _close(one: list[Tensor], other: list[Tensor], share: float) -> bool:
