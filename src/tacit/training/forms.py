@@ -564,7 +564,7 @@ class _Choice:
 
     def _cost(self, module: nn.Module) -> Cost:
         """Return the cost of one step's forward pass."""
-        return cost_of(copy.deepcopy(module), self._batch)
+        return cost_of(copy.deepcopy(module).to(self._device), self._batch)
 
     @property
     def _batch(self) -> torch.Tensor:
