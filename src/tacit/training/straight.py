@@ -19,6 +19,7 @@ same wherever it is stopped and resumed, so such a program is made before the fi
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 import threading
@@ -36,6 +37,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tacit.training.narrow import narrowed
 from tacit.training.native.steps import NativeSteps, native_steps
 from tacit.training.parameters import hooked
+from tacit.training.simpler import simplify
 from tacit.training.state import state_of
 
 Given = tuple[Tensor | None, ...]
@@ -203,7 +205,10 @@ class StraightStep:
         native = native_steps(less or graph, present) if begins and descends else None
         if begins and less is None and native is None:
             return None  # what gives the same numbers, bit for bit, has time
-        program = compiled(less or graph, descends=descends, native=native)
+        whole = less or graph
+        shorter = fx.GraphModule(whole, copy.deepcopy(whole.graph))  # native calls are told by the whole
+        simplify(shorter, present)
+        program = compiled(shorter, descends=descends, native=native)
         agree = _close if less is not None else _same
         plain, found = followed(*computed), program.run(run)
         pairs = zip((*found, *run), (*plain, *computed), strict=True)
@@ -333,7 +338,8 @@ class Program:
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Return what the step computes."""
         # Without its optimiser TorchScript computes what is written, and nothing is compiled after some calls.
-        with torch.no_grad(), optimized_execution(False):
+        # Nothing that comes back is differentiated, and without autograd's books operations begin sooner.
+        with torch.inference_mode(), optimized_execution(False):
             found: list[Tensor] = self._unit.step(*given, *self._constants)
             return found
 
@@ -341,7 +347,6 @@ class Program:
         """Take many steps: see :meth:`StraightStep.descent`."""
         if self.descend_natively(parameters, *given):
             return
-        # Nothing comes back that autograd might be asked about, and without its books operations begin sooner.
         with torch.inference_mode(), optimized_execution(False):
             self._unit.descend([own.detach() for own in parameters], list(beside), *given, self._constants)
 

@@ -125,6 +125,26 @@ def in_rows(values: Tensor) -> bool:
     return values.is_contiguous() or (len(values) > 0 and values[0].is_contiguous())
 
 
+def vector_of(parts: Sequence[Tensor]) -> Tensor | None:
+    """Return the vector that was :func:`unflattened` into parts; None where they are no parts of one on a CPU.
+
+    >>> total = torch.arange(6.0)
+    >>> vector_of(unflattened(total, [torch.empty(2, 2), torch.empty(2)])) is total
+    True
+    >>> vector_of([torch.ones(2), torch.ones(2)]) is vector_of([total[:2], total[4:]]) is None
+    True
+    """
+    total = parts[0]._base
+    if total is None or total.dim() != 1 or not total.is_cpu:
+        return None
+    at, size = total.data_ptr(), total.element_size()
+    for part in parts:
+        if part._base is not total or part.data_ptr() != at or not part.is_contiguous():
+            return None
+        at += size * part.numel()
+    return total if at == total.data_ptr() + size * len(total) else None
+
+
 def unflattened(total: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Return the parts of a vector, in the shapes of other tensors: views, by one call."""
     parts = torch._C._nn.unflatten_dense_tensors(total, list(like))

@@ -32,7 +32,7 @@ from tacit.randomness import Randomness
 from tacit.training import cpu
 from tacit.training.optimizers import Sgd
 from tacit.training.private.gradient import PrivateGradient
-from tacit.training.private.joint import unflattened
+from tacit.training.private.joint import unflattened, vector_of
 
 _ahead = ThreadPoolExecutor(1, "tacit-noise")  # draws noise while a GPU computes
 _COPIED = 1 << 20  # numbers of noise that go to a GPU at a time
@@ -150,8 +150,9 @@ class PrivateSteps:
         whole = self.batches.expected == self.batches.examples  # every step sees all: nothing to gather
         before = self._of_step(batch.step)
         losses = []
-        places: list[Tensor] | None = None
-        parts = torch.split(rows, self._micro_batch or self._gradient.at_once(len(rows)))
+        total: Tensor | None = None
+        at_once = self._micro_batch or self._gradient.at_once(len(rows))
+        parts = [rows] if len(rows) <= at_once else torch.split(rows, at_once)
         for number, part in enumerate(parts):
             self._before_part(batch.step, number)
             everything = whole and len(part) == len(self._labels)
@@ -159,13 +160,15 @@ class PrivateSteps:
             labels = self._labels if everything else self._labels.index_select(0, part)
             sums, each = self._gradient.sums(features, labels)
             losses.append(each)
-            if places is not None:
-                torch._foreach_add_(places, sums)
+            if total is not None:
+                torch._foreach_add_(unflattened(total, self._gradient.parameters), sums)
                 continue
             # An empty batch has a part too, of no example. What the passes through the model took is free again.
-            total = self._empty()
-            places = unflattened(total, self._gradient.parameters)
-            torch._foreach_copy_(places, sums)
+            total = vector_of(sums)
+            if total is None:
+                total = self._empty()
+                torch._foreach_copy_(unflattened(total, self._gradient.parameters), sums)
+        assert total is not None  # there is always a part
         if before is None:
             self._held, self._room = (batch.step, total), None
         else:
