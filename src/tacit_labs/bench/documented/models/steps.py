@@ -35,6 +35,7 @@ from tacit_labs.bench.documented.models.zoo import Entry
 Step = Callable[[], object]
 _RATE, _CLIP, _NOISE = 0.05, 1.0, 1.1
 _MODES = ("hooks", "functorch", "ghost")
+_SHORT, _MORE = 0.01, 10  # steps of less than so many seconds are repeated so many times as often
 _STEPS, _BEFORE = 4, 72  # until a graph is captured and replayed, and until a program is made of a tiny model's step
 
 
@@ -67,7 +68,8 @@ def measure(entry: Entry, device: torch.device, *, batch: int, repeats: int) -> 
                 # It may not be installed, or not know the model; the others still count.
                 missing[name] = (str(error) or type(error).__name__).splitlines()[0][:120]
         best: dict[str, float] = {}
-        for _ in range(repeats):
+        short = _seconds(steps["plain"], device) < _SHORT
+        for _ in range(_MORE * repeats if short else repeats):
             for name, step in steps.items():
                 taken = 1e3 * _seconds(step, device)
                 best[name] = min(best.get(name, taken), taken)
