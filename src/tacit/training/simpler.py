@@ -34,12 +34,27 @@ def simplify(module: fx.GraphModule, example: Sequence[Tensor]) -> None:
     seen = _Seen(module)
     with torch.no_grad():
         seen.run(*(part.detach().clone() for part in example))
-    results = set(module.graph.output_node().all_input_nodes)
+    results = _behind(module.graph.output_node().all_input_nodes)
     _keep_known(module, nodes, seen.values, results)
     _join(nodes, results)
     _leave_sums(module, nodes, seen.values, results)
     module.graph.eliminate_dead_code()
     module.recompile()
+
+
+def _behind(results: Sequence[fx.Node]) -> set[fx.Node]:
+    """Return results, and what they are views of."""
+    waiting, found = list(results), set[fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found.add(node)
+        target: Any = node.target
+        called = node.op == "call_function"
+        if called and (target is operator.getitem or any(own.alias_info for own in target._schema.returns)):
+            waiting += node.all_input_nodes
+    return found
 
 
 class _Seen(fx.Interpreter):
@@ -85,7 +100,7 @@ def _keep_known(
 
 
 def _join(nodes: Sequence[fx.Node], results: set[fx.Node]) -> None:
-    """Compute once what is computed twice; results keep tensors of their own."""
+    """Compute once what is computed twice; results keep memory of their own."""
     first: dict[str, fx.Node] = {}
     for node in nodes:
         if node in results or not _is_fixed(node):
@@ -98,23 +113,20 @@ def _join(nodes: Sequence[fx.Node], results: set[fx.Node]) -> None:
 def _leave_sums(
     module: fx.GraphModule, nodes: Sequence[fx.Node], values: dict[fx.Node, Any], results: set[fx.Node]
 ) -> None:
-    """Leave out sums over axes of length one, where what they are taken of lies in memory as their result does."""
+    """Add zero in the place of sums over axes of length one, which is what they do: a zero has no sign afterwards."""
     for node in nodes:
         if node.target is not _ATEN.sum.dim_IntList or node.kwargs or node in results:
             continue
         given: Any = node.args
         of, axes, *keeps = given
         before, after = values[of], values[node]
-        if of.op != "call_function" or not axes or any(before.shape[axis] != 1 for axis in axes):
+        if not (before.dim() and axes and before.is_floating_point()) or any(before.shape[axis] != 1 for axis in axes):
             continue
         if before.dtype != after.dtype or _lies(before) != _lies(after):
             continue
-        same = of
-        if not (keeps and keeps[0]):
-            with module.graph.inserting_before(node):
-                same = module.graph.call_function(_ATEN.squeeze.dims, (of, axes))
-            values[same] = before.squeeze(tuple(axes))
-        node.replace_all_uses_with(same)
+        with module.graph.inserting_before(node):
+            own = of if keeps and keeps[0] else module.graph.call_function(_ATEN.squeeze.dims, (of, axes))
+            node.replace_all_uses_with(module.graph.call_function(_ATEN.add.Scalar, (own, 0.0)))
 
 
 def _lies(tensor: Tensor) -> list[tuple[int, int]]:

@@ -221,7 +221,7 @@ class StraightStep:
 
 
 def _same(ours: Tensor, plain: Tensor) -> bool:
-    return bool(((ours == plain) | (ours.isnan() & plain.isnan())).all())
+    return bool((((ours == plain) & (ours.signbit() == plain.signbit())) | (ours.isnan() & plain.isnan())).all())
 
 
 def _close(ours: Tensor, plain: Tensor, of: Tensor | None = None) -> bool:

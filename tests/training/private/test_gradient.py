@@ -1059,6 +1059,66 @@ def test_a_hook_with_a_closure_is_no_gradient_of_a_copy() -> None:
         PrivateGradient(model=model, loss=cross_entropy, clipping=Clipping(bound=1.0), example=few, form="book-keeping")
 
 
+class Unit(nn.Module):
+    """Rows of a weight of length one, beyond which there is no number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, CLASSES)
+        with torch.no_grad():
+            self.layer.weight.copy_(F.normalize(self.layer.weight, dim=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x) * torch.sqrt(1.001 - self.layer.weight.square().sum(1))
+        return output
+
+
+class Flagged(nn.Module):
+    """Asks a parameter what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.share = nn.Linear(6, CLASSES), nn.Parameter(torch.ones(3))
+        self.flag = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if float(self.flag.detach()) not in (0.0, 1.0):
+            raise ValueError("a flag is 0 or 1")
+        if float(self.share.detach().max()) > 1.0:
+            raise ValueError("a share is at most 1")
+        output: Tensor = self.layer(x) * self.share.mean()
+        return output
+
+
+@pytest.mark.parametrize("make", [Unit, Flagged])
+def test_what_has_no_numbers_a_little_away_is_compared_where_it_is(make: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model, features, labels = make(), torch.randn(6, 6), torch.arange(6) % CLASSES
+    assert gradient(model, features, labels).form == "functional"
+
+
+def test_a_loss_may_listen_to_gradients_and_write_to_outputs() -> None:
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            assert outputs.requires_grad
+            outputs.register_hook(lambda pulled: pulled.clamp(-0.1, 0.1))  # type: ignore[no-untyped-call]  # torch's
+        return cross_entropy(outputs.mul_(2.0), labels)
+
+    model, features, labels = nn.Linear(6, CLASSES), torch.randn(6, 6), torch.arange(6) % CLASSES
+    PrivateGradient(model=model, loss=loss, clipping=Clipping(bound=1.0), example=(features, labels))
+
+
+@pytest.mark.usefixtures("soon")
+def test_losses_of_a_program_may_be_written_to() -> None:
+    model, features, labels = CASES["linear"].build()
+    asked = gradient(model, features, labels)
+    for _ in range(4):
+        losses = asked.sums(features, labels)[1]
+        losses.add_(1.0)
+        (torch.ones((), requires_grad=True) * losses).sum().backward()  # type: ignore[no-untyped-call]  # torch's
+    assert graphs(asked) == 1
+
+
 class Itself(nn.Module):
     """A frozen part that all copies share."""
 

@@ -442,3 +442,20 @@ def test_rounding_that_can_not_be_told_from_a_mixture_is_taken_for_one() -> None
     torch.manual_seed(0)
     with pytest.raises(ConfigError, match="mixes the examples"):
         probe(Single(torch.bfloat16, 0.0, casts=False))
+
+
+@pytest.mark.parametrize("casts", [False, True], ids=["parameters", "autocast"])
+def test_a_mixture_that_half_precision_alone_has_is_seen_in_what_stays(casts: bool) -> None:
+    class Quantised(Rounding):
+        def forward(self, value: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=self.kind, enabled=self.casts):
+                hidden = self.first(value if self.casts else value.to(self.first.weight.dtype)).tanh()
+                if hidden.dtype == self.kind:  # by the largest of the batch
+                    step = hidden.detach().abs().amax() / 127
+                    hidden = hidden + ((hidden / step).round() * step - hidden).detach()
+                output: Tensor = self.out(hidden)
+            return output
+
+    torch.manual_seed(0)
+    with pytest.raises(ConfigError, match="mixes the examples"):
+        probe(Quantised(torch.bfloat16, 0.0, casts=casts), loss=lambda out, labels: cross_entropy(out.float(), labels))

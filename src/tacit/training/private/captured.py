@@ -226,7 +226,10 @@ class _Programs:
                     return None
                 self._straight.make()
         passed = self._straight(features, labels)
-        return None if passed is None else self._form.summed(passed, real)[:2]
+        if passed is None:
+            return None
+        sums, losses, _ = self._form.summed(passed, real)
+        return sums, losses.clone()  # one that may be written to, which is not so of what a program computes
 
     def _passed(self, *given: Tensor | None) -> list[Tensor]:
         features, labels = (part for part in given if part is not None)

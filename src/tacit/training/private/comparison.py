@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from tacit.errors import ConfigError
 from tacit.training.parameters import leaves, reaches_past
@@ -31,7 +32,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _OTHERWISE = "a map over examples computes something else"
 _WIDE = Clipping(bound=1e150)  # clips nothing
 _NEAR, _NEAR_OF_ALL = 0.05, 0.01  # of a gradient's norm, and of that of all: what rectifiers do that rounding decides
-_AWAY = 0.02  # how far parameters are moved, as a share of each number; of those that are all zeros, numbers
+_AWAY = 0.02  # how far parameters are moved, as a share of each number; the size of those that are all zeros
 
 
 class Comparison:
@@ -70,8 +71,8 @@ class Comparison:
         with seeded(own.labels.device, 0):
             with torch.no_grad():
                 outputs = alias(own.model, training=None)(own.features.clone())
-            with torch.enable_grad():
-                losses = own.loss(outputs, own.labels.clone())
+            with torch.enable_grad():  # a loss may listen to gradients, and write to what it is given
+                losses = own.loss(tree_map_only(Tensor, _begun, outputs), own.labels.clone())
         if any(id(leaf) in trained for leaf in leaves(losses)):
             raise ConfigError(
                 "The loss depends on parameters of the model by itself, and not through the outputs alone: what comes "
@@ -80,9 +81,31 @@ class Comparison:
             )
 
     def _check(self, compare: Callable[[_Few], bool]) -> None:
-        with in_full_precision(), _moved(self._own.model):
-            if not compare(self._own) and not _in_double(self._own, compare):
+        """Compare a little away from where the parameters are, and where they are if that can't tell all.
+
+        There may be nothing finite away from there, or a model may refuse such parameters.
+        """
+        for away in (_AWAY, 0.0):
+            with in_full_precision(), _moved(self._own.model, away):
+                self._own.untold = False
+                try:
+                    equal = compare(self._own) or _in_double(self._own, compare)
+                except NoRule:
+                    raise
+                except Exception:
+                    if not away:
+                        raise
+                    continue
+            if not equal:
                 raise NoRule(OUTSIDE if compare is _Few.check_book_keeping else _OTHERWISE)
+            if not self._own.untold:
+                return
+
+
+def _begun(output: Tensor) -> Tensor:
+    """Return an output that begins a graph of its own."""
+    own = output.detach()
+    return own.requires_grad_().clone() if own.is_floating_point() else own.clone()
 
 
 def _in_double(few: _Few, compare: Callable[[_Few], bool]) -> bool:
@@ -115,6 +138,7 @@ class _Few:
     ) -> None:
         self.model, self.loss, self.features, self.labels, self.lay_out = model, loss, features, labels, lay_out
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self.untold = False  # whether gradients were not finite, and told nothing
         self._wide = any(p.dtype == torch.float64 for p in self._parameters)
 
     def check_book_keeping(self) -> bool:
@@ -142,6 +166,8 @@ class _Few:
             alone[i] = torch.stack([gradient.square().sum() for gradient in right]).sum().sqrt()
             if alone[i].isfinite():
                 equal &= self._equal(found, right, OUTSIDE)
+            else:
+                self.untold = True
         known = alone.isfinite()
         if training is False and known.any():  # in another mode a batch may draw other numbers than its examples
             norms, alone = norms[known], alone[known]
@@ -177,6 +203,9 @@ class _Few:
         """Compare a map's sum in evaluation mode, where mostly nothing is drawn."""
         mapped = Functional(alias(self.model, training=False), self.loss, _WIDE)
         found, once, again = (self._summed(run, seed) for run, seed in ((mapped, 0), (None, 0), (None, 1)))
+        if not all(bool(own.isfinite().all()) for own in once):
+            self.untold = True
+            return True
         return not _close(once, again, self._parameters) or self._equal(found, once, _OTHERWISE)
 
     def _summed(self, mapped: Functional | None, seed: int) -> list[Tensor]:
@@ -229,19 +258,21 @@ def _close(
 
 
 @contextmanager
-def _moved(model: nn.Module) -> Iterator[None]:
-    """While it is on, parameters that train are a little away, and others that are all zeros are small numbers.
+def _moved(model: nn.Module, share: float) -> Iterator[None]:
+    """While it is on, parameters that train are away by a share of theirs; such that are all zeros are small numbers.
 
     They are as they were afterwards, and autograd, which counts what is written, takes no note of it: somebody may
     still differentiate a loss.
     """
     draw = torch.Generator().manual_seed(0)
-    moving = [p.data for p in model.parameters() if p.dtype in DTYPES and (p.requires_grad or not bool(p.any()))]
-    before = [(own, own.clone()) for own in moving if own.is_contiguous()]  # and no number lies where another does
+    moving = [p.data for p in model.parameters() if p.dtype in DTYPES and p.requires_grad]
+    before = [  # no number of theirs lies where another does
+        (own, own.clone()) for own in moving if own.is_contiguous() and (share or not bool(own.any()))
+    ]
     try:
         for own, was in before:
-            away = _AWAY * torch.randn(own.shape, generator=draw).to(own)
-            own.copy_(was * (1.0 + away) if bool(was.any()) else away)
+            away = torch.randn(own.shape, generator=draw).to(own)
+            own.copy_(was * (1.0 + share * away) if bool(was.any()) else _AWAY * away)
         yield
     finally:
         for own, was in before:
