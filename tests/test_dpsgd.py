@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import tacit
 from tacit.accounting import accountant
@@ -266,3 +266,29 @@ def test_a_frozen_weight_that_passes_write_to_ends_the_training() -> None:
     with pytest.raises(ConfigError, match=r"'base\.weight' is frozen, and training changed it"):
         training.fit(steps=3)
     assert training.steps_taken == 1
+
+
+@pytest.mark.parametrize("casts", [False, True], ids=["parameters", "autocast"])
+def test_models_in_half_precision(casts: bool) -> None:
+    """They cast what they are given, and so they do where the trial computes them in double precision."""
+
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+            if not casts:
+                self.layers.bfloat16()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=casts):
+                output: Tensor = self.layers(x if casts else x.to(torch.bfloat16))
+            return output
+
+    torch.manual_seed(0)
+    model, data = Half(), (torch.randn(32, 4), torch.arange(32) % 2)
+    kinds = [own.dtype for own in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    private = make_private(model, optimizer, data, noise_multiplier=1.0, batch_size=8)
+    private.fit(steps=2)
+    assert private.form == "book-keeping"
+    assert [own.dtype for own in model.parameters()] == kinds

@@ -355,6 +355,12 @@ def test_native_noise_refuses_what_it_can_not_fill() -> None:
         _native().on_grid(np.empty(3), 1.0, 1.0, False, 1.0, np.empty(4, np.float32), 1)
     with pytest.raises(ValueError, match="contiguous"):
         _native().normal(np.empty((4, 4))[:, :2])
+    with pytest.raises(ValueError, match="kind d, got f"):
+        _native().normal(np.empty(4, np.float32))
+    with pytest.raises(ValueError, match="kind d, got l"):
+        _native().on_grid(np.empty(4, np.int64), 1.0, 1.0, False, 1.0, None, 1)
+    with pytest.raises(ValueError, match="kind f, got d"):
+        _native().on_grid(np.empty(4), 1.0, 1.0, False, 1.0, np.empty(2), 1)
     for bits, numbers in ((4, 3), (6, 2), (1710, 2050)):
         with pytest.raises(ValueError, match="five words for six"):
             _native().of_bits(np.zeros(bits, np.uint64), np.empty(numbers))

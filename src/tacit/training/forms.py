@@ -51,6 +51,7 @@ from tacit.training.parameters import (
     CHANGES,
     Parameters,
     hooked_backwards,
+    in_one_piece,
 )
 from tacit.training.private.probe import calm, in_full_precision
 from tacit.training.program import Convolution, NoProgram, Program, check_alike, drops_anew, graph_of, trace
@@ -365,7 +366,7 @@ class _Choice:
 
     def _loop(self, straight: StraightStep | None) -> LoopTrainer:
         return LoopTrainer(
-            module=copy.deepcopy(self._module).to(self._device),  # recurrent layers' weights in one piece, for cuDNN
+            module=in_one_piece(self._module),
             layout=self._own_layout,
             settings=self._settings,
             loss=self._loss,
@@ -564,7 +565,7 @@ class _Choice:
 
     def _cost(self, module: nn.Module) -> Cost:
         """Return the cost of one step's forward pass."""
-        return cost_of(copy.deepcopy(module).to(self._device), self._batch)
+        return cost_of(in_one_piece(module), self._batch)
 
     @property
     def _batch(self) -> torch.Tensor:

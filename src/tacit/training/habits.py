@@ -6,7 +6,6 @@ numbers that are put back; where a trial fails, the answer is the one that leave
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from tacit.training.cost import Met
 from tacit.training.cpu import innermost
 from tacit.training.dropout import watched_generators
 from tacit.training.native.attention import Natively
-from tacit.training.parameters import CHANGES, REACHES_PAST, attributes_of, reads
+from tacit.training.parameters import CHANGES, REACHES_PAST, attributes_of, in_one_piece, reads
 from tacit.training.private.probe import calm, in_full_precision
 from tacit.training.program import alike
 from tacit.training.settings import Loss, is_apart
@@ -61,7 +60,7 @@ def of_loss(loss: Loss, module: nn.Module, features: Tensor, labels: Tensor) -> 
     try:
         labels = calm(labels[_unlike(labels)])
         with torch.no_grad(), watched_generators(device):
-            shape = (len(labels), *_copied(module)(calm(features[:2])).shape[1:])
+            shape = (len(labels), *in_one_piece(module)(calm(features[:2])).shape[1:])
         for outputs in (
             torch.rand(shape, device=device, generator=draw),
             _LOGITS * torch.randn(shape, device=device, generator=draw),
@@ -149,7 +148,7 @@ def computes(module: nn.Module, features: Tensor) -> bool:
     """Return whether a training pass of a model comes to an end."""
     try:
         with torch.no_grad(), watched_generators(features.device):
-            _copied(module)(features)
+            in_one_piece(module)(features)
     except Exception:
         return False
     return True
@@ -157,7 +156,7 @@ def computes(module: nn.Module, features: Tensor) -> bool:
 
 def draws(module: nn.Module, features: Tensor) -> bool:
     """Return whether a training pass of a model draws random numbers."""
-    own = _copied(module)
+    own = in_one_piece(module)
     with torch.no_grad(), watched_generators(features.device) as drawn:
         try:
             own(features)
@@ -177,7 +176,7 @@ def keeps(module: nn.Module, batch: Tensor) -> bool:
         buffers = [(part.training, *((n, b is None) for n, b in part._buffers.items())) for part in own.modules()]
         return [*state_of(*attributes_of(own).values()), buffers]
 
-    own = _copied(module)
+    own = in_one_piece(module)
     before, trained = held(), _trained(own)
     with watched_generators(batch.device):
         for some in (batch, batch, batch[:2], batch[:1]):
@@ -195,7 +194,7 @@ def keeps(module: nn.Module, batch: Tensor) -> bool:
 
 def attends(module: nn.Module, batch: Tensor) -> bool:
     """Return whether native kernels can compute attention in a model."""
-    own = _copied(module)
+    own = in_one_piece(module)
     try:  # with gradients, as it trains: a mask that learns is not native, and there may be a view that doesn't fit
         with Natively() as mode:
             outputs = own(batch)
@@ -207,7 +206,7 @@ def attends(module: nn.Module, batch: Tensor) -> bool:
 
 def bears_innermost(module: nn.Module, batches: Sequence[Tensor]) -> bool:
     """Return whether a model computes the same of images whose channels lie innermost on a CPU, and faster."""
-    own, draw = _copied(module), torch.Generator().manual_seed(0)
+    own, draw = in_one_piece(module), torch.Generator().manual_seed(0)
     trained = _trained(own)
     with torch.no_grad():
         for part in trained:  # what begins with zeros hides what it is given
@@ -253,7 +252,7 @@ def why_unmapped(
     keys = torch.zeros_like(rows[:, 0])
     try:
         with torch.no_grad(), Met() as met:  # type: ignore[no-untyped-call]  # torch gives it no types
-            _copied(module)(features.clone())
+            in_one_piece(module)(features.clone())
         trainer.step(state, few, rows, None, keys, 0.0)
         with Unhooked():
             network.outputs(state.parameters, features[rows], keys)
@@ -347,13 +346,6 @@ def _near(ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None], share:
     most = max(map(float, norms[1:]), default=0.0)
     pairs = enumerate(zip(away, norms, strict=True))
     return all(float(gap) <= share * (float(norm) + (0.1 * most if number else 0.0)) for number, (gap, norm) in pairs)
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    """Return a copy in which recurrent layers hold their weights in one piece, as cuDNN asks for."""
-    held = next((own for own in (*module.parameters(), *module.buffers())), None)
-    own = copy.deepcopy(module)
-    return own if held is None else own.to(held.device)
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:

@@ -10,6 +10,7 @@ attention do: they are constants.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -288,6 +289,13 @@ def reaches_past(outputs: Tensor, given: Iterable[Tensor]) -> bool:
     """
     known = {id(own) for own in given}
     return any(id(leaf) not in known for leaf in leaves(outputs))
+
+
+def in_one_piece(module: nn.Module) -> nn.Module:
+    """Return a copy in which recurrent layers hold their weights in one piece, as cuDNN asks for."""
+    held = next((own for own in (*module.parameters(), *module.buffers())), None)
+    own = copy.deepcopy(module)
+    return own if held is None else own.to(held.device)
 
 
 def hooked(parts: Sequence[nn.Module]) -> bool:

@@ -25,7 +25,7 @@ from tacit.training.parameters import leaves, reaches_past
 from tacit.training.private.book_keeping import OUTSIDE, BookKeeping, NoRule
 from tacit.training.private.clipping import Clipping
 from tacit.training.private.functional import Functional
-from tacit.training.private.probe import alias, in_double, in_full_precision, seeded
+from tacit.training.private.probe import Widened, alias, in_double, in_full_precision, seeded
 from tacit.training.settings import Loss
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -115,7 +115,8 @@ def _in_double(few: _Few, compare: Callable[[_Few], bool]) -> bool:
         return False
     model, loss, features = wide
     try:
-        return compare(_Few(model, loss, features, few.labels, few.lay_out))
+        with Widened():
+            return compare(_Few(model, loss, features, few.labels, few.lay_out))
     except NoRule:
         raise
     except Exception:  # it has numbers of its own in single precision, or asks for them

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tacit.errors import ConfigError
@@ -40,6 +41,7 @@ _TORCHS_OWN = set(vars(nn.Module())) - {"_buffers"}
 _DEEPEST = 6  # how far into a model's own values state is looked for
 _SEEDS = 8
 _CALM = 1e3
+_NARROWS, _NARROW = {"float", "half", "bfloat16"}, {torch.float32, torch.float16, torch.bfloat16}
 _NEAR = 0.05  # as far as half precision may be away
 _MIXES = (
     "mixes the examples of a batch: what is computed of an example changes with the others beside it, so that clipping "
@@ -92,7 +94,8 @@ def check_examples_apart(model: nn.Module, loss: Loss, features: Tensor, labels:
 def _is_apart(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> bool:
     """Return whether the probe finds nothing in double precision; of a model that can't be computed in it, no."""
     try:
-        _check(model, loss, *_two_batches(features, labels))
+        with Widened():
+            _check(model, loss, *_two_batches(features, labels))
     except Exception:  # it has numbers of its own in single precision, or asks for them
         return False
     return True
@@ -101,7 +104,7 @@ def _is_apart(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) ->
 def in_double(model: nn.Module, loss: Loss, features: Tensor) -> tuple[nn.Module, Loss, Tensor] | None:
     """Return a copy of a model in double precision, with loss and features; None where it shares parts with copies.
 
-    The loss is that of single precision: it may hold numbers of its own.
+    It is to be computed with :class:`Widened`. The loss is that of single precision: it may hold numbers of its own.
     """
     own = copied(model)
     if _memory(own) & _memory(model):  # they would not be what they were
@@ -111,9 +114,26 @@ def in_double(model: nn.Module, loss: Loss, features: Tensor) -> tuple[nn.Module
         return value.float() if value.is_floating_point() else value
 
     def narrow(outputs: Any, labels: Tensor) -> Tensor:
-        return loss(tree_map_only(Tensor, single, outputs), labels)
+        with torch._C.DisableTorchFunction():
+            return loss(tree_map_only(Tensor, single, outputs), labels)
 
     return own.double(), narrow, features.double() if features.is_floating_point() else features
+
+
+class Widened(TorchFunctionMode):
+    """While it is on, who asks for single or half precision has double: a model that casts what it is given, say."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in _NARROWS:
+            return args[0].double()
+        named = {name: _wide(part) for name, part in (kwargs or {}).items()}
+        return func(*map(_wide, args), **named)
+
+
+def _wide(part: Any) -> Any:
+    return torch.float64 if isinstance(part, torch.dtype) and part in _NARROW else part
 
 
 def _memory(model: nn.Module) -> set[int]:

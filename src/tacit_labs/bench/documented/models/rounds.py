@@ -9,7 +9,6 @@ machine that others use too it says more.
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from tacit.training.batches import Holdings
 from tacit.training.cohort import Moved
 from tacit.training.forms import cohort_trainer
+from tacit.training.parameters import in_one_piece
 from tacit.training.settings import LocalTraining, cross_entropy
 from tacit.vectors import Vector
 from tacit_labs.bench.documented.models.zoo import Entry
@@ -163,8 +163,7 @@ class Loop:
     """One client after another, without Tacit."""
 
     def __init__(self, module: nn.Module, features: Tensor, labels: Tensor, cohort: Cohort) -> None:
-        own = next(module.parameters())
-        self._module = copy.deepcopy(module).to(own.device).train()  # weights in one piece again, for cuDNN
+        self._module = in_one_piece(module).train()
         self._parameters = list(self._module.parameters())
         self._start = [p.detach().clone() for p in self._parameters]
         self._features, self._labels, self._batch = features, labels, cohort.batch
