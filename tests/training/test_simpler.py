@@ -43,7 +43,10 @@ def test_views_of_results_keep_memory_of_their_own() -> None:
     def step(x: Tensor) -> list[Tensor]:
         first, *_ = torch.ones_like(x).chunk(3, 2)
         own = torch.exp(x)
-        return [torch.tanh(x).view(12), torch.tanh(x).view(3, 4), first, own, own.sum(1, keepdim=True).view(12)]
+        products = [torch.matmul(x.view(2, 2, 3), torch.ones_like(x).view(3, 4)) for _ in range(2)]
+        return [
+            torch.tanh(x).view(12), torch.tanh(x).view(3, 4), first, own, own.sum(1, keepdim=True).view(12), *products
+        ]  # fmt: skip
 
     graph, _ = simpler(step, X)
     found = [*graph(X), *graph(X)]

@@ -34,7 +34,7 @@ def simplify(module: fx.GraphModule, example: Sequence[Tensor]) -> None:
     seen = _Seen(module)
     with torch.no_grad():
         seen.run(*(part.detach().clone() for part in example))
-    results = _behind(module.graph.output_node().all_input_nodes)
+    results = _sharing(seen.values, module.graph.output_node().all_input_nodes)
     _keep_known(module, nodes, seen.values, results)
     _join(nodes, results)
     _leave_sums(module, nodes, seen.values, results)
@@ -42,19 +42,15 @@ def simplify(module: fx.GraphModule, example: Sequence[Tensor]) -> None:
     module.recompile()
 
 
-def _behind(results: Sequence[fx.Node]) -> set[fx.Node]:
-    """Return results, and what they are views of."""
-    waiting, found = list(results), set[fx.Node]()
-    while waiting:
-        node = waiting.pop()
-        if node in found:
-            continue
-        found.add(node)
-        target: Any = node.target
-        called = node.op == "call_function"
-        if called and (target is operator.getitem or any(own.alias_info for own in target._schema.returns)):
-            waiting += node.all_input_nodes
-    return found
+def _sharing(values: dict[fx.Node, Any], results: Sequence[fx.Node]) -> set[fx.Node]:
+    """Return what lies in the memory of results."""
+    memory = {place for node in results for place in _memory(values[node])}
+    return {node for node, value in values.items() if not memory.isdisjoint(_memory(value))}
+
+
+def _memory(value: Any) -> list[int]:
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return [part.untyped_storage().data_ptr() for part in parts if isinstance(part, Tensor) and part.numel()]
 
 
 class _Seen(fx.Interpreter):

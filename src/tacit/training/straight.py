@@ -221,6 +221,7 @@ class StraightStep:
 
 
 def _same(ours: Tensor, plain: Tensor) -> bool:
+    ours, plain = (torch.view_as_real(own.resolve_conj()) if own.is_complex() else own for own in (ours, plain))
     return bool((((ours == plain) & (ours.signbit() == plain.signbit())) | (ours.isnan() & plain.isnan())).all())
 
 

@@ -1216,3 +1216,101 @@ def test_a_share_of_a_weight_that_is_used_outside_its_layer_shows_beyond_roundin
     with pytest.raises(NoRule, match="outside its layer"):
         asked.check_book_keeping()
     assert gradient(model, features, labels).form == "functional"
+
+
+class Kept(nn.Module):
+    """A penalty on what has been moved since it began, in its outputs."""
+
+    def __init__(self, turn: str) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Conv2d(3, 8, 3), nn.Linear(32, CLASSES)
+        if turn == "channels innermost":
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub knows fewer
+        elif turn == "turned":
+            self.layer.weight = nn.Parameter(
+                self.layer.weight.detach().permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+            )
+        self.began = self.layer.weight.detach().clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        away = (self.layer.weight - self.began).square().sum()
+        output: Tensor = self.out(torch.relu(self.layer(x)).flatten(1)) * (1.0 + away)
+        return output
+
+
+@pytest.mark.parametrize("turn", ["", "channels innermost", "turned"])
+def test_parameters_are_moved_however_they_lie(turn: str) -> None:
+    torch.manual_seed(0)
+    model = Kept(turn)
+    assert gradient(model, torch.randn(6, 3, 4, 4), torch.arange(6) % CLASSES).form == "functional"
+
+
+class Headed(nn.Module):
+    """A head of zeros that bears no other numbers, and a weight outside its layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(5, 5), nn.Linear(5, 1)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outside = F.linear(x, self.first.weight)[:, :CLASSES] * torch.arange(float(CLASSES))
+        root = torch.sqrt(1.0 - self.head(x * 1e4).square() + 1e-6)
+        output: Tensor = root + self.first(x)[:, :CLASSES] + outside
+        return output
+
+
+class Gated(nn.Module):
+    """What a frozen gate of zeros leaves out for now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(5, 5), nn.Linear(5, CLASSES)
+        self.gate = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.out(self.first(x).tanh())
+        return output + self.gate * self.first.weight.sum() * torch.arange(float(CLASSES))
+
+
+@pytest.mark.parametrize("make", [Headed, Gated])
+def test_zeros_hide_nothing(make: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    assert gradient(make(), torch.randn(6, 5), torch.arange(6) % CLASSES).form == "functional"
+
+
+def test_what_is_finite_nowhere_is_refused() -> None:
+    class Nowhere(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sqrt(-1.0 - self.layer(x).square())
+
+    with pytest.raises(ConfigError, match="not finite, so that nothing tells"):
+        gradient(Nowhere(), torch.randn(6, 5), torch.arange(6) % CLASSES)
+
+
+def test_a_loss_may_listen_to_outputs_of_a_kind_of_their_own() -> None:
+    class Told:
+        def __init__(self, logits: Tensor) -> None:
+            self.logits = logits
+
+    class Telling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, CLASSES)
+
+        def forward(self, x: Tensor) -> Told:
+            return Told(self.layer(x))
+
+    def loss(outputs: Any, labels: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            outputs.logits.register_hook(lambda pulled: pulled.clamp(-0.1, 0.1))
+        return cross_entropy(outputs.logits, labels)
+
+    few = torch.randn(6, 5), torch.arange(6) % CLASSES
+    asked = PrivateGradient(model=Telling(), loss=loss, clipping=Clipping(bound=1.0), example=few)
+    assert asked.form == "book-keeping"

@@ -33,6 +33,7 @@ _OTHERWISE = "a map over examples computes something else"
 _WIDE = Clipping(bound=1e150)  # clips nothing
 _NEAR, _NEAR_OF_ALL = 0.05, 0.01  # of a gradient's norm, and of that of all: what rectifiers do that rounding decides
 _AWAY = 0.02  # how far parameters are moved, as a share of each number; the size of those that are all zeros
+_PLACES = (_AWAY, True), (0.0, True), (0.0, False)  # that share, and whether those that are all zeros are moved
 
 
 class Comparison:
@@ -68,11 +69,14 @@ class Comparison:
         """Raise ConfigError where the loss depends on what trains by another way than through the outputs."""
         own = self._own
         trained = {id(parameter) for parameter in own.model.parameters() if parameter.requires_grad}
-        with seeded(own.labels.device, 0):
-            with torch.no_grad():
-                outputs = alias(own.model, training=None)(own.features.clone())
-            with torch.enable_grad():  # a loss may listen to gradients, and write to what it is given
-                losses = own.loss(tree_map_only(Tensor, _begun, outputs), own.labels.clone())
+        try:
+            with seeded(own.labels.device, 0):
+                with torch.no_grad():
+                    outputs = alias(own.model, training=None)(own.features.clone())
+                with torch.enable_grad():  # a loss may listen to gradients, and write to what it is given
+                    losses = own.loss(tree_map_only(Tensor, _begun, outputs), own.labels.clone())
+        except Exception:  # it may ask for outputs of a kind of their own with gradients: it is compared with the rest
+            return
         if any(id(leaf) in trained for leaf in leaves(losses)):
             raise ConfigError(
                 "The loss depends on parameters of the model by itself, and not through the outputs alone: what comes "
@@ -81,31 +85,34 @@ class Comparison:
             )
 
     def _check(self, compare: Callable[[_Few], bool]) -> None:
-        """Compare a little away from where the parameters are, and where they are if that can't tell all.
+        """Compare a little away from where the parameters are, and nearer and where they are if that can't tell all.
 
         There may be nothing finite away from there, or a model may refuse such parameters.
         """
-        for away in (_AWAY, 0.0):
-            with in_full_precision(), _moved(self._own.model, away):
-                self._own.untold = False
+        otherwise = OUTSIDE if compare is _Few.check_book_keeping else _OTHERWISE
+        for share, zeros in _PLACES:
+            with in_full_precision(), _moved(self._own.model, share, zeros=zeros):
+                self._own.told, self._own.untold = 0, False
                 try:
                     equal = compare(self._own) or _in_double(self._own, compare)
                 except NoRule:
                     raise
                 except Exception:
-                    if not away:
+                    if (share, zeros) == _PLACES[-1]:
                         raise
                     continue
             if not equal:
-                raise NoRule(OUTSIDE if compare is _Few.check_book_keeping else _OTHERWISE)
+                raise NoRule(otherwise)
             if not self._own.untold:
                 return
+        if not self._own.told:
+            raise NoRule("its gradients are not finite, so that nothing tells whether they are right")
 
 
 def _begun(output: Tensor) -> Tensor:
     """Return an output that begins a graph of its own."""
     own = output.detach()
-    return own.requires_grad_().clone() if own.is_floating_point() else own.clone()
+    return own.requires_grad_().clone() if own.is_floating_point() or own.is_complex() else own.clone()
 
 
 def _in_double(few: _Few, compare: Callable[[_Few], bool]) -> bool:
@@ -139,7 +146,7 @@ class _Few:
     ) -> None:
         self.model, self.loss, self.features, self.labels, self.lay_out = model, loss, features, labels, lay_out
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self.untold = False  # whether gradients were not finite, and told nothing
+        self.told, self.untold = 0, False  # how often gradients were finite, and whether others told nothing
         self._wide = any(p.dtype == torch.float64 for p in self._parameters)
 
     def check_book_keeping(self) -> bool:
@@ -167,6 +174,7 @@ class _Few:
             alone[i] = torch.stack([gradient.square().sum() for gradient in right]).sum().sqrt()
             if alone[i].isfinite():
                 equal &= self._equal(found, right, OUTSIDE)
+                self.told += 1
             else:
                 self.untold = True
         known = alone.isfinite()
@@ -207,6 +215,7 @@ class _Few:
         if not all(bool(own.isfinite().all()) for own in once):
             self.untold = True
             return True
+        self.told += 1
         return not _close(once, again, self._parameters) or self._equal(found, once, _OTHERWISE)
 
     def _summed(self, mapped: Functional | None, seed: int) -> list[Tensor]:
@@ -259,17 +268,21 @@ def _close(
 
 
 @contextmanager
-def _moved(model: nn.Module, share: float) -> Iterator[None]:
-    """While it is on, parameters that train are away by a share of theirs; such that are all zeros are small numbers.
+def _moved(model: nn.Module, share: float, *, zeros: bool) -> Iterator[None]:
+    """While it is on, parameters that train are away by a share of theirs.
 
-    They are as they were afterwards, and autograd, which counts what is written, takes no note of it: somebody may
-    still differentiate a loss.
+    Where zeros are moved too, such that are all zeros, frozen or not, are small numbers: a last layer of zeros, or a
+    gate, would hide the others. All are as they were afterwards, and autograd, which counts what is written, takes no
+    note of it: somebody may still differentiate a loss.
     """
     draw = torch.Generator().manual_seed(0)
-    moving = [p.data for p in model.parameters() if p.dtype in DTYPES and p.requires_grad]
-    before = [  # no number of theirs lies where another does
-        (own, own.clone()) for own in moving if own.is_contiguous() and (share or not bool(own.any()))
-    ]
+    before = list[tuple[Tensor, Tensor]]()
+    for parameter in model.parameters():
+        own = parameter.data
+        if own.dtype not in DTYPES or own.layout != torch.strided or torch._debug_has_internal_overlap(own):
+            continue  # a number may lie where another does
+        if (zeros and not bool(own.any())) or (share and parameter.requires_grad and bool(own.any())):
+            before.append((own, own.clone()))
     try:
         for own, was in before:
             away = torch.randn(own.shape, generator=draw).to(own)

@@ -36,7 +36,7 @@ from tacit.training.private.joint import unflattened, vector_of
 
 _ahead = ThreadPoolExecutor(1, "tacit-noise")  # draws noise while a GPU computes
 _COPIED = 1 << 20  # numbers of noise that go to a GPU at a time
-_FOR_OTHERS = 8  # of so many cores one draws no noise beside a GPU: it calls what that computes
+_FOR_OTHERS = 8  # of so many cores, or fewer, one draws no noise beside a GPU: it calls what that computes
 _SENT = 1 << 24  # numbers at most that go there as soon as they are drawn, where there are more than those
 
 
@@ -321,7 +321,7 @@ class StepNoise:
     def _draw(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the noise of a step: what lies on the GPU already, or will soon, and the rest."""
         drawn = torch.empty(self._size, dtype=torch.float64, pin_memory=True)
-        threads = max(1, cores() - cores() // _FOR_OTHERS)
+        threads = max(1, cores() - max(1, cores() // _FOR_OTHERS))
         self._randomness.on_grid(
             drawn.numpy(), "noise", step, std=self._std, step=self._step, alone=True, threads=threads
         )
